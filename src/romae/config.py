@@ -1,0 +1,151 @@
+"""Configurations: frozen dataclasses to and from dictionaries, JSON and TOML, strict in both directions."""
+
+import dataclasses
+import inspect
+import json
+import tomllib
+import types
+import typing
+from collections.abc import Container, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+C = TypeVar("C")
+
+
+def to_dict(config: Any) -> Any:
+    """Plain dictionaries, lists and scalars, ready for JSON."""
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        return {f.name: to_dict(getattr(config, f.name)) for f in dataclasses.fields(config)}
+    if isinstance(config, Mapping):
+        return {str(key): to_dict(value) for key, value in config.items()}
+    if isinstance(config, tuple | list):
+        return [to_dict(value) for value in config]
+    return config
+
+
+def from_dict(cls: type[C], data: Mapping[str, Any], *, where: str = "") -> C:
+    """Build a configuration; unknown keys, missing keys and values of the wrong type are refused."""
+    return cls(**read_arguments(cls, data, where=where))
+
+
+def read_arguments(cls: type, data: Mapping[str, Any], *, where: str = "", given: Container[str] = ()) -> dict[str, Any]:
+    """Settings read as the arguments that a class is built with, less those already given; strict."""
+    if not isinstance(data, Mapping):
+        raise TypeError(f"{where or cls.__name__} must be a table of settings, not {data!r}")
+    parameters = {key: p for key, p in inspect.signature(cls).parameters.items() if key not in given}
+    for key in data:
+        if key not in parameters:
+            raise ValueError(f"unknown key {_join(where, key)!r}; {cls.__name__} has {sorted(parameters)}")
+    missing = [key for key, p in parameters.items() if p.default is inspect.Parameter.empty and key not in data]
+    if missing:
+        raise ValueError(f"{where or cls.__name__} lacks {missing}")
+    hints = typing.get_type_hints(cls.__init__)  # type: ignore[misc]
+    return {key: _read(hints[key], value, _join(where, key)) for key, value in data.items()}
+
+
+def load_config(cls: type[C], path: str | Path) -> C:
+    """Read a configuration from a .json or .toml file."""
+    path = Path(path)
+    try:
+        text = path.read_text()
+        data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not valid {path.suffix.lstrip('.').upper() or 'JSON'}: {error}") from None
+    return from_dict(cls, data)
+
+
+def override(config: C, *settings: str) -> C:
+    """A configuration with settings replaced, each written as `a.b=3` (the value in TOML; bare words are text)."""
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        if not equals or not path.strip():
+            raise ValueError(f"cannot read setting {setting!r}; write it as key=value, for example train.epochs=6")
+        config = _replaced(config, path.strip().split("."), _parsed(text.strip()), "")
+    return config
+
+
+def _replaced(config: Any, path: list[str], value: Any, where: str) -> Any:
+    key, *rest = path
+    if not dataclasses.is_dataclass(config):
+        raise ValueError(f"{where!r} is a single value and has no setting {key!r}")
+    fields = sorted(f.name for f in dataclasses.fields(config) if f.init)
+    here = _join(where, key)
+    if key not in fields:
+        raise ValueError(f"unknown key {here!r}; {type(config).__name__} has {fields}")
+    if rest:
+        new = _replaced(getattr(config, key), rest, value, here)
+    else:
+        new = _read(typing.get_type_hints(type(config))[key], value, here)
+    return dataclasses.replace(config, **{key: new})  # type: ignore[type-var]
+
+
+def _parsed(text: str) -> Any:
+    if text.lower() in ("none", "null"):
+        return None
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        pass
+    try:
+        return float(text)  # TOML does not know 1e-3 without a digit after the point, nor .5
+    except ValueError:
+        return text
+
+
+def _join(where: str, key: str) -> str:
+    return f"{where}.{key}" if where else key
+
+
+def _read(hint: Any, value: Any, where: str) -> Any:
+    """The value as the type that the annotation names, or a sentence that says why not."""
+    if hint is Any:
+        return value
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return _read_union(arguments, value, where)
+    if origin is Literal:
+        if value not in arguments:
+            raise ValueError(f"{where} must be one of {list(arguments)}, not {value!r}")
+        return value
+    if origin is tuple:
+        return _read_tuple(arguments, value, where)
+    if origin in (dict, Mapping) or hint is dict:
+        if not isinstance(value, Mapping):
+            raise TypeError(f"{where} must be a table, not {value!r}")
+        return dict(value)
+    if dataclasses.is_dataclass(hint):
+        return value if isinstance(value, hint) else from_dict(hint, value, where=where)  # type: ignore[arg-type]
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(hint, type) or not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+        raise TypeError(f"{where} must be {getattr(hint, '__name__', hint)}, not {value!r}")
+    return value
+
+
+def _read_tuple(arguments: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"{where} must be a list, not {value!r}")
+    if len(arguments) == 2 and arguments[1] is Ellipsis:
+        return tuple(_read(arguments[0], one, f"{where}[{i}]") for i, one in enumerate(value))
+    if len(arguments) != len(value):
+        raise ValueError(f"{where} must have {len(arguments)} entries, not {len(value)}")
+    return tuple(_read(kind, one, f"{where}[{i}]") for i, (kind, one) in enumerate(zip(arguments, value, strict=True)))
+
+
+def _read_union(arguments: tuple[Any, ...], value: Any, where: str) -> Any:
+    if value is None and type(None) in arguments:
+        return None
+    kinds = [kind for kind in arguments if kind is not type(None)]
+    reasons: list[Exception] = []
+    for kind in kinds:
+        try:
+            return _read(kind, value, where)
+        except (TypeError, ValueError) as error:
+            reasons.append(error)
+    if len(reasons) == 1:
+        raise reasons[0]
+    names = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
+    raise TypeError(f"{where} must be {names}, not {value!r}")

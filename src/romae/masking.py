@@ -1,0 +1,190 @@
+"""Which tokens to hide.
+
+A strategy is a value: it scores the tokens of each sample and hides those with the highest scores, so that the
+number hidden is exact for every sample. A sample of two or more tokens never has all or none of them hidden; one of
+a single token keeps it and is not trained on. Random numbers are drawn where the generator is, by default on
+the host, so that one seed hides the same tokens on every device.
+
+Shapes: t tokens of all samples end to end, b samples.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+from romae.tokens import Layout, Tokens
+
+
+class Masking(Protocol):
+    """A way to hide tokens."""
+
+    def hidden(self, tokens: Tokens, generator: torch.Generator | None = None) -> Bool[Tensor, "t"]: ...
+
+
+def split(tokens: Tokens, masking: Masking, generator: torch.Generator | None = None) -> tuple[Tokens, Tokens]:
+    """The visible and the hidden tokens."""
+    hidden = masking.hidden(tokens, generator)
+    # A fixed share of the tokens needs no counting on the device.
+    n_hidden = masking.n_hidden(tokens.layout) if isinstance(masking, _Share) else None
+    n_visible = None if n_hidden is None else tokens.layout.lengths - n_hidden
+    return tokens.select(~hidden, n_visible), tokens.select(hidden, n_hidden)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Share:
+    """A share of each sample's tokens, rounded to a whole number."""
+
+    ratio: float = 0.75
+
+    def __post_init__(self) -> None:
+        if not 0 < self.ratio < 1:
+            raise ValueError(f"ratio is the share of tokens to hide, between 0 and 1, not {self.ratio}")
+
+    def n_hidden(self, layout: Layout) -> Int64[Tensor, "b"]:
+        return share_of(layout.lengths, self.ratio)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniformTokens(_Share):
+    """Tokens at random, each as likely as the next."""
+
+    kind: Literal["tokens"] = "tokens"
+
+    def hidden(self, tokens: Tokens, generator: torch.Generator | None = None) -> Bool[Tensor, "t"]:
+        noise = uniform(tokens.layout.n_tokens, generator, tokens.device)
+        return hide_highest(noise, tokens.layout, self.n_hidden(tokens.layout))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Whole rows: all tokens that share a coordinate on one axis, such as every variable measured at one time."""
+
+    ratio: float = 0.5
+    axis: int = 0
+    kind: Literal["rows"] = "rows"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.ratio < 1:
+            raise ValueError(f"ratio is the share of rows to hide, between 0 and 1, not {self.ratio}")
+
+    def hidden(self, tokens: Tokens, generator: torch.Generator | None = None) -> Bool[Tensor, "t"]:
+        rows, row_of_token = _rows(tokens, _axis(tokens, self.axis))
+        noise = uniform(rows.n_tokens, generator, tokens.device)
+        hidden_rows = hide_highest(noise, rows, share_of(rows.lengths, self.ratio))
+        return hidden_rows[row_of_token]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channels(Rows):
+    """Whole channels, where the last position axis says which channel a token belongs to."""
+
+    axis: int = -1
+    kind: Literal["channels"] = "channels"  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spans(_Share):
+    """Contiguous spans: the tokens nearest to `n_spans` random ones.
+
+    Distance is measured over `axes` (default: all), each in units of the sample's extent, so a span is a box
+    in those axes and a tube along the others.
+    """
+
+    axes: tuple[int, ...] | None = None
+    n_spans: int = 1
+    kind: Literal["spans"] = "spans"
+
+    def __post_init__(self) -> None:
+        _Share.__post_init__(self)
+        if self.n_spans < 1:
+            raise ValueError(f"n_spans must be at least 1, not {self.n_spans}")
+
+    def hidden(self, tokens: Tokens, generator: torch.Generator | None = None) -> Bool[Tensor, "t"]:
+        layout = tokens.layout
+        axes = range(tokens.position_dims) if self.axes is None else [_axis(tokens, axis) for axis in self.axes]
+        positions = tokens.positions[:, list(axes)]
+        sample = layout.sample_of_token
+        extent = (_sample_extreme(positions, layout, "amax") - _sample_extreme(positions, layout, "amin"))[sample]
+        scaled = positions / torch.where(extent > 0, extent, 1.0)
+        distance = torch.full((layout.n_tokens,), torch.inf, device=tokens.device)
+        for _ in range(self.n_spans):
+            place = uniform(layout.n_samples, generator, tokens.device) * layout.device_lengths
+            centre = layout.offsets[:-1] + place.long().clamp(max=layout.device_lengths.long() - 1)
+            distance = distance.minimum((scaled - scaled[centre][sample]).abs().amax(-1))
+        ties = uniform(layout.n_tokens, generator, tokens.device)
+        return hide_highest(-distance, layout, self.n_hidden(layout), ties)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Future(_Share):
+    """The last share of each sample along an axis: a forecast."""
+
+    axis: int = 0
+    kind: Literal["future"] = "future"
+
+    def hidden(self, tokens: Tokens, generator: torch.Generator | None = None) -> Bool[Tensor, "t"]:
+        return hide_highest(tokens.positions[:, _axis(tokens, self.axis)], tokens.layout, self.n_hidden(tokens.layout))
+
+
+def share_of(counts: Int64[Tensor, "b"], ratio: float) -> Int64[Tensor, "b"]:
+    """A share of each count, rounded, but never all of it, and never nothing where there are two or more."""
+    share = (counts.double() * ratio).round().long()
+    return share.clamp(min=1).minimum(counts - 1).clamp(min=0)
+
+
+def uniform(n: int, generator: torch.Generator | None, device: torch.device) -> Float[Tensor, "n"]:
+    """Random numbers in [0, 1), drawn on the generator's device and brought to this one."""
+    drawn = torch.rand(n, generator=generator, device=generator.device if generator is not None else "cpu")
+    return drawn.to(device, non_blocking=True)
+
+
+def hide_highest(
+    scores: Float[Tensor, "t"],
+    layout: Layout,
+    n_hidden: Int64[Tensor, "b"],
+    ties: Float[Tensor, "t"] | None = None,
+) -> Bool[Tensor, "t"]:
+    """True on the `n_hidden` tokens of each sample with the highest scores.
+
+    Among equal scores those with the lower `ties` go first, or else those that stand first.
+    """
+    by_tie = torch.arange(layout.n_tokens, device=scores.device) if ties is None else ties.argsort()
+    by_score = by_tie[scores[by_tie].argsort(descending=True, stable=True)]
+    ranked = by_score[layout.sample_of_token[by_score].argsort(stable=True)]
+    sample = layout.sample_of_token
+    rank = torch.arange(layout.n_tokens, device=scores.device) - layout.offsets[sample]
+    is_hidden = rank < n_hidden.to(scores.device, non_blocking=True)[sample]
+    return torch.empty_like(is_hidden).scatter(0, ranked, is_hidden)
+
+
+def _axis(tokens: Tokens, axis: int) -> int:
+    dims = tokens.position_dims
+    if not -dims <= axis < dims:
+        raise ValueError(f"axis {axis} is outside the {dims} position dimensions of these tokens")
+    return axis % dims
+
+
+def _rows(tokens: Tokens, axis: int) -> tuple[Layout, Int64[Tensor, "t"]]:
+    """The layout of the distinct coordinates in each sample, and the row that each token belongs to."""
+    sample, coordinate = tokens.layout.sample_of_token, tokens.positions[:, axis]
+    by_coordinate = coordinate.argsort(stable=True)
+    order = by_coordinate[sample[by_coordinate].argsort(stable=True)]
+    is_new = torch.ones_like(order, dtype=torch.bool)
+    is_new[1:] = (coordinate[order].diff() != 0) | (sample[order].diff() != 0)
+    row_of_ordered = is_new.cumsum(0) - 1
+    lengths = torch.bincount(sample[order][is_new], minlength=len(tokens)).cpu()
+    return Layout.of(lengths, tokens.device), torch.empty_like(order).scatter(0, order, row_of_ordered)
+
+
+def _sample_extreme(
+    x: Float[Tensor, "t k"], layout: Layout, which: Literal["amax", "amin"]
+) -> Float[Tensor, "b k"]:
+    index = layout.sample_of_token.unsqueeze(-1).expand_as(x)
+    empty = x.new_zeros(layout.n_samples, x.shape[1])
+    return empty.scatter_reduce(0, index, x, which, include_self=False)
+
+
+Strategy = UniformTokens | Rows | Channels | Spans | Future

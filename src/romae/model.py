@@ -1,0 +1,254 @@
+"""The model: pre-norm transformer blocks over packed tokens, an encoder and a smaller decoder.
+
+Shapes: t tokens, b samples, w width, h heads, e head size, c channels, d position dimensions.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Float32
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from romae.attention import attend
+from romae.rope import AxialRope, Ladder, Rotation, Sinusoid, nearest_multiples, rotate
+from romae.tokens import Layout, Tokens, concat, second_part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """Width, heads and depth of a stack of blocks; the feed-forward layer is four times the width by default."""
+
+    width: int
+    heads: int
+    depth: int
+    feed_forward: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("width", "heads", "depth", "feed_forward"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+        if self.width % self.heads:
+            raise ValueError(
+                f"width {self.width} must be a multiple of {self.heads} heads; "
+                f"the nearest are {nearest_multiples(self.width, self.heads)}"
+            )
+
+    @property
+    def head_dim(self) -> int:
+        return self.width // self.heads
+
+    @property
+    def hidden(self) -> int:
+        return self.feed_forward or 4 * self.width
+
+
+SIZES: Mapping[str, Size] = MappingProxyType(
+    {
+        "tiny-shallow": Size(width=180, heads=3, depth=2),
+        "tiny": Size(width=180, heads=3, depth=12),
+        "small": Size(width=432, heads=6, depth=12),
+        "base": Size(width=720, heads=12, depth=12),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """What a model is made of. Data is known by its channels and position dimensions alone.
+
+    `keep` is the share p of rotary frequencies in use; `ladders` sets them per axis (default: the paper's).
+    `dropout` acts on attention scores and on the feed-forward layer, `attention_dropout` overrides it for the
+    scores; stochastic depth grows linearly over the layers up to its value.
+    """
+
+    channels: int
+    position_dims: int
+    encoder: Size = SIZES["tiny"]
+    decoder: Size = SIZES["tiny-shallow"]
+    cls: bool = True
+    positions: Literal["rope", "absolute"] = "rope"
+    keep: float = 0.75
+    ladders: tuple[Ladder, ...] | None = None
+    dropout: float = 0.0
+    attention_dropout: float | None = None
+    stochastic_depth: float = 0.0
+    norm_eps: float = 1e-6
+    checkpointing: bool = False
+
+    def __post_init__(self) -> None:
+        if self.channels < 1 or self.position_dims < 1:
+            raise ValueError(
+                f"a model needs at least one channel and one position dimension, not {self.channels} and "
+                f"{self.position_dims}"
+            )
+        if self.positions not in ("rope", "absolute"):
+            raise ValueError(f"positions must be 'rope' or 'absolute', not {self.positions!r}")
+        if not 0 <= self.keep <= 1:
+            raise ValueError(f"keep is the share of frequencies that rotate, between 0 and 1, not {self.keep}")
+        for name in ("dropout", "attention_dropout", "stochastic_depth"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1, not {value}")
+        if self.ladders is not None and len(self.ladders) != self.position_dims:
+            raise ValueError(f"{len(self.ladders)} ladders for {self.position_dims} position dimensions")
+        if self.positions == "rope":
+            for part, size in (("encoder", self.encoder), ("decoder", self.decoder)):
+                step = 2 * self.position_dims
+                if size.head_dim % step:
+                    raise ValueError(
+                        f"the {part}'s head size {size.head_dim} must be a multiple of 2 x {self.position_dims} "
+                        f"position dimensions; with {size.heads} heads the nearest widths are "
+                        f"{nearest_multiples(size.width, step * size.heads)}"
+                    )
+
+    @property
+    def score_dropout(self) -> float:
+        return self.dropout if self.attention_dropout is None else self.attention_dropout
+
+
+class Block(nn.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x))."""
+
+    def __init__(self, size: Size, config: ModelConfig, drop: float) -> None:
+        super().__init__()
+        self.heads, self.drop = size.heads, drop
+        self.score_dropout, self.dropout = config.score_dropout, config.dropout
+        self.attention_norm = nn.RMSNorm(size.width, eps=config.norm_eps)
+        self.qkv = nn.Linear(size.width, 3 * size.width, bias=False)
+        self.out = nn.Linear(size.width, size.width, bias=False)
+        self.mlp_norm = nn.RMSNorm(size.width, eps=config.norm_eps)
+        self.up = nn.Linear(size.width, size.hidden, bias=False)
+        self.down = nn.Linear(size.hidden, size.width, bias=False)
+
+    def forward(self, x: Float[Tensor, "t w"], rotation: Rotation | None, layout: Layout) -> Float[Tensor, "t w"]:
+        x = x + self._dropped(self.attention(self.attention_norm(x), rotation, layout), layout)
+        return x + self._dropped(self.mlp(self.mlp_norm(x)), layout)
+
+    def attention(self, x: Float[Tensor, "t w"], rotation: Rotation | None, layout: Layout) -> Float[Tensor, "t w"]:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).unbind(1)
+        if rotation is not None:
+            q, k = rotate(q, rotation), rotate(k, rotation)
+        return self.out(attend(q, k, v, layout, self.score_dropout if self.training else 0.0).flatten(1))
+
+    def mlp(self, x: Float[Tensor, "t w"]) -> Float[Tensor, "t w"]:
+        return self.down(F.dropout(F.silu(self.up(x)), self.dropout, self.training))
+
+    def _dropped(self, branch: Float[Tensor, "t w"], layout: Layout) -> Float[Tensor, "t w"]:
+        """Stochastic depth: the branch of a whole sample is left out, the others make up for it."""
+        if not self.training or self.drop == 0:
+            return branch
+        kept = torch.rand(layout.n_samples, device=branch.device) >= self.drop
+        factor = kept.to(branch.dtype) / (1 - self.drop)
+        return branch * factor[layout.sample_of_token].unsqueeze(-1)
+
+
+class Transformer(nn.Module):
+    """A stack of blocks. The angles of all tokens are computed once and handed to every block."""
+
+    def __init__(self, size: Size, config: ModelConfig) -> None:
+        super().__init__()
+        self.checkpointing = config.checkpointing
+        is_rope = config.positions == "rope"
+        dims, ladders = config.position_dims, config.ladders
+        self.rope = AxialRope(size.head_dim, dims, keep=config.keep, ladders=ladders) if is_rope else None
+        self.sinusoid = None if is_rope else Sinusoid(size.width, dims, ladders=ladders)
+        rates = [config.stochastic_depth * layer / size.depth for layer in range(1, size.depth + 1)]
+        self.blocks = nn.ModuleList(Block(size, config, rate) for rate in rates)
+        _initialise(self, size)
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        x = tokens.values
+        rotation = None if self.rope is None else self.rope(tokens.positions)
+        if self.sinusoid is not None:
+            x = x + self.sinusoid(tokens.positions).to(x.dtype)
+        for block in self.blocks:
+            if self.checkpointing and self.training:
+                x = checkpoint(block, x, rotation, tokens.layout, use_reentrant=False)
+            else:
+                x = block(x, rotation, tokens.layout)
+        return replace(tokens, values=x)
+
+
+class Encoder(nn.Module):
+    """Values [t, c] to embeddings [t, w]; with CLS, one more token at the front of each sample, at position 0."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.projection = nn.Linear(config.channels, config.encoder.width)
+        nn.init.zeros_(self.projection.bias)
+        self.cls = nn.Parameter(torch.randn(config.encoder.width) * 0.02) if config.cls else None
+        self.transformer = Transformer(config.encoder, config)
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        config = self.config
+        if tokens.channels != config.channels:
+            raise ValueError(f"the model takes {config.channels} channels, but the tokens have {tokens.channels}")
+        if tokens.position_dims != config.position_dims:
+            raise ValueError(
+                f"the model takes {config.position_dims} position dimensions, but the tokens have "
+                f"{tokens.position_dims}"
+            )
+        embedded = replace(tokens, values=self.projection(tokens.values))
+        if self.cls is not None:
+            embedded = concat(_repeated(self.cls, embedded), embedded)
+        return self.transformer(embedded)
+
+    def rebuilt(self, **changes: Any) -> "Encoder":
+        """A new encoder with every weight of this one and some settings changed, for example dropout=0.2."""
+        encoder = Encoder(replace(self.config, **changes))
+        weight = self.projection.weight
+        encoder.to(device=weight.device, dtype=weight.dtype)
+        problems = encoder.load_state_dict(self.state_dict(), strict=False)
+        if problems.missing_keys or problems.unexpected_keys:
+            lost = [*problems.missing_keys, *problems.unexpected_keys]
+            raise ValueError(f"settings {sorted(changes)} change the weights {lost}; build a new Encoder for that")
+        return encoder
+
+
+class Decoder(nn.Module):
+    """Encoded tokens and the positions of hidden ones to a vector at each hidden position."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        size = config.decoder
+        self.projection = nn.Linear(config.encoder.width, size.width)
+        _spread(self.projection, 1.0)
+        self.mask_token = nn.Parameter(torch.randn(size.width) * 0.02)
+        self.transformer = Transformer(size, config)
+
+    def forward(
+        self, encoded: Tokens, positions: Float32[Tensor, "q d"], layout: Layout
+    ) -> Float[Tensor, "q w"]:
+        context = replace(encoded, values=self.projection(encoded.values))
+        queries = Tokens(self.mask_token.to(context.values.dtype).expand(len(positions), -1), positions, layout)
+        joined = self.transformer(concat(context, queries))
+        return second_part(joined.values, context.layout, layout)
+
+
+def _repeated(cls: Float[Tensor, "w"], like: Tokens) -> Tokens:
+    """One CLS token for each sample, at position 0, where a rotation does nothing."""
+    n_samples = like.layout.n_samples
+    positions = like.positions.new_zeros(n_samples, like.position_dims)
+    values = cls.to(like.values.dtype).expand(n_samples, -1)
+    return Tokens(values, positions, Layout.singles(n_samples, like.device))
+
+
+def _initialise(transformer: Transformer, size: Size) -> None:
+    """Variance-preserving layers; those that end a residual branch shrink with depth, so that x keeps its scale."""
+    gain = (2 * size.depth) ** -0.5
+    for block in transformer.blocks:
+        for layer, factor in ((block.qkv, 1.0), (block.up, 1.0), (block.out, gain), (block.down, gain)):
+            _spread(layer, factor)
+
+
+def _spread(layer: nn.Linear, gain: float) -> None:
+    nn.init.trunc_normal_(layer.weight, std=gain * layer.in_features**-0.5)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)

@@ -1,0 +1,131 @@
+"""Patches: grids of any number of dimensions to tokens and back.
+
+The model knows nothing of grids. What is regular (pixels, mel bins) is cut into patches here, and each patch
+becomes one token at the grid position of the patch. Within a token the values run over the patch in order, the
+channels fastest.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+
+def grid_counts(size: Sequence[int], patch: Sequence[int]) -> tuple[int, ...]:
+    """How many patches lie along each dimension of a grid of this size."""
+    if len(size) != len(patch):
+        raise ValueError(f"the grid has {len(size)} dimensions {list(size)}, the patch {len(patch)} {list(patch)}")
+    for axis, (n, p) in enumerate(zip(size, patch, strict=True)):
+        if p < 1:
+            raise ValueError(f"patch sizes must be at least 1, and dimension {axis} has {p}")
+        if n < p:
+            raise ValueError(f"dimension {axis} has size {n}, smaller than one patch of {p}")
+        if n % p:
+            raise ValueError(
+                f"dimension {axis} has size {n}, which patches of {p} do not divide; crop it to {n - n % p}, "
+                f"pad it to {n + p - n % p}, or use a patch of {_divisors_near(n, p)}"
+            )
+    return tuple(n // p for n, p in zip(size, patch, strict=True))
+
+
+def patchify(
+    x: Tensor, patch: Sequence[int], *, channels: int | None = None, irregular: Sequence[int] = ()
+) -> Tensor:
+    """Cut a grid into patches: [..., *grid] to [..., n, patch values x channels].
+
+    `channels` is the dimension that holds the channels, counted within the grid (0 for an image [3, h, w], -1
+    for [h, w, 3]); None if there is none. Dimensions in front of the grid are batch dimensions. `irregular`
+    names the grid dimensions, channels not counted, whose coordinates are not evenly spaced.
+    """
+    dims = len(patch)
+    for axis in irregular:
+        if patch[axis] != 1:
+            raise ValueError(_irregular_sentence(axis, patch[axis]))
+    x, n_batch = _channels_last(x, dims, channels)
+    counts = grid_counts(x.shape[n_batch:-1], patch)
+    split = [size for count, p in zip(counts, patch, strict=True) for size in (count, p)]
+    x = x.reshape(*x.shape[:n_batch], *split, x.shape[-1])
+    order = _patch_order(n_batch, dims)
+    return x.permute(order).reshape(*x.shape[:n_batch], math.prod(counts), math.prod(patch) * x.shape[-1])
+
+
+def unpatchify(
+    tokens: Tensor, patch: Sequence[int], counts: Sequence[int], *, channels: int | None = None
+) -> Tensor:
+    """Put patches back into their grid: the exact inverse of `patchify`, given the counts of `grid_counts`."""
+    dims, n_batch = len(patch), tokens.ndim - 2
+    if len(counts) != dims:
+        raise ValueError(f"the patch has {dims} dimensions, but there are {len(counts)} counts")
+    if tokens.shape[-2] != math.prod(counts):
+        raise ValueError(f"{tokens.shape[-2]} tokens do not fill a grid of {list(counts)} patches")
+    n_channels, left = divmod(tokens.shape[-1], math.prod(patch))
+    if left or n_channels < 1:
+        raise ValueError(f"tokens of {tokens.shape[-1]} values do not hold whole patches of {list(patch)}")
+    if channels is None and n_channels != 1:
+        raise ValueError(f"tokens hold {n_channels} channels; say which dimension they go to with channels=")
+    batch = tokens.shape[:n_batch]
+    x = tokens.reshape(*batch, *counts, *patch, n_channels)
+    order = _patch_order(n_batch, dims)
+    x = x.permute([order.index(i) for i in range(len(order))])
+    x = x.reshape(*batch, *(count * p for count, p in zip(counts, patch, strict=True)), n_channels)
+    return x.squeeze(-1) if channels is None else x.movedim(-1, n_batch + channels % (dims + 1))
+
+
+def grid_positions(
+    counts: Sequence[int], coordinates: Mapping[int, Any] | None = None, *, patch: Sequence[int] | None = None
+) -> Float64[Tensor, "n d"]:
+    """The position of each patch: 0, 1, 2, … along every dimension, in the order of `patchify`.
+
+    A dimension in `coordinates` brings its own instead: a number for each of its steps. Such a dimension cannot
+    be patched (give `patch` to have that checked).
+    """
+    coordinates = coordinates or {}
+    unknown = sorted(axis for axis in coordinates if not 0 <= axis < len(counts))
+    if unknown:
+        raise ValueError(f"coordinates for dimensions {unknown}, but the grid has 0 to {len(counts) - 1}")
+    axes = []
+    for axis, count in enumerate(counts):
+        if axis not in coordinates:
+            axes.append(torch.arange(count, dtype=torch.float64))
+            continue
+        if patch is not None and patch[axis] != 1:
+            raise ValueError(_irregular_sentence(axis, patch[axis]))
+        own = torch.as_tensor(coordinates[axis], dtype=torch.float64)
+        if own.shape != (count,):
+            raise ValueError(f"dimension {axis} has {count} steps but coordinates of shape {list(own.shape)}")
+        axes.append(own)
+    return torch.cartesian_prod(*axes).reshape(-1, len(counts))
+
+
+def _irregular_sentence(axis: int, patch: int) -> str:
+    return (
+        f"dimension {axis} has coordinates of its own, so its patch must be 1, not {patch}: the steps inside a patch "
+        "share one position, and unevenly spaced steps would lose theirs"
+    )
+
+
+def _channels_last(x: Tensor, dims: int, channels: int | None) -> tuple[Tensor, int]:
+    n_batch = x.ndim - dims - (channels is not None)
+    if n_batch < 0:
+        with_channels = "" if channels is None else " and a channel dimension"
+        raise ValueError(f"a grid of shape {list(x.shape)} lacks dimensions for a patch of {dims}{with_channels}")
+    if channels is None:
+        return x.unsqueeze(-1), n_batch
+    if not -dims - 1 <= channels <= dims:
+        raise ValueError(f"channels={channels} is outside a grid of {dims} dimensions and one for channels")
+    return x.movedim(n_batch + channels % (dims + 1), -1), n_batch
+
+
+def _patch_order(n_batch: int, dims: int) -> list[int]:
+    """From (batch, count, patch, count, patch, …, channel) to (batch, counts, patches, channel)."""
+    counts = [n_batch + 2 * i for i in range(dims)]
+    return [*range(n_batch), *counts, *(i + 1 for i in counts), n_batch + 2 * dims]
+
+
+def _divisors_near(n: int, p: int) -> str:
+    divisors = [k for k in range(1, n + 1) if n % k == 0]
+    near = sorted(sorted(divisors, key=lambda k: abs(k - p))[:3])
+    return " or ".join(str(k) for k in near)

@@ -1,0 +1,283 @@
+"""Tasks: what the encoder is trained to do. A task is an encoder, a head and a loss.
+
+Shapes: t tokens, b samples, c channels, q hidden tokens, w width, k outputs.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from romae.masking import Masking, Strategy, UniformTokens, hide_highest, split, uniform
+from romae.model import Decoder, Encoder, ModelConfig
+from romae.tokens import Batch, Layout, Tokens, second_part
+
+
+class Loss(NamedTuple):
+    """A sum and the number of things summed; whoever adds up batches and ranks divides once, at the end."""
+
+    total: Tensor
+    weight: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        return self.total / self.weight
+
+
+class Head(nn.Module):
+    """Embeddings to outputs: RMSNorm, then a linear layer."""
+
+    def __init__(self, width: int, n_outputs: int, eps: float) -> None:
+        super().__init__()
+        self.norm = nn.RMSNorm(width, eps=eps)
+        self.linear = nn.Linear(width, n_outputs)
+        nn.init.trunc_normal_(self.linear.weight, std=0.02)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, x: Float[Tensor, "n w"]) -> Float[Tensor, "n k"]:
+        return self.linear(self.norm(x))
+
+
+class Task(nn.Module):
+    """An encoder with a purpose.
+
+    `forward` is the loss, so that distribution and compilation wrap one call. What it draws at random (masks, dropped
+    tokens) is drawn by `prepare`, which may be called before, with a generator, on any device.
+    """
+
+    def __init__(self, encoder: Encoder | ModelConfig, drop_tokens: float, settings: dict[str, Any]) -> None:
+        super().__init__()
+        if not 0 <= drop_tokens < 1:
+            raise ValueError(f"drop_tokens is the largest share of tokens to drop, from 0 to below 1, not {drop_tokens}")
+        self.encoder = encoder if isinstance(encoder, Encoder) else Encoder(encoder)
+        self.drop_tokens = drop_tokens
+        self.settings = {**settings, "drop_tokens": drop_tokens}
+
+    @property
+    def config(self) -> ModelConfig:
+        return self.encoder.config
+
+    def prepare(self, batch: Batch, generator: torch.Generator | None = None) -> Batch:
+        """The batch with its masks drawn and, in training, some of its tokens dropped."""
+        if batch.is_prepared:
+            return batch
+        batch = self._draw(batch, generator)
+        if self.training and self.drop_tokens > 0:
+            batch = self._drop(batch, generator)
+        return replace(batch, is_prepared=True)
+
+    def _draw(self, batch: Batch, generator: torch.Generator | None) -> Batch:
+        return batch
+
+    def _drop(self, batch: Batch, generator: torch.Generator | None) -> Batch:
+        """Leave out a share of each sample's tokens, drawn between 0 and `drop_tokens`."""
+        layout = batch.tokens.layout
+        share = uniform(layout.n_samples, generator, torch.device("cpu")) * self.drop_tokens
+        n_dropped = (share * layout.lengths).long()
+        noise = uniform(layout.n_tokens, generator, batch.tokens.device)
+        keep = ~hide_highest(noise, layout, n_dropped)
+        return self._kept(batch, keep, layout.lengths - n_dropped)
+
+    def _kept(self, batch: Batch, keep: Tensor, lengths: Tensor) -> Batch:
+        return replace(batch, tokens=batch.tokens.select(keep, lengths))
+
+    def forward(self, batch: Batch) -> Loss:
+        raise TypeError(f"{type(self).__name__} does not say what its loss is")
+
+    def predict(self, batch: Batch) -> Tensor:
+        raise TypeError(f"{type(self).__name__} does not say what it predicts")
+
+    def save(self, directory: str | Path) -> None:
+        """Write weights and configuration to a folder that `romae.load` reads."""
+        from romae import checkpoint  # a file below this one; imported when called, so that the core needs torch alone
+
+        checkpoint.save(self, directory)
+
+    def _pooled(self, encoded: Tokens) -> Float[Tensor, "b w"]:
+        return encoded.first() if self.config.cls else encoded.mean()
+
+
+class MaskedReconstruction(Task):
+    """Predict hidden tokens from visible ones: pre-training, and interpolation at any position.
+
+    With `normalise` each token's target is brought to mean 0 and variance 1 over its own channels, as is done for
+    image patches; predictions of known tokens are handed back in the data's units all the same.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder | ModelConfig,
+        *,
+        masking: Strategy | Masking = UniformTokens(),  # noqa: B008  (a frozen value)
+        normalise: bool = False,
+        drop_tokens: float = 0.0,
+    ) -> None:
+        super().__init__(encoder, drop_tokens, {"masking": masking, "normalise": normalise})
+        config = self.config
+        if normalise and config.channels == 1:
+            raise ValueError("normalise needs tokens of several values (a patch); with one channel nothing would be left")
+        self.masking, self.normalise = masking, normalise
+        self.decoder = Decoder(config)
+        self.head = Head(config.decoder.width, config.channels, config.norm_eps)
+
+    def _draw(self, batch: Batch, generator: torch.Generator | None) -> Batch:
+        if batch.hidden is not None:
+            return batch
+        visible, hidden = split(batch.tokens, self.masking, generator)
+        return replace(batch, tokens=visible, hidden=hidden)
+
+    def forward(self, batch: Batch) -> Loss:
+        batch = self.prepare(batch)
+        assert batch.hidden is not None
+        hidden = batch.hidden
+        output = self.reconstruct(batch.tokens, hidden.positions, hidden.layout).float()
+        target = hidden.values.float()
+        if self.normalise:
+            mean, deviation = _moments(target)
+            target = (target - mean) / deviation
+        return _squared_error(output, target)
+
+    def reconstruct(
+        self, visible: Tokens, positions: Float[Tensor, "q d"], layout: Layout
+    ) -> Float[Tensor, "q c"]:
+        """The head's output at positions laid out sample by sample; normalised if the targets were."""
+        return self.head(self.decoder(self.encoder(visible), positions, layout))
+
+    def predict(self, batch: Batch) -> Float[Tensor, "q c"]:
+        """The values of the hidden tokens, in the units of the batch."""
+        batch = self.prepare(batch)
+        assert batch.hidden is not None
+        hidden = batch.hidden
+        output = self.reconstruct(batch.tokens, hidden.positions, hidden.layout).float()
+        if not self.normalise:
+            return output
+        mean, deviation = _moments(hidden.values.float())
+        return output * deviation + mean
+
+
+class Classification(Task):
+    """One class per sample, read from CLS, or from the mean of all tokens in a model without CLS.
+
+    `confidence` is the probability that the target gives to the true class; the others share the rest.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder | ModelConfig,
+        n_classes: int,
+        *,
+        confidence: float = 1.0,
+        drop_tokens: float = 0.0,
+    ) -> None:
+        super().__init__(encoder, drop_tokens, {"n_classes": n_classes, "confidence": confidence})
+        if n_classes < 2:
+            raise ValueError(f"classification needs at least two classes, not {n_classes}")
+        if not 1 / n_classes < confidence <= 1:
+            raise ValueError(f"confidence must be above chance (1/{n_classes}) and at most 1, not {confidence}")
+        self.n_classes, self.confidence = n_classes, confidence
+        self.head = Head(self.config.encoder.width, n_classes, self.config.norm_eps)
+
+    def _draw(self, batch: Batch, generator: torch.Generator | None) -> Batch:
+        target = _require_target(batch)
+        if target.is_floating_point() or target.ndim != 1:
+            raise ValueError(f"classes must be one integer per sample, not {target.dtype} {list(target.shape)}")
+        if target.device.type == "cpu" and not bool(((target >= 0) & (target < self.n_classes)).all()):
+            found = f"{int(target.min())} to {int(target.max())}"
+            raise ValueError(f"classes must lie in 0 to {self.n_classes - 1}, and this batch has {found}")
+        return batch
+
+    def forward(self, batch: Batch) -> Loss:
+        batch = self.prepare(batch)
+        target = _require_target(batch)
+        smoothing = (1 - self.confidence) * self.n_classes / (self.n_classes - 1)
+        logits = self._logits(batch.tokens).float()
+        total = F.cross_entropy(logits, target.long(), reduction="sum", label_smoothing=smoothing)
+        return Loss(total, _count(total, len(batch)))
+
+    def predict(self, batch: Batch) -> Float[Tensor, "b k"]:
+        """The logits of each class."""
+        return self._logits(batch.tokens).float()
+
+    def _logits(self, tokens: Tokens) -> Float[Tensor, "b k"]:
+        return self.head(self._pooled(self.encoder(tokens)))
+
+
+class Regression(Task):
+    """Numbers per sample (from CLS or the mean) or per token (from each token's own embedding)."""
+
+    def __init__(
+        self,
+        encoder: Encoder | ModelConfig,
+        n_targets: int = 1,
+        *,
+        per: Literal["sample", "token"] = "sample",
+        drop_tokens: float = 0.0,
+    ) -> None:
+        super().__init__(encoder, drop_tokens, {"n_targets": n_targets, "per": per})
+        if n_targets < 1:
+            raise ValueError(f"regression needs at least one target, not {n_targets}")
+        if per not in ("sample", "token"):
+            raise ValueError(f"per must be 'sample' or 'token', not {per!r}")
+        self.n_targets, self.per = n_targets, per
+        self.head = Head(self.config.encoder.width, n_targets, self.config.norm_eps)
+
+    def _draw(self, batch: Batch, generator: torch.Generator | None) -> Batch:
+        target = _require_target(batch)
+        n_rows = batch.tokens.layout.n_tokens if self.per == "token" else len(batch)
+        if target.shape not in ((n_rows, self.n_targets), (n_rows,) if self.n_targets == 1 else ()):
+            raise ValueError(
+                f"expected {self.n_targets} targets per {self.per} ([{n_rows}, {self.n_targets}]), got "
+                f"{list(target.shape)}"
+            )
+        return batch
+
+    def _kept(self, batch: Batch, keep: Tensor, lengths: Tensor) -> Batch:
+        if self.per == "sample":
+            return super()._kept(batch, keep, lengths)
+        target = _require_target(batch)
+        _, index = batch.tokens.layout.selected(keep, lengths)
+        return replace(super()._kept(batch, keep, lengths), target=target.index_select(0, index))
+
+    def forward(self, batch: Batch) -> Loss:
+        batch = self.prepare(batch)
+        output = self.predict(batch)
+        return _squared_error(output, _require_target(batch).float().reshape(output.shape))
+
+    def predict(self, batch: Batch) -> Float[Tensor, "n k"]:
+        """The targets of each sample, or of each token."""
+        tokens = batch.tokens
+        encoded = self.encoder(tokens)
+        if self.per == "sample":
+            return self.head(self._pooled(encoded)).float()
+        values = encoded.values
+        if self.config.cls:
+            values = second_part(values, Layout.singles(len(tokens), tokens.device), tokens.layout)
+        return self.head(values).float()
+
+
+TASKS: dict[str, type[Task]] = {task.__name__: task for task in (MaskedReconstruction, Classification, Regression)}
+
+
+def _count(like: Tensor, n: int) -> Tensor:
+    return like.new_full((), n, dtype=torch.float64)
+
+
+def _squared_error(output: Float[Tensor, "n k"], target: Float[Tensor, "n k"]) -> Loss:
+    error = (output - target).square()
+    return Loss(error.sum(), _count(error, error.numel()))
+
+
+def _moments(x: Float[Tensor, "n c"]) -> tuple[Tensor, Tensor]:
+    """The mean and the standard deviation of each token's values."""
+    mean = x.mean(-1, keepdim=True)
+    return mean, (x.var(-1, keepdim=True) + 1e-6).sqrt()
+
+
+def _require_target(batch: Batch) -> Tensor:
+    if batch.target is None:
+        raise ValueError("this task learns from targets, and the samples have none: set Sample(target=…)")
+    return batch.target

@@ -1,0 +1,454 @@
+"""Tokens: sets of measurements at real-valued positions, packed end to end.
+
+A batch holds the tokens of all its samples one after the other, without padding, and a `Layout` that says
+where each sample begins. Shapes: t tokens in a batch, n in one sample, b samples, c channels, d position
+dimensions, w any width.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Float32, Int, Int32, Int64
+from torch import Tensor
+
+LARGEST_OFFSET = 2**31 - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where each sample lies in a packed batch.
+
+    Lengths stay on the host, so that shapes are known without asking the device; offsets are on the device,
+    for the kernels. `longest` bounds the length of every sample.
+    """
+
+    lengths: Int64[Tensor, "b"]
+    offsets: Int32[Tensor, "b+1"]
+    n_tokens: int
+    longest: int
+    is_equal: bool
+
+    @classmethod
+    def of(cls, lengths: Sequence[int] | Int64[Tensor, "b"], device: torch.device | str = "cpu") -> "Layout":
+        """The layout of samples with these lengths. Zero is allowed: a sample may have no token to predict."""
+        lengths = torch.as_tensor(lengths, dtype=torch.int64, device="cpu")
+        if lengths.numel() == 0:
+            raise ValueError("a batch needs at least one sample, and this one is empty")
+        if int(lengths.min()) < 0:
+            raise ValueError(f"lengths cannot be negative, and sample {int(lengths.argmin())} has {int(lengths.min())}")
+        n_tokens, longest = int(lengths.sum()), int(lengths.max())
+        if n_tokens > LARGEST_OFFSET:
+            raise ValueError(
+                f"{n_tokens} tokens in one batch overflow the 32-bit offsets (at most {LARGEST_OFFSET}); "
+                "use smaller batches"
+            )
+        offsets = torch.zeros(len(lengths) + 1, dtype=torch.int32)
+        offsets[1:] = lengths.cumsum(0)
+        return cls(
+            lengths=lengths,
+            offsets=offsets.to(device, non_blocking=True),
+            n_tokens=n_tokens,
+            longest=longest,
+            is_equal=longest == int(lengths.min()),
+        )
+
+    @classmethod
+    def singles(cls, n_samples: int, device: torch.device | str = "cpu") -> "Layout":
+        """The layout of samples with one token each."""
+        offsets = torch.arange(n_samples + 1, dtype=torch.int32, device=device)
+        lengths = torch.ones(n_samples, dtype=torch.int64)
+        return cls(lengths=lengths, offsets=offsets, n_tokens=n_samples, longest=1, is_equal=True)
+
+    @property
+    def n_samples(self) -> int:
+        return self.lengths.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        return self.offsets.device
+
+    @property
+    def device_lengths(self) -> Int32[Tensor, "b"]:
+        return self.offsets.diff()
+
+    @property
+    def sample_of_token(self) -> Int64[Tensor, "t"]:
+        places = torch.arange(self.n_tokens, device=self.device, dtype=torch.int32)
+        return torch.searchsorted(self.offsets[1:], places, right=True)
+
+    @cached_property
+    def host_offsets(self) -> Int64[Tensor, "b+1"]:
+        return torch.cat([self.lengths.new_zeros(1), self.lengths.cumsum(0)])
+
+    def to(self, device: torch.device | str) -> "Layout":
+        return replace(self, offsets=self.offsets.to(device, non_blocking=True))
+
+    def pin_memory(self) -> "Layout":
+        return replace(self, offsets=self.offsets.pin_memory())
+
+    def joined(self, other: "Layout") -> "Layout":
+        """The layout in which each sample of `self` is followed by the same sample of `other`."""
+        if self.n_samples != other.n_samples:
+            raise ValueError(f"cannot join {self.n_samples} samples with {other.n_samples}")
+        lengths = self.lengths + other.lengths
+        # Reading a number out of a tensor would cut a compiled graph in two; there the bound will do.
+        is_compiling = torch.compiler.is_compiling()
+        return Layout(
+            lengths=lengths,
+            offsets=self.offsets + other.offsets,
+            n_tokens=self.n_tokens + other.n_tokens,
+            longest=self.longest + other.longest if is_compiling else int(lengths.max()),
+            is_equal=self.is_equal and other.is_equal,
+        )
+
+    def places_in_joined(self, other: "Layout") -> tuple[Int64[Tensor, "t"], Int64[Tensor, "u"]]:
+        """Where the tokens of `self` and those of `other` come to lie in `self.joined(other)`."""
+        mine, theirs = self.sample_of_token, other.sample_of_token
+        first = torch.arange(self.n_tokens, device=self.device) + other.offsets[mine]
+        second = torch.arange(other.n_tokens, device=self.device) + self.offsets[theirs + 1]
+        return first, second
+
+    def selected(
+        self, keep: Bool[Tensor, "t"], lengths: Int64[Tensor, "b"] | None = None
+    ) -> tuple["Layout", Int64[Tensor, "u"]]:
+        """The layout of the kept tokens and their indices, in order.
+
+        Hand over `lengths` (the kept tokens of each sample, on the host) where they are known: counting them
+        makes the host wait for the device.
+        """
+        if keep.shape != (self.n_tokens,):
+            raise ValueError(f"keep has shape {tuple(keep.shape)}, but there are {self.n_tokens} tokens")
+        if lengths is None:
+            running = torch.cat([keep.new_zeros(1, dtype=torch.int64), keep.cumsum(0)])
+            lengths = running[self.offsets].diff().cpu()
+        layout = Layout.of(lengths, self.device)
+        if keep.device.type == "cpu":
+            return layout, keep.nonzero().squeeze(-1)
+        # A stable sort brings the kept ones forward in order, and its length is known in advance.
+        return layout, keep.logical_not().argsort(stable=True)[: layout.n_tokens]
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """The tokens of a batch: values and positions of all samples end to end, and their layout."""
+
+    values: Float[Tensor, "t c"]
+    positions: Float32[Tensor, "t d"]
+    layout: Layout
+
+    def __post_init__(self) -> None:
+        if self.positions.dtype != torch.float32:
+            raise TypeError(
+                f"positions are {self.positions.dtype}, but angles need torch.float32; convert them after "
+                "subtracting each sample's origin"
+            )
+        if not self.values.shape[0] == self.positions.shape[0] == self.layout.n_tokens:
+            raise ValueError(
+                f"{self.values.shape[0]} values, {self.positions.shape[0]} positions and a layout of "
+                f"{self.layout.n_tokens} tokens must agree"
+            )
+
+    def __repr__(self) -> str:
+        lengths = self.layout.lengths
+        sizes = f"{int(lengths.min())} to {int(lengths.max())}" if not self.layout.is_equal else f"{int(lengths[0])}"
+        return (
+            f"Tokens({len(self)} samples of {sizes} tokens, {self.layout.n_tokens} in all; {self.channels} channels, "
+            f"{self.position_dims} position dims, {str(self.values.dtype).removeprefix('torch.')} "
+            f"on {self.values.device})"
+        )
+
+    def __len__(self) -> int:
+        return self.layout.n_samples
+
+    @property
+    def channels(self) -> int:
+        return self.values.shape[1]
+
+    @property
+    def position_dims(self) -> int:
+        return self.positions.shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        return self.values.device
+
+    @classmethod
+    def pack(cls, values: Sequence[Tensor], positions: Sequence[Tensor]) -> "Tokens":
+        """One packed batch from the values [n, c] and positions [n, d] of each sample."""
+        return collate([Sample(v, p) for v, p in zip(values, positions, strict=True)]).tokens
+
+    def unpack(self) -> list["Sample"]:
+        """The samples of this batch, one by one: the inverse of `pack`."""
+        lengths = self.layout.lengths.tolist()
+        return [Sample(v, p) for v, p in zip(self.values.split(lengths), self.positions.split(lengths), strict=True)]
+
+    @classmethod
+    def from_padded(
+        cls, values: Float[Tensor, "b n c"], positions: Float[Tensor, "b n d"], valid: Bool[Tensor, "b n"]
+    ) -> "Tokens":
+        """Packed tokens from padded tensors; `valid` is True on real tokens, wherever they stand."""
+        if values.ndim != 3 or positions.ndim != 3 or valid.ndim != 2:
+            raise ValueError(
+                f"expected values [b, n, c], positions [b, n, d] and valid [b, n], got {list(values.shape)}, "
+                f"{list(positions.shape)} and {list(valid.shape)}"
+            )
+        if valid.dtype != torch.bool:
+            raise TypeError(f"valid must be boolean (True on real tokens), not {valid.dtype}")
+        if not values.shape[:2] == positions.shape[:2] == valid.shape:
+            raise ValueError(
+                f"values {list(values.shape)}, positions {list(positions.shape)} and valid {list(valid.shape)} "
+                "must agree in samples and tokens"
+            )
+        lengths = valid.sum(1).cpu()
+        if not lengths.all():
+            raise ValueError(f"sample {int((lengths == 0).nonzero()[0])} has no valid token")
+        values, positions = values[valid], positions[valid]
+        _require_finite(values, "values")
+        _require_finite(positions, "positions")
+        _require_precise(positions)
+        return cls(values, positions.float(), Layout.of(lengths, values.device))
+
+    def to_padded(self) -> tuple[Float[Tensor, "b n c"], Float32[Tensor, "b n d"], Bool[Tensor, "b n"]]:
+        """Values, positions and `valid` padded with zeros to the longest sample: the inverse of `from_padded`."""
+        longest = int(self.layout.lengths.max())
+        columns = torch.arange(longest, device=self.device)
+        valid = columns < self.layout.device_lengths.unsqueeze(-1)
+        values = self.values.new_zeros(*valid.shape, self.channels)
+        positions = self.positions.new_zeros(*valid.shape, self.position_dims)
+        values[valid], positions[valid] = self.values, self.positions
+        return values, positions, valid
+
+    def select(self, keep: Bool[Tensor, "t"], lengths: Int64[Tensor, "b"] | None = None) -> "Tokens":
+        """The tokens where `keep` is True, in order (see `Layout.selected` for `lengths`)."""
+        layout, index = self.layout.selected(keep, lengths)
+        return Tokens(self.values.index_select(0, index), self.positions.index_select(0, index), layout)
+
+    def first(self) -> Float[Tensor, "b c"]:
+        """The values of each sample's first token, which is CLS in the output of an encoder that has one."""
+        return self.values.index_select(0, self.layout.offsets[:-1])
+
+    def mean(self) -> Float[Tensor, "b c"]:
+        """The mean of each sample's values."""
+        return sample_mean(self.values, self.layout)
+
+    def to(
+        self, device: torch.device | str | None = None, dtype: torch.dtype | None = None, non_blocking: bool = False
+    ) -> "Tokens":
+        """The same tokens on another device, or with values of another type; positions stay float32."""
+        device = self.device if device is None else device
+        return Tokens(
+            self.values.to(device=device, dtype=dtype, non_blocking=non_blocking),
+            self.positions.to(device=device, non_blocking=non_blocking),
+            self.layout.to(device),
+        )
+
+    def pin_memory(self) -> "Tokens":
+        return Tokens(self.values.pin_memory(), self.positions.pin_memory(), self.layout.pin_memory())
+
+
+def concat(first: Tokens, second: Tokens) -> Tokens:
+    """Each sample of `first` followed by the same sample of `second`."""
+    layout = first.layout.joined(second.layout)
+    if layout.is_equal:
+        rows, more_rows = (layout.n_samples, first.layout.longest), (layout.n_samples, second.layout.longest)
+
+        def join(x: Tensor, y: Tensor) -> Tensor:
+            return torch.cat([x.unflatten(0, rows), y.unflatten(0, more_rows)], dim=1).flatten(0, 1)
+
+        return Tokens(join(first.values, second.values), join(first.positions, second.positions), layout)
+    places = torch.cat(first.layout.places_in_joined(second.layout))
+    order = torch.empty_like(places).scatter(0, places, torch.arange(layout.n_tokens, device=places.device))
+    return Tokens(
+        torch.cat([first.values, second.values]).index_select(0, order),
+        torch.cat([first.positions, second.positions]).index_select(0, order),
+        layout,
+    )
+
+
+def second_part(values: Float[Tensor, "t w"], first: Layout, second: Layout) -> Float[Tensor, "u w"]:
+    """The values that belong to `second` in tokens laid out as `first.joined(second)`."""
+    if first.is_equal and second.is_equal:
+        rows = (first.n_samples, first.longest + second.longest)
+        return values.unflatten(0, rows)[:, first.longest :].flatten(0, 1)
+    return values.index_select(0, first.places_in_joined(second)[1])
+
+
+def sample_mean(x: Float[Tensor, "t w"], layout: Layout) -> Float[Tensor, "b w"]:
+    """The mean over each sample's tokens."""
+    if layout.is_equal:
+        return x.unflatten(0, (layout.n_samples, layout.longest)).mean(1)
+    total = x.new_zeros(layout.n_samples, x.shape[-1], dtype=torch.promote_types(x.dtype, torch.float32))
+    total = total.index_add(0, layout.sample_of_token, x.to(total.dtype))
+    return (total / layout.device_lengths.unsqueeze(-1)).to(x.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One sample: n tokens with values [n, c] at positions [n, d].
+
+    `target` is a class index, a number, a vector [k] for the whole sample, or one row [n, k] per token.
+    `hidden` [n] is True on the tokens to predict, for those who choose the mask themselves. Arrays, lists and
+    tensors are taken; positions may be float64 and stay so until a batch is made.
+    """
+
+    values: Any
+    positions: Any
+    target: Any = None
+    id: Hashable = None
+    hidden: Any = None
+
+    def __post_init__(self) -> None:
+        values = _as_float(self.values, "values")
+        positions = _as_float(self.positions, "positions")
+        for name, x, letter in (("values", values, "c"), ("positions", positions, "d")):
+            if x.ndim != 2:
+                raise ValueError(
+                    f"{name} must be [n, {letter}], got shape {list(x.shape)}"
+                    + (f"; for a single column use {name}[:, None]" if x.ndim == 1 else "")
+                )
+        if len(values) != len(positions):
+            raise ValueError(f"{len(values)} values but {len(positions)} positions: each token needs one of both")
+        if len(values) == 0:
+            raise ValueError("a sample needs at least one token, and this one is empty")
+        if values.shape[1] == 0 or positions.shape[1] == 0:
+            raise ValueError("a sample needs at least one channel and one position dimension")
+        _require_finite(values, "values")
+        _require_finite(positions, "positions")
+        _require_precise(positions)
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "positions", positions)
+        object.__setattr__(self, "target", None if self.target is None else self._checked_target(len(values)))
+        object.__setattr__(self, "hidden", None if self.hidden is None else self._checked_mask(len(values)))
+
+    def _checked_target(self, n: int) -> Tensor:
+        try:
+            target = torch.as_tensor(self.target)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(f"target {self.target!r} is not a number or an array: {error}") from None
+        if target.dtype == torch.bool:
+            target = target.long()
+        if target.ndim > 2 or (target.ndim == 2 and len(target) != n):
+            raise ValueError(
+                f"target must be a number, a vector [k], or one row per token [{n}, k]; got shape {list(target.shape)}"
+            )
+        if target.is_floating_point():
+            _require_finite(target if target.ndim == 2 else target.reshape(1, -1), "target")
+            target = target.float()
+        return target
+
+    def _checked_mask(self, n: int) -> Bool[Tensor, "n"]:
+        hidden = torch.as_tensor(self.hidden)
+        if hidden.dtype != torch.bool or hidden.shape != (n,):
+            raise ValueError(f"hidden must be {n} booleans, got {hidden.dtype} of shape {list(hidden.shape)}")
+        if bool(hidden.all()) or not bool(hidden.any()):
+            raise ValueError("hidden must hide some tokens and leave some: it marks all or none of them")
+        return hidden
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __repr__(self) -> str:
+        name = "" if self.id is None else f"{self.id!r}: "
+        target = "" if self.target is None else f", target {list(self.target.shape) or self.target.item()}"
+        channels, dims = self.values.shape[1], self.positions.shape[1]
+        return f"Sample({name}{len(self)} tokens, {channels} channels, {dims} position dims{target})"
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Packed samples on their way through a task.
+
+    `hidden` holds the tokens to predict once they have been taken out of `tokens`; `is_prepared` says that the
+    task has drawn its masks and dropped its tokens, so that what follows is a function of the batch alone.
+    """
+
+    tokens: Tokens
+    target: Tensor | None = None
+    ids: tuple[Hashable, ...] = ()
+    hidden: Tokens | None = None
+    is_prepared: bool = False
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
+        return replace(
+            self,
+            tokens=self.tokens.to(device, non_blocking=non_blocking),
+            target=None if self.target is None else self.target.to(device, non_blocking=non_blocking),
+            hidden=None if self.hidden is None else self.hidden.to(device, non_blocking=non_blocking),
+        )
+
+    def pin_memory(self) -> "Batch":
+        return replace(
+            self,
+            tokens=self.tokens.pin_memory(),
+            target=None if self.target is None else self.target.pin_memory(),
+            hidden=None if self.hidden is None else self.hidden.pin_memory(),
+        )
+
+
+def collate(samples: Sequence[Sample]) -> Batch:
+    """Pack samples end to end into a batch."""
+    if len(samples) == 0:
+        raise ValueError("a batch needs at least one sample, and this one is empty")
+    _require_alike([s.values.shape[1] for s in samples], "channels")
+    _require_alike([s.positions.shape[1] for s in samples], "position dimensions")
+    tokens = Tokens(
+        torch.cat([s.values for s in samples]),
+        torch.cat([s.positions for s in samples]).float(),
+        Layout.of([len(s) for s in samples], samples[0].values.device),
+    )
+    batch = Batch(tokens, target=_packed_targets(samples), ids=tuple(s.id for s in samples))
+    _require_alike([s.hidden is not None for s in samples], "masks of their own (True: has one)")
+    if samples[0].hidden is None:
+        return batch
+    hidden = torch.cat([s.hidden for s in samples])
+    return replace(batch, tokens=tokens.select(~hidden), hidden=tokens.select(hidden))
+
+
+def _packed_targets(samples: Sequence[Sample]) -> Tensor | None:
+    _require_alike([s.target is not None for s in samples], "targets (True: has one)")
+    if samples[0].target is None:
+        return None
+    targets = [s.target for s in samples]
+    _require_alike([t.ndim for t in targets], "target dimensions")
+    if targets[0].ndim:
+        _require_alike([t.shape[-1] for t in targets], "target columns")
+    return torch.cat(targets) if targets[0].ndim == 2 else torch.stack(targets)
+
+
+def _require_alike(found: list[Any], what: str) -> None:
+    for i, one in enumerate(found):
+        if one != found[0]:
+            raise ValueError(f"samples of a batch must agree in {what}: sample 0 has {found[0]}, sample {i} has {one}")
+
+
+def _as_float(x: Any, name: str) -> Tensor:
+    try:
+        x = torch.as_tensor(x)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{name} cannot be read as numbers: {error}") from None
+    if x.is_complex():
+        raise TypeError(f"{name} are complex; use the real and the imaginary part as two channels")
+    if name == "values":
+        return x if x.dtype in (torch.float16, torch.bfloat16, torch.float32) else x.float()
+    return x if x.is_floating_point() else x.double()
+
+
+def _require_finite(x: Int[Tensor, "n k"] | Float[Tensor, "n k"], name: str) -> None:
+    finite = torch.isfinite(x)
+    if not finite.all():
+        row, column = (~finite).nonzero()[0].tolist()
+        raise ValueError(
+            f"{name} must be finite, and token {row} has {x[row, column].item()} in column {column}; "
+            "leave missing measurements out"
+        )
+
+
+def _require_precise(positions: Tensor) -> None:
+    if positions.dtype not in (torch.float32, torch.float64):
+        raise TypeError(f"positions are {positions.dtype}, which is too coarse for angles; use float32 or float64")
