@@ -5,14 +5,26 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 
+import jaxtyping
 from jaxtyping import install_import_hook
 
-install_import_hook("romae", "beartype.beartype")
+install_import_hook("romae", "shape_checks.check")
 
 import pytest
 import torch
+from hypothesis import settings
+
+settings.register_profile("romae", deadline=None, max_examples=50)  # the first call of anything is slow
+settings.load_profile("romae")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not torch.cuda.is_available():
+        for item in items:
+            if "cuda" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="needs a GPU"))
 
 
 @pytest.fixture
@@ -27,3 +39,11 @@ def real_data() -> Path:
     if not folder.is_dir():
         pytest.skip("needs the real data sets: set ROMAE_DATA to their folder")
     return folder
+
+
+@pytest.fixture
+def without_shape_checks():
+    """What users see: shapes in signatures are not looked at, so our own sentences must catch bad input."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

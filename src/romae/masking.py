@@ -9,7 +9,7 @@ Shapes: t tokens of all samples end to end, b samples.
 """
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -18,6 +18,7 @@ from torch import Tensor
 from romae.tokens import Layout, Tokens
 
 
+@runtime_checkable
 class Masking(Protocol):
     """A way to hide tokens."""
 

@@ -97,15 +97,17 @@ class ModelConfig:
                 raise ValueError(f"{name} must be at least 0 and below 1, not {value}")
         if self.ladders is not None and len(self.ladders) != self.position_dims:
             raise ValueError(f"{len(self.ladders)} ladders for {self.position_dims} position dimensions")
-        if self.positions == "rope":
-            for part, size in (("encoder", self.encoder), ("decoder", self.decoder)):
-                step = 2 * self.position_dims
-                if size.head_dim % step:
-                    raise ValueError(
-                        f"the {part}'s head size {size.head_dim} must be a multiple of 2 x {self.position_dims} "
-                        f"position dimensions; with {size.heads} heads the nearest widths are "
-                        f"{nearest_multiples(size.width, step * size.heads)}"
-                    )
+        self.require_fit("encoder", self.encoder)
+
+    def require_fit(self, part: str, size: Size) -> None:
+        """Refuse a stack whose heads cannot be split over the position axes."""
+        step = 2 * self.position_dims
+        if self.positions == "rope" and size.head_dim % step:
+            raise ValueError(
+                f"the {part}'s head size {size.head_dim} must be a multiple of 2 x {self.position_dims} "
+                f"position dimensions; with {size.heads} heads the nearest widths are "
+                f"{nearest_multiples(size.width, step * size.heads)}"
+            )
 
     @property
     def score_dropout(self) -> float:
@@ -218,6 +220,7 @@ class Decoder(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         size = config.decoder
+        config.require_fit("decoder", size)
         self.projection = nn.Linear(config.encoder.width, size.width)
         _spread(self.projection, 1.0)
         self.mask_token = nn.Parameter(torch.randn(size.width) * 0.02)

@@ -4,7 +4,7 @@ Shapes: t tokens, h heads, e head size, d position dimensions, w width.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -51,13 +51,13 @@ class Ladder:
         if self.wavelengths is not None:
             if len(self.wavelengths) > n_pairs:
                 raise ValueError(f"{len(self.wavelengths)} wavelengths do not fit into {n_pairs} pairs of channels")
-            kept = 2 * math.pi / torch.tensor(sorted(self.wavelengths), dtype=torch.float64)
+            kept = 2 * math.pi / _numbers(sorted(self.wavelengths))
         elif self.shortest is not None and self.longest is not None:
-            steps = torch.arange(n_kept, dtype=torch.float64) / max(n_kept - 1, 1)
+            steps = _numbers(range(n_kept)) / max(n_kept - 1, 1)
             kept = 2 * math.pi / (self.shortest * (self.longest / self.shortest) ** steps)
         else:
-            kept = self.base ** -(torch.arange(n_kept, dtype=torch.float64) / n_pairs)
-        return torch.cat([kept / self.scale, torch.zeros(n_pairs - len(kept), dtype=torch.float64)])
+            kept = self.base ** -(_numbers(range(n_kept)) / n_pairs)
+        return torch.cat([kept / self.scale, _numbers([0.0] * (n_pairs - len(kept)))])
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +137,11 @@ class Sinusoid(_Frequencies):
         angles = self.angles(positions)
         features = torch.cat([angles.sin(), angles.cos()], dim=-1).flatten(1)
         return nn.functional.pad(features, (0, self.width - features.shape[1]))
+
+
+def _numbers(numbers: Iterable[float]) -> Float64[Tensor, "n"]:
+    """On the host, also where a model is being built on another device."""
+    return torch.tensor(list(numbers), dtype=torch.float64, device="cpu")
 
 
 def nearest_multiples(size: int, step: int) -> str:

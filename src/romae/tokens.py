@@ -80,7 +80,7 @@ class Layout:
         return torch.searchsorted(self.offsets[1:], places, right=True)
 
     @cached_property
-    def host_offsets(self) -> Int64[Tensor, "b+1"]:
+    def host_offsets(self) -> Int64[Tensor, "bounds"]:
         return torch.cat([self.lengths.new_zeros(1), self.lengths.cumsum(0)])
 
     def to(self, device: torch.device | str) -> "Layout":

@@ -1,0 +1,5 @@
+"""The checker that runs on every signature during the tests; an int is welcome where a float is asked for."""
+
+from beartype import BeartypeConf, beartype
+
+check = beartype(conf=BeartypeConf(is_pep484_tower=True))

@@ -1,0 +1,69 @@
+"""Every kernel against a float64 brute force, in outputs and gradients."""
+
+import pytest
+import torch
+from brute_force import attention
+from torch.testing import assert_close
+
+from romae.attention import attend
+from romae.tokens import Layout
+
+CPU = pytest.param("cpu", torch.float32, 2e-5, id="cpu-float32")
+CUDA = [
+    pytest.param("cuda", dtype, tolerance, id=f"cuda-{str(dtype)[6:]}", marks=pytest.mark.cuda)
+    for dtype, tolerance in ((torch.float32, 1e-4), (torch.bfloat16, 2e-2), (torch.float16, 3e-3))
+]
+LENGTHS = {
+    "one sample": [5],
+    "single tokens": [1, 1, 1],
+    "equal": [6, 6, 6],
+    "ragged": [3, 1, 7, 7, 2],
+    "very unequal": [1, 2000, 3],
+    "with an empty one": [4, 0, 2],
+}
+
+
+def heads(lengths: list[int], size: int, device: str, dtype: torch.dtype) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(sum(lengths) + size)
+    return [torch.randn(sum(lengths), 2, size, generator=generator).to(device, dtype) for _ in range(4)]
+
+
+def relative(ours: torch.Tensor, truth: torch.Tensor) -> float:
+    return ((ours.cpu().double() - truth).norm() / truth.norm().clamp(min=1e-12)).item()
+
+
+@pytest.mark.parametrize("size", [60, 64, 72])
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS.keys())
+@pytest.mark.parametrize(("device", "dtype", "tolerance"), [CPU, *CUDA])
+def test_attention_equals_the_brute_force(lengths, size, device, dtype, tolerance):
+    *qkv, weight = heads(lengths, size, device, dtype)
+    inputs = [x.clone().requires_grad_() for x in qkv]
+    output = attend(*inputs, Layout.of(lengths, device))
+    gradients = torch.autograd.grad((output * weight).sum(), inputs)
+
+    exact = [x.cpu().double().requires_grad_() for x in qkv]
+    truth = attention(*exact, lengths)
+    true_gradients = torch.autograd.grad((truth * weight.cpu().double()).sum(), exact)
+    assert output.dtype == dtype and relative(output, truth.detach()) < tolerance
+    for ours, true in zip(gradients, true_gradients, strict=True):
+        assert ours.isfinite().all()
+        assert relative(ours, true) < 2 * tolerance or true.norm() < 1e-9
+
+
+@pytest.mark.parametrize("lengths", [[40, 40], [50, 30]], ids=["equal", "ragged"])
+@pytest.mark.parametrize(("device", "dtype", "tolerance"), [CPU, *CUDA])
+def test_dropout_is_right_in_expectation(lengths, device, dtype, tolerance):
+    q, k, v, _ = heads(lengths, 8, device, dtype)
+    torch.manual_seed(0)
+    layout = Layout.of(lengths, device)
+    drawn = torch.stack([attend(q, k, v, layout, 0.3).float() for _ in range(400)])
+    truth = attention(*(x.cpu().double() for x in (q, k, v)), lengths)
+    assert drawn.std(0).mean() > 0.01
+    assert relative(drawn.mean(0), truth) < 0.06
+
+
+def test_tokens_of_other_samples_do_not_matter():
+    q, k, v, _ = heads([4, 6, 3], 12, "cpu", torch.float32)
+    together = attend(q, k, v, Layout.of([4, 6, 3]))
+    alone = attend(q[4:10], k[4:10], v[4:10], Layout.of([6]))
+    assert_close(together[4:10], alone)

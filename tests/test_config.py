@@ -1,0 +1,85 @@
+"""Configurations: strict at the border, the same after a round trip."""
+
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+
+from romae.config import from_dict, load_config, override, to_dict
+from romae.masking import Rows, Strategy, UniformTokens
+from romae.model import SIZES, ModelConfig, Size
+from romae.rope import Ladder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    epochs: int
+    lr: float = 1e-3
+    clip: float | None = 1.0
+    mode: Literal["fast", "slow"] = "fast"
+    masking: Strategy = UniformTokens()
+    betas: tuple[float, float] = (0.9, 0.95)
+    model: ModelConfig = ModelConfig(channels=1, position_dims=1)
+
+
+EXAMPLE = Example(
+    epochs=3,
+    clip=None,
+    masking=Rows(ratio=0.25),
+    model=ModelConfig(channels=2, position_dims=2, encoder=SIZES["small"], ladders=(Ladder(), Ladder(scale=3))),
+)
+
+
+def test_a_configuration_survives_json():
+    assert from_dict(Example, json.loads(json.dumps(to_dict(EXAMPLE)))) == EXAMPLE
+
+
+def test_files_are_read_by_their_ending(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps(to_dict(EXAMPLE)))
+    (tmp_path / "a.toml").write_text('epochs = 2\nmode = "slow"\n[model]\nchannels = 1\nposition_dims = 2\n')
+    assert load_config(Example, tmp_path / "a.json") == EXAMPLE
+    assert load_config(Example, tmp_path / "a.toml").model.position_dims == 2
+
+
+def test_settings_are_addressed_by_their_path():
+    changed = override(
+        EXAMPLE, "epochs=6", "lr=.5", "clip=none", "mode=slow", "model.cls=false", "model.encoder.width=72", "betas=[0.8, 1]"
+    )
+    assert (changed.epochs, changed.lr, changed.clip, changed.mode, changed.model.cls) == (6, 0.5, None, "slow", False)
+    assert changed.model.encoder == Size(width=72, heads=6, depth=12)
+    assert changed.betas == (0.8, 1.0)
+    assert EXAMPLE.epochs == 3
+    assert override(EXAMPLE, "lr=1e-4").lr == 1e-4
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: from_dict(Example, {"epochs": 1, "learning_rate": 1}), "unknown key 'learning_rate'; Example has"),
+        (lambda: from_dict(Example, {}), r"lacks \['epochs'\]"),
+        (lambda: from_dict(Example, {"epochs": "3"}), "epochs must be int, not '3'"),
+        (lambda: from_dict(Example, {"epochs": True}), "epochs must be int, not True"),
+        (lambda: from_dict(Example, {"epochs": 1, "mode": "medium"}), "mode must be one of"),
+        (lambda: from_dict(Example, {"epochs": 1, "betas": [1.0]}), "betas must have 2 entries"),
+        (lambda: from_dict(Example, {"epochs": 1, "model": {"channels": 1, "dims": 2}}), "unknown key 'model.dims'"),
+        (lambda: from_dict(Example, {"epochs": 1, "model": 3}), "model must be a table"),
+        (lambda: from_dict(Example, {"epochs": 1, "masking": {"kind": "nothing"}}), "masking must be"),
+        (lambda: override(EXAMPLE, "epochs"), "write it as key=value"),
+        (lambda: override(EXAMPLE, "model.widht=3"), "unknown key 'model.widht'"),
+        (lambda: override(EXAMPLE, "epochs.x=3"), "'epochs' is a single value"),
+        (lambda: override(EXAMPLE, "epochs=1.5"), "epochs must be int"),
+    ],
+)
+@pytest.mark.usefixtures("without_shape_checks")
+def test_what_is_not_understood_is_refused(make, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        make()
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path):
+    (tmp_path / "broken.toml").write_text("epochs = = 1")
+    with pytest.raises(ValueError, match="broken.toml is not valid TOML"):
+        load_config(Example, tmp_path / "broken.toml")
+    with pytest.raises(ValueError, match="cannot read .*absent.json"):
+        load_config(Example, tmp_path / "absent.json")

@@ -1,0 +1,117 @@
+"""Masks: exact counts, never everything, the same from the same seed."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from romae.masking import Channels, Future, Rows, Spans, UniformTokens, split
+from romae.tokens import Tokens
+
+LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=6)
+RATIOS = st.sampled_from([0.01, 0.25, 0.5, 0.75, 0.99])
+
+
+def made(lengths: list[int], seed: int = 0, n_rows: int = 5, dims: int = 2) -> Tokens:
+    """Tokens whose first coordinate takes few values, so that rows have several."""
+    generator = torch.Generator().manual_seed(seed)
+    positions = [
+        torch.cat([torch.randint(n_rows, (n, 1), generator=generator), torch.rand(n, dims - 1, generator=generator)], 1)
+        for n in lengths
+    ]
+    return Tokens.pack([torch.randn(n, 1, generator=generator) for n in lengths], positions)
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def expected_count(n: int, ratio: float) -> int:
+    return 0 if n == 1 else min(max(round(n * ratio), 1), n - 1)
+
+
+@given(LENGTHS, RATIOS, st.integers(0, 99))
+def test_shares_of_tokens_are_exact(lengths, ratio, seed):
+    tokens = made(lengths, seed)
+    for masking in (UniformTokens(ratio=ratio), Spans(ratio=ratio, n_spans=2), Future(ratio=ratio)):
+        hidden = masking.hidden(tokens, seeded(seed))
+        counts = [int(part.sum()) for part in hidden.split(lengths)]
+        assert counts == [expected_count(n, ratio) for n in lengths]
+        visible, masked = split(tokens, masking, seeded(seed))
+        assert torch.equal(visible.values, tokens.values[~hidden])
+        assert torch.equal(masked.values, tokens.values[hidden])
+        assert masked.layout.lengths.tolist() == counts
+
+
+@given(LENGTHS, RATIOS, st.integers(0, 99))
+def test_rows_are_hidden_whole(lengths, ratio, seed):
+    tokens = made(lengths, seed)
+    hidden = Rows(ratio=ratio).hidden(tokens, seeded(seed))
+    for part, positions in zip(hidden.split(lengths), tokens.positions.split(lengths), strict=True):
+        rows = {row: set(part[positions[:, 0] == row].tolist()) for row in positions[:, 0].unique().tolist()}
+        assert all(len(states) == 1 for states in rows.values())
+        assert sum(states == {True} for states in rows.values()) == expected_count(len(rows), ratio)
+    visible, masked = split(tokens, Rows(ratio=ratio), seeded(seed))
+    assert torch.equal(masked.values, tokens.values[hidden]) and torch.equal(visible.values, tokens.values[~hidden])
+
+
+def test_channels_are_rows_of_the_last_axis():
+    tokens = Tokens.pack([torch.zeros(6, 1)], [torch.tensor([[t, c] for t in range(2) for c in range(3)]).float()])
+    hidden = Channels(ratio=0.34).hidden(tokens, seeded(1)).reshape(2, 3)
+    assert torch.equal(hidden[0], hidden[1]) and hidden[0].sum() == 1
+
+
+@given(st.integers(2, 40), RATIOS, st.integers(0, 99))
+def test_a_span_is_contiguous(n, ratio, seed):
+    positions = torch.rand(n, 1, generator=seeded(seed))
+    hidden = Spans(ratio=ratio).hidden(Tokens.pack([torch.zeros(n, 1)], [positions]), seeded(seed))
+    in_order = hidden[positions.flatten().argsort()].long()
+    assert in_order.diff().abs().sum() <= 2 and (in_order.diff() == 1).sum() <= 1
+
+
+def test_a_tube_runs_along_the_axes_left_out():
+    grid = torch.cartesian_prod(torch.arange(4.0), torch.arange(6.0), torch.arange(6.0))
+    tokens = Tokens.pack([torch.zeros(len(grid), 1)], [grid])
+    hidden = Spans(ratio=9 / 36, axes=(1, 2)).hidden(tokens, seeded(5)).reshape(4, 6, 6)
+    whole = [hidden[:, y, x].all() for y in range(6) for x in range(6)]
+    assert hidden.sum() == 36 and sum(whole) >= 4
+
+
+def test_the_future_is_what_comes_last():
+    tokens = Tokens.pack([torch.zeros(4, 1)], [torch.tensor([[3.0], [0.0], [2.0], [1.0]])])
+    assert Future(ratio=0.5).hidden(tokens).tolist() == [True, False, True, False]
+
+
+def test_every_token_is_as_likely_to_be_hidden():
+    tokens, generator = made([8]), seeded(0)
+    share = torch.stack([UniformTokens(ratio=0.5).hidden(tokens, generator) for _ in range(4000)]).float().mean(0)
+    assert (share - 0.5).abs().max() < 0.04
+
+
+@pytest.mark.parametrize("masking", [UniformTokens(), Rows(), Channels(), Spans()])
+def test_the_seed_alone_decides(masking):
+    tokens = made([20, 13, 4], dims=3)
+    first = masking.hidden(tokens, seeded(3))
+    assert torch.equal(first, masking.hidden(tokens, seeded(3)))
+    assert any(not torch.equal(first, masking.hidden(tokens, seeded(seed))) for seed in range(4, 8))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("masking", [UniformTokens(), Rows(), Spans(n_spans=2), Future()])
+def test_one_seed_hides_the_same_tokens_on_every_device(masking):
+    tokens = made([20, 13, 4])
+    assert torch.equal(masking.hidden(tokens, seeded(3)), masking.hidden(tokens.to("cuda"), seeded(3)).cpu())
+
+
+@pytest.mark.parametrize("make", [UniformTokens, Rows, Spans, Future])
+@pytest.mark.parametrize("ratio", [0.0, 1.0, -0.5, 75.0])
+def test_ratios_outside_0_and_1_are_refused(make, ratio):
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        make(ratio=ratio)
+
+
+def test_an_axis_that_is_not_there_is_refused():
+    with pytest.raises(ValueError, match="axis 2 is outside the 2 position dimensions"):
+        Rows(axis=2).hidden(made([3]))
+    with pytest.raises(ValueError, match="n_spans must be at least 1"):
+        Spans(n_spans=0)

@@ -1,0 +1,186 @@
+"""The encoder and the decoder: the laws they must obey."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from romae.model import SIZES, Decoder, Encoder, ModelConfig, Size
+from romae.rope import Ladder
+from romae.tokens import Tokens
+
+SMALL = Size(width=24, heads=2, depth=2)
+LENGTHS = [5, 1, 9, 9, 3]
+
+
+def config(**changes) -> ModelConfig:
+    base = ModelConfig(channels=2, position_dims=2, encoder=SMALL, decoder=Size(width=16, heads=2, depth=1))
+    return replace(base, **changes)
+
+
+def encoder(**changes) -> Encoder:
+    torch.manual_seed(0)
+    return Encoder(config(**changes)).eval()
+
+
+@pytest.fixture
+def tokens(generator) -> Tokens:
+    values = [torch.randn(n, 2, generator=generator) for n in LENGTHS]
+    return Tokens.pack(values, [10 * torch.rand(n, 2, generator=generator) for n in LENGTHS])
+
+
+def moved(tokens: Tokens, shift: float) -> Tokens:
+    return replace(tokens, positions=tokens.positions + shift)
+
+
+def test_without_cls_a_shift_of_all_positions_changes_nothing(tokens):
+    model = encoder(cls=False)
+    assert_close(model(moved(tokens, 41.5)).values, model(tokens).values, rtol=1e-4, atol=1e-4)
+
+
+def test_with_cls_a_shift_of_all_positions_changes_the_output(tokens):
+    model = encoder(cls=True)
+    assert (model(moved(tokens, 41.5)).values - model(tokens).values).abs().max() > 1e-3
+
+
+def test_absolute_positions_notice_a_shift(tokens):
+    model = encoder(cls=False, positions="absolute")
+    assert (model(moved(tokens, 41.5)).values - model(tokens).values).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("changes", [{}, {"cls": False}, {"positions": "absolute"}])
+def test_permuting_a_samples_tokens_permutes_its_outputs(tokens, changes):
+    model = encoder(cls=changes.pop("cls", True), **changes)
+    n_cls = int(model.config.cls)
+    order = torch.cat([torch.randperm(n) + sum(LENGTHS[:i]) for i, n in enumerate(LENGTHS)])
+    shuffled = Tokens(tokens.values[order], tokens.positions[order], tokens.layout)
+    before = torch.cat([x[n_cls:] for x in model(tokens).values.split([n + n_cls for n in LENGTHS])])
+    after = torch.cat([x[n_cls:] for x in model(shuffled).values.split([n + n_cls for n in LENGTHS])])
+    assert_close(after, before[order], rtol=1e-4, atol=1e-5)
+
+
+def test_a_sample_does_not_depend_on_its_neighbours(tokens):
+    model = encoder()
+    together = model(tokens).values.split([n + 1 for n in LENGTHS])
+    for sample, expected in zip(tokens.unpack(), together, strict=True):
+        alone = model(Tokens.pack([sample.values], [sample.positions]))
+        assert_close(alone.values, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_cls_stands_first_at_position_zero(tokens):
+    output = encoder()(tokens)
+    assert output.layout.lengths.tolist() == [n + 1 for n in LENGTHS]
+    assert not output.positions[output.layout.offsets[:-1].long()].any()
+    assert encoder(cls=False)(tokens).layout.lengths.tolist() == LENGTHS
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"), [("tiny-shallow", 0.78), ("tiny", 4.67), ("small", 26.9), ("base", 74.7)]
+)
+def test_encoders_have_as_many_parameters_as_in_the_paper(name, millions):
+    with torch.device("meta"):
+        model = Encoder(ModelConfig(channels=1, position_dims=1, encoder=SIZES[name]))
+    n = sum(p.numel() for p in model.transformer.parameters()) / 1e6
+    assert n == pytest.approx(millions, rel=0.005)
+
+
+def test_the_decoder_sees_queries_at_their_positions(tokens, generator):
+    torch.manual_seed(0)
+    model, decoder = encoder(), Decoder(config()).eval()
+    queries = Tokens.pack([torch.zeros(n, 2) for n in (2, 1, 1, 3, 2)], [torch.rand(n, 2) for n in (2, 1, 1, 3, 2)])
+    output = decoder(model(tokens), queries.positions, queries.layout)
+    assert output.shape == (9, 16)
+    elsewhere = queries.positions.clone()
+    elsewhere[0] += 1
+    changed = (decoder(model(tokens), elsewhere, queries.layout) - output).abs().amax(-1) > 1e-6
+    assert changed.tolist() == [True, True] + [False] * 7  # the other query of the same sample sees it move too
+
+
+def test_stochastic_depth_grows_over_the_layers_and_keeps_the_mean(tokens):
+    model = Encoder(config(stochastic_depth=0.5, encoder=Size(width=24, heads=2, depth=4)))
+    assert [block.drop for block in model.transformer.blocks] == [0.125, 0.25, 0.375, 0.5]
+    block, branch = model.transformer.blocks[-1].train(), torch.ones(tokens.layout.n_tokens, 1)
+    torch.manual_seed(0)
+    drawn = torch.stack([block._dropped(branch, tokens.layout) for _ in range(3000)])
+    assert set(drawn.unique().tolist()) == {0.0, 2.0}
+    assert (drawn.mean(0) - 1).abs().max() < 0.1
+    whole_samples = drawn.squeeze(-1).split(LENGTHS, dim=1)
+    assert all((sample == sample[:, :1]).all() for sample in whole_samples)
+    assert torch.equal(block.eval()._dropped(branch, tokens.layout), branch)
+
+
+def test_dropout_acts_in_training_alone(tokens):
+    model = encoder(dropout=0.3)
+    assert torch.equal(model(tokens).values, encoder()(tokens).values)
+    model.train()
+    assert not torch.equal(model(tokens).values, model(tokens).values)
+    assert config(dropout=0.3).score_dropout == 0.3
+    assert config(dropout=0.3, attention_dropout=0.0).score_dropout == 0.0
+
+
+def test_checkpointing_changes_memory_and_nothing_else(tokens):
+    plain, saving = encoder(dropout=0.2).train(), encoder(dropout=0.2, checkpointing=True).train()
+    for model in (plain, saving):
+        torch.manual_seed(7)
+        model(tokens).values.square().sum().backward()
+    for one, other in zip(plain.parameters(), saving.parameters(), strict=True):
+        assert torch.equal(one.grad, other.grad)
+
+
+def test_rebuilding_hands_over_every_weight(tokens):
+    model = encoder().double()
+    rebuilt = model.rebuilt(dropout=0.2, stochastic_depth=0.1)
+    assert rebuilt.config.dropout == 0.2 and rebuilt.projection.weight.dtype == torch.float64
+    for (name, one), (_, other) in zip(model.state_dict().items(), rebuilt.state_dict().items(), strict=True):
+        assert torch.equal(one, other), name
+    assert_close(rebuilt.eval()(tokens.to(dtype=torch.float64)).values, model(tokens.to(dtype=torch.float64)).values)
+    with pytest.raises(ValueError, match="change the weights .*cls"):
+        model.rebuilt(cls=False)
+
+
+def test_copies_and_casts_behave(tokens):
+    model = encoder()
+    again = copy.deepcopy(model)
+    assert torch.equal(again(tokens).values, model(tokens).values)
+    again.load_state_dict({k: torch.zeros_like(v) for k, v in again.state_dict().items()})
+    assert not again(tokens).values.any() and model(tokens).values.any()
+    exact = encoder().double()(tokens.to(dtype=torch.float64)).values
+    assert exact.dtype == torch.float64
+    assert_close(model(tokens).values, exact.float(), rtol=1e-4, atol=1e-5)
+    half = encoder().bfloat16()(tokens.to(dtype=torch.bfloat16)).values
+    assert half.dtype == torch.bfloat16 and (half.double() - exact).norm() / exact.norm() < 0.05
+
+
+def test_autocast_agrees_with_full_precision(tokens):
+    model = encoder()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = model(tokens).values
+    exact = model(tokens).values
+    assert (half - exact).norm() / exact.norm() < 0.05
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Size(width=100, heads=3, depth=1), "width 100 must be a multiple of 3 heads; the nearest are 99 and 102"),
+        (lambda: Size(width=0, heads=1, depth=1), "width must be at least 1"),
+        (lambda: config(position_dims=5), "with 2 heads the nearest widths are 20 and 40"),
+        (lambda: Decoder(config(position_dims=3)), "the decoder's head size 8 must be a multiple of 2 x 3"),
+        (lambda: config(channels=0), "at least one channel"),
+        (lambda: config(dropout=1.0), "dropout must be at least 0 and below 1"),
+        (lambda: config(keep=2.0), "between 0 and 1"),
+        (lambda: config(ladders=(Ladder(),)), "1 ladders for 2 position dimensions"),
+    ],
+)
+def test_models_that_cannot_be_get_a_sentence(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_tokens_that_do_not_fit_get_a_sentence():
+    with pytest.raises(ValueError, match="takes 2 channels, but the tokens have 3"):
+        encoder()(Tokens.pack([torch.zeros(2, 3)], [torch.zeros(2, 2)]))
+    with pytest.raises(ValueError, match="takes 2 position dimensions, but the tokens have 1"):
+        encoder()(Tokens.pack([torch.zeros(2, 2)], [torch.zeros(2, 1)]))

@@ -1,0 +1,219 @@
+"""Tasks: losses that are sums over real things, targets handed back in the data's units."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+from romae.masking import Future, Rows, UniformTokens
+from romae.model import Encoder, ModelConfig, Size
+from romae.tasks import Classification, Head, MaskedReconstruction, Regression
+from romae.tokens import Batch, Sample, Tokens, collate
+
+LENGTHS = [6, 2, 11, 11, 4]
+CONFIG = ModelConfig(
+    channels=3, position_dims=1, encoder=Size(width=16, heads=2, depth=2), decoder=Size(width=8, heads=1, depth=1)
+)
+
+
+def samples(generator: torch.Generator, target=None) -> list[Sample]:
+    return [
+        Sample(
+            torch.randn(n, 3, generator=generator),
+            torch.rand(n, 1, generator=generator) * 10,
+            target=None if target is None else target(i, n),
+        )
+        for i, n in enumerate(LENGTHS)
+    ]
+
+
+def seeded(task, **settings):
+    torch.manual_seed(0)
+    return task(Encoder(CONFIG), **settings)
+
+
+def test_reconstruction_is_the_mean_over_hidden_elements(generator):
+    task = seeded(MaskedReconstruction, masking=UniformTokens(ratio=0.5)).eval()
+    batch = task.prepare(collate(samples(generator)), generator)
+    loss = task(batch)
+    error = (task.predict(batch) - batch.hidden.values).square()
+    assert_close(loss.total, error.sum())
+    assert loss.weight == error.numel() == 3 * (3 + 1 + 6 + 6 + 2)
+    assert_close(loss.mean, error.mean().double())
+
+
+def test_the_loss_of_a_batch_is_the_sum_of_its_samples(generator):
+    task = seeded(MaskedReconstruction, masking=Future(ratio=0.4)).eval()
+    whole = task(collate(samples(generator)))
+    generator.manual_seed(0)
+    parts = [task(collate([sample])) for sample in samples(generator)]
+    assert_close(whole.total, sum(part.total for part in parts), rtol=1e-4, atol=1e-4)
+    assert whole.weight == sum(part.weight for part in parts)
+
+
+def test_hidden_values_do_not_reach_the_prediction(generator):
+    task = seeded(MaskedReconstruction).eval()
+    batch = task.prepare(collate(samples(generator)), generator)
+    other = replace(batch, hidden=replace(batch.hidden, values=batch.hidden.values + 100))
+    assert torch.equal(task.predict(batch), task.predict(other))
+
+
+def test_a_mask_given_by_the_caller_is_used_as_it_is(generator):
+    given = [replace(s, hidden=torch.arange(len(s)) % 2 == 0) for s in samples(generator)]
+    batch = seeded(MaskedReconstruction).prepare(collate(given))
+    assert torch.equal(batch.hidden.values, torch.cat([s.values[::2] for s in given]))
+
+
+def test_normalised_targets_come_back_in_the_units_of_the_data(generator):
+    data = [replace(s, values=s.values * 50 + 1000) for s in samples(generator)]
+    task = seeded(MaskedReconstruction, normalise=True).eval()
+    batch = task.prepare(collate(data), generator)
+    predicted, truth = task.predict(batch), batch.hidden.values
+    assert_close(predicted.mean(), truth.mean(), rtol=0.05, atol=0)
+    normalised = (truth - truth.mean(-1, keepdim=True)) / (truth.var(-1, keepdim=True) + 1e-6).sqrt()
+    output = task.reconstruct(batch.tokens, batch.hidden.positions, batch.hidden.layout)
+    assert_close(task(batch).total, (output - normalised).square().sum())
+
+
+def test_the_same_generator_draws_the_same_batch(generator):
+    task = seeded(MaskedReconstruction, drop_tokens=0.5).train()
+    batch = collate(samples(generator))
+    one, two = (task.prepare(batch, torch.Generator().manual_seed(3)) for _ in range(2))
+    assert torch.equal(one.tokens.values, two.tokens.values) and torch.equal(one.hidden.values, two.hidden.values)
+    assert task.prepare(one) is one
+
+
+def test_dropping_tokens_leaves_targets_alone_and_stops_in_evaluation(generator):
+    task = seeded(MaskedReconstruction, masking=UniformTokens(ratio=0.5), drop_tokens=0.9)
+    batch = collate([Sample(torch.randn(40, 3), torch.rand(40, 1)) for _ in range(50)])
+    kept = task.train().prepare(batch, generator)
+    assert kept.hidden.layout.lengths.tolist() == [20] * 50
+    assert kept.tokens.layout.lengths.min() >= 1 and 0.4 < kept.tokens.layout.n_tokens / 1000 < 0.7
+    assert task.eval().prepare(batch, generator).tokens.layout.lengths.tolist() == [20] * 50
+
+
+def test_targets_of_tokens_are_dropped_with_them(generator):
+    data = samples(generator)
+    data = [replace(s, target=s.values[:, :2] * 7) for s in data]
+    task = seeded(Regression, n_targets=2, per="token", drop_tokens=0.8).train()
+    batch = task.prepare(collate(data), generator)
+    assert len(batch.target) == batch.tokens.layout.n_tokens < sum(LENGTHS)
+    assert torch.equal(batch.target, batch.tokens.values[:, :2] * 7)
+
+
+@pytest.mark.parametrize("cls", [True, False])
+def test_classification_reads_cls_or_the_mean(generator, cls):
+    torch.manual_seed(0)
+    task = Classification(replace(CONFIG, cls=cls), 4).eval()
+    batch = collate(samples(generator, lambda i, n: i % 4))
+    encoded = task.encoder(batch.tokens)
+    assert_close(task.predict(batch), task.head(encoded.first() if cls else encoded.mean()))
+    assert_close(task(batch).mean, F.cross_entropy(task.predict(batch), batch.target).double())
+
+
+def test_confidence_is_the_probability_of_the_true_class(generator):
+    task = seeded(Classification, n_classes=4, confidence=0.7).eval()
+    batch = collate(samples(generator, lambda i, n: i % 4))
+    target = torch.full((len(LENGTHS), 4), 0.1)
+    target[torch.arange(len(LENGTHS)), batch.target] = 0.7
+    assert_close(task(batch).total, F.cross_entropy(task.predict(batch), target, reduction="sum"))
+
+
+@pytest.mark.parametrize("cls", [True, False])
+def test_regression_per_token_leaves_cls_out(generator, cls):
+    torch.manual_seed(0)
+    task = Regression(replace(CONFIG, cls=cls), 2, per="token").eval()
+    batch = collate(samples(generator, lambda i, n: torch.zeros(n, 2)))
+    rows = task.encoder(batch.tokens).values.split([n + cls for n in LENGTHS])
+    assert_close(task.predict(batch), task.head(torch.cat([row[int(cls) :] for row in rows])))
+    assert_close(task(batch).total, task.predict(batch).square().sum())
+    assert task(batch).weight == 2 * sum(LENGTHS)
+
+
+def test_regression_per_sample_takes_plain_numbers(generator):
+    task = seeded(Regression).eval()
+    batch = collate(samples(generator, lambda i, n: float(i)))
+    assert_close(task(batch).total, (task.predict(batch).squeeze(-1) - torch.arange(5.0)).square().sum())
+
+
+def test_one_token_samples_are_no_obstacle(generator):
+    task = seeded(MaskedReconstruction)
+    alone = collate([Sample(torch.randn(1, 3), torch.zeros(1, 1)) for _ in range(3)])
+    assert task(alone).weight == 0 and task(alone).total == 0
+    mixed = collate([Sample(torch.randn(1, 3), torch.zeros(1, 1)), *samples(generator)])
+    assert task(mixed).total.isfinite()
+
+
+def test_every_parameter_learns(generator):
+    task = seeded(MaskedReconstruction).train()
+    task(collate(samples(generator))).mean.backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in task.parameters())
+
+
+def test_pretraining_leaves_the_trivial_solution(generator):
+    """Sines of random phase have mean 0; a model that only learns the mean stays at the variance, 0.5."""
+    torch.manual_seed(0)
+    small = Size(width=32, heads=2, depth=2)
+    config = ModelConfig(channels=1, position_dims=1, encoder=replace(small, depth=12), decoder=small)
+    task = MaskedReconstruction(config, masking=UniformTokens(ratio=0.5))
+    optimiser = torch.optim.AdamW(task.parameters(), lr=1e-3)
+    losses = []
+    for _ in range(80):
+        times = 10 * torch.rand(16, 20, 1, generator=generator)
+        values = torch.sin(times + 6.3 * torch.rand(16, 1, 1, generator=generator))
+        tokens = Tokens.from_padded(values, times, torch.ones(16, 20, dtype=torch.bool))
+        loss = task(task.prepare(Batch(tokens), generator)).mean
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert sum(losses[-10:]) / 10 < 0.15
+
+
+def test_the_core_knows_its_own_head():
+    head = Head(8, 3, 1e-6)
+    x = torch.randn(5, 8)
+    assert_close(head(x), head.linear(x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: seeded(Classification, n_classes=1), "at least two classes"),
+        (lambda: seeded(Classification, n_classes=4, confidence=0.2), "above chance"),
+        (lambda: seeded(Regression, n_targets=0), "at least one target"),
+        (lambda: seeded(MaskedReconstruction, drop_tokens=1.0), "drop_tokens"),
+        (lambda: MaskedReconstruction(replace(CONFIG, channels=1), normalise=True), "nothing would be left"),
+    ],
+)
+def test_settings_that_make_no_sense_get_a_sentence(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (None, "the samples have none"),
+        (lambda i, n: 7, "classes must lie in 0 to 3, and this batch has 7 to 7"),
+        (lambda i, n: 0.5, "one integer per sample"),
+    ],
+)
+def test_classes_that_make_no_sense_get_a_sentence(generator, target, message):
+    with pytest.raises(ValueError, match=message):
+        seeded(Classification, n_classes=4)(collate(samples(generator, target)))
+
+
+def test_targets_of_the_wrong_shape_get_a_sentence(generator):
+    with pytest.raises(ValueError, match=r"expected 2 targets per token \(\[34, 2\]\), got \[5\]"):
+        seeded(Regression, n_targets=2, per="token")(collate(samples(generator, lambda i, n: 1.0)))
+
+
+def test_rows_of_the_paper_hide_all_variables_at_a_time():
+    times = torch.arange(4.0).repeat_interleave(3)
+    sample = Sample(torch.randn(12, 1), torch.stack([times, torch.arange(12.0) % 3], 1))
+    config = replace(CONFIG, channels=1, position_dims=2)
+    batch = MaskedReconstruction(config, masking=Rows(ratio=0.5)).prepare(collate([sample]))
+    assert not set(batch.hidden.positions[:, 0].tolist()) & set(batch.tokens.positions[:, 0].tolist())

@@ -1,0 +1,212 @@
+"""Packed tokens: what goes in comes out, whatever the lengths."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from romae.tokens import Layout, Sample, Tokens, collate, concat, sample_mean, second_part
+
+LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=6)
+
+
+def made(lengths: list[int], channels: int = 2, dims: int = 1, seed: int = 0) -> Tokens:
+    generator = torch.Generator().manual_seed(seed)
+    values = [torch.randn(n, channels, generator=generator) for n in lengths]
+    return Tokens.pack(values, [torch.rand(n, dims, generator=generator) for n in lengths])
+
+
+@given(LENGTHS)
+def test_unpack_undoes_pack(lengths):
+    tokens = made(lengths)
+    again = collate(tokens.unpack()).tokens
+    assert torch.equal(again.values, tokens.values) and torch.equal(again.positions, tokens.positions)
+    assert again.layout.lengths.tolist() == lengths
+
+
+@given(LENGTHS)
+def test_the_layout_knows_its_lengths(lengths):
+    layout = made(lengths).layout
+    assert layout.offsets.dtype == torch.int32
+    assert layout.offsets.tolist() == np.cumsum([0, *lengths]).tolist() == layout.host_offsets.tolist()
+    assert layout.longest == max(lengths)
+    assert layout.n_tokens == sum(lengths)
+    assert layout.is_equal == (len(set(lengths)) == 1)
+    assert layout.sample_of_token.tolist() == [i for i, n in enumerate(lengths) for _ in range(n)]
+
+
+@given(LENGTHS, st.integers(0, 3))
+def test_padded_and_packed_are_each_others_inverse(lengths, seed):
+    tokens = made(lengths, seed=seed)
+    values, positions, valid = tokens.to_padded()
+    assert valid.sum(1).tolist() == lengths
+    assert not values[~valid].any() and not positions[~valid].any()
+    again = Tokens.from_padded(values, positions, valid)
+    assert torch.equal(again.values, tokens.values) and torch.equal(again.positions, tokens.positions)
+
+
+def test_padding_may_stand_anywhere():
+    valid = torch.tensor([[False, True, True], [True, False, False]])
+    values = torch.arange(6.0).reshape(2, 3, 1)
+    tokens = Tokens.from_padded(values, values.clone(), valid)
+    assert tokens.values.flatten().tolist() == [1, 2, 3]
+    assert tokens.layout.lengths.tolist() == [2, 1]
+
+
+@given(LENGTHS, st.randoms(use_true_random=False))
+def test_select_keeps_what_it_is_told_in_order(lengths, random):
+    tokens = made(lengths)
+    keep = torch.tensor([random.random() < 0.5 for _ in range(sum(lengths))])
+    kept = tokens.select(keep)
+    assert torch.equal(kept.values, tokens.values[keep])
+    assert kept.layout.lengths.tolist() == [int(part.sum()) for part in keep.split(lengths)]
+    told = tokens.select(keep, kept.layout.lengths)
+    assert torch.equal(told.values, kept.values) and torch.equal(told.layout.offsets, kept.layout.offsets)
+
+
+@given(LENGTHS, st.data())
+def test_concat_joins_sample_by_sample_and_second_part_takes_it_back(lengths, data):
+    more = data.draw(st.lists(st.integers(0, 4), min_size=len(lengths), max_size=len(lengths)))
+    first = made(lengths)
+    second = Tokens(torch.randn(sum(more), 2), torch.rand(sum(more), 1), Layout.of(more))
+    joined = concat(first, second)
+    parts = zip(first.values.split(lengths), second.values.split(more), strict=True)
+    assert torch.equal(joined.values, torch.cat([part for pair in parts for part in pair]))
+    assert joined.layout.longest == max(a + b for a, b in zip(lengths, more, strict=True))
+    assert torch.equal(second_part(joined.values, first.layout, second.layout), second.values)
+
+
+@given(LENGTHS)
+def test_the_mean_is_over_each_samples_own_tokens(lengths):
+    tokens = made(lengths)
+    expected = torch.stack([part.mean(0) for part in tokens.values.split(lengths)])
+    assert_close(tokens.mean(), expected)
+    assert_close(tokens.first(), torch.stack([part[0] for part in tokens.values.split(lengths)]))
+
+
+def test_a_mean_in_half_precision_is_summed_in_full():
+    x = torch.full((4096, 1), 0.1, dtype=torch.bfloat16)
+    mean = sample_mean(x, Layout.of([4095, 1]))
+    assert mean.dtype == torch.bfloat16 and abs(mean[0].item() - 0.1) < 1e-3
+
+
+def test_equal_lengths_take_the_same_road_to_the_same_place():
+    first, second = made([3, 3]), made([2, 2], seed=1)
+    ragged_layouts = [replace(t.layout, is_equal=False) for t in (first, second)]
+    ragged = concat(*(replace(t, layout=layout) for t, layout in zip((first, second), ragged_layouts, strict=True)))
+    assert torch.equal(concat(first, second).values, ragged.values)
+    assert torch.equal(second_part(ragged.values, *ragged_layouts), second.values)
+    assert_close(sample_mean(first.values, ragged_layouts[0]), first.mean())
+
+
+def test_to_casts_values_and_leaves_positions_alone():
+    tokens = made([2, 3]).to(dtype=torch.float16)
+    assert tokens.values.dtype == torch.float16 and tokens.positions.dtype == torch.float32
+    assert tokens.to("meta").device.type == "meta"
+
+
+def test_a_repr_tells_what_is_inside():
+    assert repr(made([2, 5])) == "Tokens(2 samples of 2 to 5 tokens, 7 in all; 2 channels, 1 position dims, float32 on cpu)"
+    assert "of 4 tokens" in repr(made([4, 4]))
+    assert repr(Sample([[1.0]], [[2.0]], target=3, id="a")) == "Sample('a': 1 tokens, 1 channels, 1 position dims, target 3)"
+
+
+def test_collate_keeps_targets_ids_and_masks():
+    samples = [
+        Sample([[1.0], [2.0], [3.0]], [[0], [1], [2]], target=[0.5, 1.5], id="a", hidden=[False, True, False]),
+        Sample([[4.0], [5.0]], [[0], [1]], target=[2.5, 3.5], id="b", hidden=[True, False]),
+    ]
+    batch = collate(samples)
+    assert batch.ids == ("a", "b")
+    assert batch.target.tolist() == [[0.5, 1.5], [2.5, 3.5]]
+    assert batch.tokens.values.flatten().tolist() == [1, 3, 5]
+    assert batch.hidden.values.flatten().tolist() == [2, 4]
+    per_token = collate([Sample([[1.0]], [[0]], target=[[7.0]]), Sample([[1.0], [2.0]], [[0], [1]], target=[[8.0], [9.0]])])
+    assert per_token.target.flatten().tolist() == [7, 8, 9]
+
+
+def test_positions_stay_in_double_precision_until_a_batch_is_made():
+    sample = Sample([[1.0]], np.array([[59000.000123]]))
+    assert sample.positions.dtype == torch.float64
+    assert collate([sample]).tokens.positions.dtype == torch.float32
+
+
+@settings(max_examples=20)
+@given(st.sampled_from([float("nan"), float("inf"), -float("inf")]), st.booleans())
+def test_numbers_that_are_none_are_refused(number, in_values):
+    values, positions = [[1.0], [number]], [[0.0], [1.0]]
+    if not in_values:
+        values, positions = positions, values
+    with pytest.raises(ValueError, match="must be finite, and token 1 has"):
+        Sample(values, positions)
+    with pytest.raises(ValueError, match="must be finite"):
+        Tokens.from_padded(
+            torch.tensor([values]), torch.tensor([positions]), torch.ones(1, 2, dtype=torch.bool)
+        )
+
+
+def test_padding_is_not_looked_at():
+    values = torch.tensor([[[1.0], [float("nan")]]])
+    tokens = Tokens.from_padded(values, torch.zeros(1, 2, 1), torch.tensor([[True, False]]))
+    assert tokens.layout.n_tokens == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Sample([[1.0]], [[0.0], [1.0]]), "1 values but 2 positions"),
+        (lambda: Sample(np.zeros((0, 1)), np.zeros((0, 1))), "at least one token"),
+        (lambda: Sample(np.zeros((1, 0)), np.zeros((1, 1))), "at least one channel"),
+        (lambda: Sample([1.0, 2.0], [[0.0], [1.0]]), r"values must be \[n, c\], got shape \[2\]; .* values\[:, None\]"),
+        (lambda: Sample([[1.0]], [[0.0]], hidden=[True]), "all or none"),
+        (lambda: Sample([[1.0]], [[0.0]], hidden=[1, 0]), "must be 1 booleans"),
+        (lambda: Sample([[1.0]], [[0.0]], target=[[1.0], [2.0]]), r"one row per token \[1, k\]"),
+        (lambda: Sample([[1.0]], [[0.0]], target=float("nan")), "target must be finite"),
+        (lambda: collate([]), "at least one sample"),
+        (lambda: collate([Sample([[1.0]], [[0.0]]), Sample([[1.0, 2.0]], [[0.0]])]), "agree in channels: .* sample 1 has 2"),
+        (lambda: collate([Sample([[1.0]], [[0.0]]), Sample([[1.0]], [[0.0, 1.0]])]), "position dimensions"),
+        (lambda: collate([Sample([[1.0]], [[0.0]]), Sample([[1.0]], [[0.0]], target=1)]), "targets"),
+        (lambda: Layout.of([]), "at least one sample"),
+        (lambda: Layout.of([2**31]), "overflow the 32-bit offsets"),
+        (lambda: Layout.of([1, -1]), "sample 1 has -1"),
+        (lambda: made([2]).select(torch.ones(3, dtype=torch.bool)), "there are 2 tokens"),
+        (lambda: concat(made([1]), made([1, 1])), "cannot join 1 samples with 2"),
+        (lambda: Tokens(torch.zeros(2, 1), torch.zeros(3, 1), Layout.of([2])), "must agree"),
+        (
+            lambda: Tokens.from_padded(torch.zeros(1, 2, 1), torch.zeros(1, 2, 1), torch.zeros(1, 2, dtype=torch.bool)),
+            "sample 0 has no valid token",
+        ),
+        (
+            lambda: Tokens.from_padded(torch.zeros(1, 2, 1), torch.zeros(1, 3, 1), torch.ones(1, 2, dtype=torch.bool)),
+            "must agree in samples and tokens",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("without_shape_checks")
+def test_bad_input_gets_a_sentence(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Sample([[1.0]], torch.zeros(1, 1, dtype=torch.float16)), "too coarse for angles"),
+        (lambda: Sample([["a"]], [[0.0]]), "values cannot be read as numbers"),
+        (lambda: Sample([[1j]], [[0.0]]), "complex"),
+        (lambda: Sample([[1.0]], [[0.0]], target="cat"), "target 'cat' is not a number"),
+        (lambda: Tokens(torch.zeros(1, 1), torch.zeros(1, 1, dtype=torch.float64), Layout.of([1])), "need torch.float32"),
+        (
+            lambda: Tokens.from_padded(torch.zeros(1, 2, 1), torch.zeros(1, 2, 1), torch.ones(1, 2)),
+            "valid must be boolean",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("without_shape_checks")
+def test_wrong_types_get_a_sentence(make, message):
+    with pytest.raises(TypeError, match=message):
+        make()
