@@ -42,9 +42,7 @@ def stack(x: Tensor, positions: Tensor, weights: dict[str, Tensor], part: str, h
     for layer in range(depth):
         w = {k.removeprefix(f"{part}.layers.{layer}."): v for k, v in weights.items()}
         y = norm(x, w["attention_norm.weight"], eps)
-        q, k, v = (
-            (y @ w[f"attention.{name}.weight"].T).reshape(len(x), heads, -1) for name in ("wq", "wk", "wv")
-        )
+        q, k, v = ((y @ w[f"attention.{name}.weight"].T).reshape(len(x), heads, -1) for name in ("wq", "wk", "wv"))
         q, k = rotated(q, positions, keep), rotated(k, positions, keep)
         x = x + attention(q, k, v, [len(x)]).flatten(1) @ w["attention.wo.weight"].T
         y = norm(x, w["ffn_norm.weight"], eps)

@@ -3,16 +3,13 @@
 import os
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "2")
-
 import jaxtyping
-from jaxtyping import install_import_hook
-
-install_import_hook("romae", "shape_checks.check")
-
 import pytest
 import torch
 from hypothesis import settings
+
+jaxtyping.install_import_hook("romae", "shape_checks.check")
+torch.set_num_threads(2)
 
 settings.register_profile("romae", deadline=None, max_examples=50)  # the first call of anything is slow
 settings.load_profile("romae")

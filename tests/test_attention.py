@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from brute_force import attention
 from torch.testing import assert_close
 
+from brute_force import attention
 from romae.attention import attend
 from romae.tokens import Layout
 

@@ -44,7 +44,14 @@ def test_files_are_read_by_their_ending(tmp_path):
 
 def test_settings_are_addressed_by_their_path():
     changed = override(
-        EXAMPLE, "epochs=6", "lr=.5", "clip=none", "mode=slow", "model.cls=false", "model.encoder.width=72", "betas=[0.8, 1]"
+        EXAMPLE,
+        "epochs=6",
+        "lr=.5",
+        "clip=none",
+        "mode=slow",
+        "model.cls=false",
+        "model.encoder.width=72",
+        "betas=[0.8, 1]",
     )
     assert (changed.epochs, changed.lr, changed.clip, changed.mode, changed.model.cls) == (6, 0.5, None, "slow", False)
     assert changed.model.encoder == Size(width=72, heads=6, depth=12)

@@ -8,8 +8,10 @@ from pathlib import Path
 import romae
 
 SOURCE = Path(romae.__file__).parent
-ORDER = """tokens patches config rope attention model masking tasks data datasets metrics baselines optim checkpoint reference
-train inference recipe estimators plots report demo cli recipes""".split()
+ORDER = """
+tokens patches config rope attention model masking tasks data datasets metrics baselines optim checkpoint reference
+training inference recipe estimators plots report demo benchmark cli recipes
+""".split()
 # The one door downwards: a method that saves, found where people look for it.
 DOORS = {("tasks", "checkpoint")}
 

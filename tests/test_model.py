@@ -164,7 +164,10 @@ def test_autocast_agrees_with_full_precision(tokens):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Size(width=100, heads=3, depth=1), "width 100 must be a multiple of 3 heads; the nearest are 99 and 102"),
+        (
+            lambda: Size(width=100, heads=3, depth=1),
+            "width 100 must be a multiple of 3 heads; the nearest are 99 and 102",
+        ),
         (lambda: Size(width=0, heads=1, depth=1), "width must be at least 1"),
         (lambda: config(position_dims=5), "with 2 heads the nearest widths are 20 and 40"),
         (lambda: Decoder(config(position_dims=3)), "the decoder's head size 8 must be a multiple of 2 x 3"),

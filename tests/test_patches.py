@@ -49,11 +49,17 @@ def test_an_irregular_dimension_brings_its_coordinates():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: grid_counts((30, 64), (16, 16)), "size 30, which patches of 16 do not divide; crop it to 16, pad it to 32"),
+        (
+            lambda: grid_counts((30, 64), (16, 16)),
+            "size 30, which patches of 16 do not divide; crop it to 16, pad it to 32",
+        ),
         (lambda: grid_counts((8,), (16,)), "smaller than one patch of 16"),
         (lambda: grid_counts((8,), (0,)), "at least 1"),
         (lambda: grid_counts((8, 8), (2,)), "the grid has 2 dimensions"),
-        (lambda: patchify(torch.zeros(4, 8), (2, 8), irregular=[0]), "its patch must be 1, not 2: the steps inside a patch"),
+        (
+            lambda: patchify(torch.zeros(4, 8), (2, 8), irregular=[0]),
+            "its patch must be 1, not 2: the steps inside a patch",
+        ),
         (lambda: grid_positions((2, 2), {0: [0, 1]}, patch=(4, 1)), "its patch must be 1, not 4"),
         (lambda: grid_positions((2, 2), {0: [0, 1, 2]}), "has 2 steps but coordinates of shape"),
         (lambda: grid_positions((2, 2), {2: [0, 1]}), r"coordinates for dimensions \[2\]"),

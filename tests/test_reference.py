@@ -2,12 +2,12 @@
 
 import json
 
-import brute_force
 import pytest
 import torch
-from conftest import SHARED
 from safetensors.torch import load_file, save_file
 
+import brute_force
+from conftest import SHARED
 from romae.checkpoint import load
 from romae.reference import TOLERANCE, largest_difference, load_reference
 

@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
-from brute_force import rotated
 from torch.testing import assert_close
 
+from brute_force import rotated
 from romae.rope import AxialRope, Ladder, Sinusoid, rotate
 
 
@@ -110,7 +110,10 @@ def test_the_sinusoid_reads_real_valued_positions():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: AxialRope(60, 4), "head size 60 must be a multiple of 2 x 4 position dimensions; the nearest are 56 and 64"),
+        (
+            lambda: AxialRope(60, 4),
+            "head size 60 must be a multiple of 2 x 4 position dimensions; the nearest are 56 and 64",
+        ),
         (lambda: AxialRope(60, 1, keep=1.5), "between 0 and 1"),
         (lambda: AxialRope(60, 2, ladders=[Ladder()]), "1 ladders for 2 position dimensions"),
         (lambda: AxialRope(60, 0), "at least one position dimension"),

@@ -110,9 +110,15 @@ def test_to_casts_values_and_leaves_positions_alone():
 
 
 def test_a_repr_tells_what_is_inside():
-    assert repr(made([2, 5])) == "Tokens(2 samples of 2 to 5 tokens, 7 in all; 2 channels, 1 position dims, float32 on cpu)"
+    assert (
+        repr(made([2, 5]))
+        == "Tokens(2 samples of 2 to 5 tokens, 7 in all; 2 channels, 1 position dims, float32 on cpu)"
+    )
     assert "of 4 tokens" in repr(made([4, 4]))
-    assert repr(Sample([[1.0]], [[2.0]], target=3, id="a")) == "Sample('a': 1 tokens, 1 channels, 1 position dims, target 3)"
+    assert (
+        repr(Sample([[1.0]], [[2.0]], target=3, id="a"))
+        == "Sample('a': 1 tokens, 1 channels, 1 position dims, target 3)"
+    )
 
 
 def test_collate_keeps_targets_ids_and_masks():
@@ -125,7 +131,9 @@ def test_collate_keeps_targets_ids_and_masks():
     assert batch.target.tolist() == [[0.5, 1.5], [2.5, 3.5]]
     assert batch.tokens.values.flatten().tolist() == [1, 3, 5]
     assert batch.hidden.values.flatten().tolist() == [2, 4]
-    per_token = collate([Sample([[1.0]], [[0]], target=[[7.0]]), Sample([[1.0], [2.0]], [[0], [1]], target=[[8.0], [9.0]])])
+    per_token = collate(
+        [Sample([[1.0]], [[0]], target=[[7.0]]), Sample([[1.0], [2.0]], [[0], [1]], target=[[8.0], [9.0]])]
+    )
     assert per_token.target.flatten().tolist() == [7, 8, 9]
 
 
@@ -144,9 +152,7 @@ def test_numbers_that_are_none_are_refused(number, in_values):
     with pytest.raises(ValueError, match="must be finite, and token 1 has"):
         Sample(values, positions)
     with pytest.raises(ValueError, match="must be finite"):
-        Tokens.from_padded(
-            torch.tensor([values]), torch.tensor([positions]), torch.ones(1, 2, dtype=torch.bool)
-        )
+        Tokens.from_padded(torch.tensor([values]), torch.tensor([positions]), torch.ones(1, 2, dtype=torch.bool))
 
 
 def test_padding_is_not_looked_at():
@@ -167,7 +173,10 @@ def test_padding_is_not_looked_at():
         (lambda: Sample([[1.0]], [[0.0]], target=[[1.0], [2.0]]), r"one row per token \[1, k\]"),
         (lambda: Sample([[1.0]], [[0.0]], target=float("nan")), "target must be finite"),
         (lambda: collate([]), "at least one sample"),
-        (lambda: collate([Sample([[1.0]], [[0.0]]), Sample([[1.0, 2.0]], [[0.0]])]), "agree in channels: .* sample 1 has 2"),
+        (
+            lambda: collate([Sample([[1.0]], [[0.0]]), Sample([[1.0, 2.0]], [[0.0]])]),
+            "agree in channels: .* sample 1 has 2",
+        ),
         (lambda: collate([Sample([[1.0]], [[0.0]]), Sample([[1.0]], [[0.0, 1.0]])]), "position dimensions"),
         (lambda: collate([Sample([[1.0]], [[0.0]]), Sample([[1.0]], [[0.0]], target=1)]), "targets"),
         (lambda: Layout.of([]), "at least one sample"),
@@ -199,7 +208,10 @@ def test_bad_input_gets_a_sentence(make, message):
         (lambda: Sample([["a"]], [[0.0]]), "values cannot be read as numbers"),
         (lambda: Sample([[1j]], [[0.0]]), "complex"),
         (lambda: Sample([[1.0]], [[0.0]], target="cat"), "target 'cat' is not a number"),
-        (lambda: Tokens(torch.zeros(1, 1), torch.zeros(1, 1, dtype=torch.float64), Layout.of([1])), "need torch.float32"),
+        (
+            lambda: Tokens(torch.zeros(1, 1), torch.zeros(1, 1, dtype=torch.float64), Layout.of([1])),
+            "need torch.float32",
+        ),
         (
             lambda: Tokens.from_padded(torch.zeros(1, 2, 1), torch.zeros(1, 2, 1), torch.ones(1, 2)),
             "valid must be boolean",

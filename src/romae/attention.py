@@ -52,25 +52,31 @@ def _by_length(q: Heads, k: Heads, v: Heads, layout: Layout, dropout: float) -> 
 
 
 def _varlen(q: Heads, k: Heads, v: Heads, layout: Layout) -> Heads:
-    """Flash attention over packed samples; the kernel wants head sizes in multiples of 8."""
+    """Flash attention over packed samples."""
     from torch.nn.attention.varlen import varlen_attn
 
-    size = q.shape[-1]
-    padding = -size % 8
-    q, k, v = (F.pad(x, (0, padding)) if padding else x.contiguous() for x in (q, k, v))
-    offsets, longest = layout.offsets, layout.longest
+    size, offsets, longest = q.shape[-1], layout.offsets, layout.longest
+    q, k, v = _whole_heads(q, k, v)
     out = varlen_attn(q, k, v, offsets, offsets, longest, longest, scale=size**-0.5)
+    assert isinstance(out, Tensor)
     return out[..., :size]
 
 
 def _jagged(q: Heads, k: Heads, v: Heads, layout: Layout, dropout: float) -> Heads:
-    """Full precision or attention dropout on CUDA: the memory-efficient kernel over packed samples."""
+    """Full precision or attention dropout on CUDA: a fused kernel over packed samples, by way of nested tensors."""
+    size, lengths = q.shape[-1], layout.lengths
+    shortest, longest = int(lengths.min()), int(lengths.max())
+    q, k, v = (
+        torch.nested.nested_tensor_from_jagged(x, layout.offsets, min_seqlen=shortest, max_seqlen=longest).transpose(
+            1, 2
+        )
+        for x in _whole_heads(q, k, v)
+    )
+    out = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=size**-0.5)
+    return out.transpose(1, 2).values()[..., :size]
 
-    def nested(x: Tensor) -> Tensor:
-        lengths = layout.lengths
-        return torch.nested.nested_tensor_from_jagged(
-            x, layout.offsets, min_seqlen=int(lengths.min()), max_seqlen=int(lengths.max())
-        ).transpose(1, 2)
 
-    out = F.scaled_dot_product_attention(nested(q), nested(k), nested(v), dropout_p=dropout)
-    return out.transpose(1, 2).values()
+def _whole_heads(*heads: Heads) -> tuple[Heads, ...]:
+    """The fused kernels want head sizes in multiples of 8; zeros change no score and no sum."""
+    padding = -heads[0].shape[-1] % 8
+    return tuple(F.pad(x, (0, padding)) if padding else x.contiguous() for x in heads)

@@ -29,7 +29,9 @@ def from_dict(cls: type[C], data: Mapping[str, Any], *, where: str = "") -> C:
     return cls(**read_arguments(cls, data, where=where))
 
 
-def read_arguments(cls: type, data: Mapping[str, Any], *, where: str = "", given: Container[str] = ()) -> dict[str, Any]:
+def read_arguments(
+    cls: type, data: Mapping[str, Any], *, where: str = "", given: Container[str] = ()
+) -> dict[str, Any]:
     """Settings read as the arguments that a class is built with, less those already given; strict."""
     if not isinstance(data, Mapping):
         raise TypeError(f"{where or cls.__name__} must be a table of settings, not {data!r}")

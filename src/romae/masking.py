@@ -180,9 +180,7 @@ def _rows(tokens: Tokens, axis: int) -> tuple[Layout, Int64[Tensor, "t"]]:
     return Layout.of(lengths, tokens.device), torch.empty_like(order).scatter(0, order, row_of_ordered)
 
 
-def _sample_extreme(
-    x: Float[Tensor, "t k"], layout: Layout, which: Literal["amax", "amin"]
-) -> Float[Tensor, "b k"]:
+def _sample_extreme(x: Float[Tensor, "t k"], layout: Layout, which: Literal["amax", "amin"]) -> Float[Tensor, "b k"]:
     index = layout.sample_of_token.unsqueeze(-1).expand_as(x)
     empty = x.new_zeros(layout.n_samples, x.shape[1])
     return empty.scatter_reduce(0, index, x, which, include_self=False)

@@ -226,9 +226,7 @@ class Decoder(nn.Module):
         self.mask_token = nn.Parameter(torch.randn(size.width) * 0.02)
         self.transformer = Transformer(size, config)
 
-    def forward(
-        self, encoded: Tokens, positions: Float32[Tensor, "q d"], layout: Layout
-    ) -> Float[Tensor, "q w"]:
+    def forward(self, encoded: Tokens, positions: Float32[Tensor, "q d"], layout: Layout) -> Float[Tensor, "q w"]:
         context = replace(encoded, values=self.projection(encoded.values))
         queries = Tokens(self.mask_token.to(context.values.dtype).expand(len(positions), -1), positions, layout)
         joined = self.transformer(concat(context, queries))
@@ -247,6 +245,7 @@ def _initialise(transformer: Transformer, size: Size) -> None:
     """Variance-preserving layers; those that end a residual branch shrink with depth, so that x keeps its scale."""
     gain = (2 * size.depth) ** -0.5
     for block in transformer.blocks:
+        assert isinstance(block, Block)
         for layer, factor in ((block.qkv, 1.0), (block.up, 1.0), (block.out, gain), (block.down, gain)):
             _spread(layer, factor)
 

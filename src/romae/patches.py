@@ -31,9 +31,7 @@ def grid_counts(size: Sequence[int], patch: Sequence[int]) -> tuple[int, ...]:
     return tuple(n // p for n, p in zip(size, patch, strict=True))
 
 
-def patchify(
-    x: Tensor, patch: Sequence[int], *, channels: int | None = None, irregular: Sequence[int] = ()
-) -> Tensor:
+def patchify(x: Tensor, patch: Sequence[int], *, channels: int | None = None, irregular: Sequence[int] = ()) -> Tensor:
     """Cut a grid into patches: [..., *grid] to [..., n, patch values x channels].
 
     `channels` is the dimension that holds the channels, counted within the grid (0 for an image [3, h, w], -1
@@ -52,9 +50,7 @@ def patchify(
     return x.permute(order).reshape(*x.shape[:n_batch], math.prod(counts), math.prod(patch) * x.shape[-1])
 
 
-def unpatchify(
-    tokens: Tensor, patch: Sequence[int], counts: Sequence[int], *, channels: int | None = None
-) -> Tensor:
+def unpatchify(tokens: Tensor, patch: Sequence[int], counts: Sequence[int], *, channels: int | None = None) -> Tensor:
     """Put patches back into their grid: the exact inverse of `patchify`, given the counts of `grid_counts`."""
     dims, n_batch = len(patch), tokens.ndim - 2
     if len(counts) != dims:

@@ -52,7 +52,9 @@ class Task(nn.Module):
     def __init__(self, encoder: Encoder | ModelConfig, drop_tokens: float, settings: dict[str, Any]) -> None:
         super().__init__()
         if not 0 <= drop_tokens < 1:
-            raise ValueError(f"drop_tokens is the largest share of tokens to drop, from 0 to below 1, not {drop_tokens}")
+            raise ValueError(
+                f"drop_tokens is the largest share of tokens to drop, from 0 to below 1, not {drop_tokens}"
+            )
         self.encoder = encoder if isinstance(encoder, Encoder) else Encoder(encoder)
         self.drop_tokens = drop_tokens
         self.settings = {**settings, "drop_tokens": drop_tokens}
@@ -119,7 +121,9 @@ class MaskedReconstruction(Task):
         super().__init__(encoder, drop_tokens, {"masking": masking, "normalise": normalise})
         config = self.config
         if normalise and config.channels == 1:
-            raise ValueError("normalise needs tokens of several values (a patch); with one channel nothing would be left")
+            raise ValueError(
+                "normalise needs tokens of several values (a patch); with one channel nothing would be left"
+            )
         self.masking, self.normalise = masking, normalise
         self.decoder = Decoder(config)
         self.head = Head(config.decoder.width, config.channels, config.norm_eps)
@@ -141,9 +145,7 @@ class MaskedReconstruction(Task):
             target = (target - mean) / deviation
         return _squared_error(output, target)
 
-    def reconstruct(
-        self, visible: Tokens, positions: Float[Tensor, "q d"], layout: Layout
-    ) -> Float[Tensor, "q c"]:
+    def reconstruct(self, visible: Tokens, positions: Float[Tensor, "q d"], layout: Layout) -> Float[Tensor, "q c"]:
         """The head's output at positions laid out sample by sample; normalised if the targets were."""
         return self.head(self.decoder(self.encoder(visible), positions, layout))
 

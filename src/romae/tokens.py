@@ -76,8 +76,7 @@ class Layout:
 
     @property
     def sample_of_token(self) -> Int64[Tensor, "t"]:
-        places = torch.arange(self.n_tokens, device=self.device, dtype=torch.int32)
-        return torch.searchsorted(self.offsets[1:], places, right=True)
+        return torch.repeat_interleave(self.device_lengths.long(), output_size=self.n_tokens)
 
     @cached_property
     def host_offsets(self) -> Int64[Tensor, "bounds"]:

@@ -1,0 +1,34 @@
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+export OMP_NUM_THREADS ?= 2
+
+.PHONY: demo test lint types format build clean
+
+demo: $(STAMP)  ## the main job end to end on CPU, with data it makes itself
+	$(BIN)/romae demo --out demo
+
+test: $(STAMP)  ## the whole suite
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)  ## format, lint and type checks
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+build: $(STAMP)  ## wheel and source distribution
+	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,3 @@
+from romae.cli import main
+
+main()

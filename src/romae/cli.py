@@ -1,0 +1,207 @@
+"""The command line: each command is one call into the library."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from romae import __version__
+
+app = typer.Typer(
+    help="RoMAE: learn from measurements at real-valued positions. Start with: romae demo",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+data_app = typer.Typer(
+    help="The public data sets: what is there, how to get it, whether it is whole.", no_args_is_help=True
+)
+benchmark_app = typer.Typer(help="Figures of speed and memory on this machine.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+app.add_typer(benchmark_app, name="benchmark")
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def main() -> None:
+    """Run the command line; what is wrong with the input becomes one sentence and exit code 2."""
+    try:
+        app()
+    except (ValueError, TypeError, FileNotFoundError, PermissionError) as error:
+        typer.echo(f"romae: {error}", err=True)
+        sys.exit(2)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"romae {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None: ...
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder for the picture.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(help="Another seed makes other data and another model.")] = 0,
+    quick: Annotated[bool, typer.Option(help="A few seconds instead of two minutes; the numbers mean little.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Two minutes on two CPU cores, no download: make data, pre-train, interpolate, compare.
+
+    Example: romae demo --out demo
+    """
+    from romae import demo
+
+    sizes = {"epochs": 2, "n_train": 100, "n_test": 20} if quick else {}
+    outcome = demo.run(out, seed=seed, **sizes)
+    rows = [
+        {"method": "RoMAE", "rmse": outcome.romae},
+        {"method": "linear interpolation", "rmse": outcome.linear},
+        {"method": "cubic spline", "rmse": outcome.spline},
+        {"method": "the mean of everything", "rmse": outcome.constant},
+        {"method": "noise of the readings (floor)", "rmse": outcome.noise},
+    ]
+    if as_json:
+        typer.echo(json.dumps({"rows": rows, "seconds": outcome.seconds, "picture": str(outcome.picture)}))
+        return
+    _table("Error at readings that were hidden from the model", rows)
+    typer.echo(f"trained for {outcome.seconds:.0f} s; the curves are in {outcome.picture}")
+
+
+@app.command("import-reference")
+def import_reference(
+    directory: Annotated[Path, typer.Argument(help="A checkpoint folder of the paper's authors.")],
+    out: Annotated[Path, typer.Option(help="The folder to write, in the format of this library.")],
+) -> None:
+    """Turn a checkpoint of the paper's authors into one of ours.
+
+    Example: romae import-reference theirs/checkpoint-9000 --out encoder
+    """
+    from romae.reference import load_reference
+
+    task = load_reference(directory)
+    task.save(out)
+    typer.echo(f"{out}: {type(task).__name__} with {sum(p.numel() for p in task.parameters()):,} parameters")
+
+
+@app.command("check-reference")
+def check_reference(
+    directories: Annotated[list[Path], typer.Argument(help="Checkpoint folders with io.safetensors beside the model.")],
+    as_json: Json = False,
+) -> None:
+    """Hold our outputs against those stored beside the authors' checkpoints; exit code 1 above 1e-4.
+
+    Example: romae check-reference parity/*
+    """
+    from romae.reference import TOLERANCE, largest_difference
+
+    differences = {str(path): largest_difference(path) for path in directories}
+    rows = [{"folder": k, "largest difference": v, "passed": v <= TOLERANCE} for k, v in differences.items()]
+    if as_json:
+        typer.echo(json.dumps(rows))
+    else:
+        _table(f"Largest difference from the authors' outputs (at most {TOLERANCE:g})", rows)
+    if not all(row["passed"] for row in rows):
+        raise typer.Exit(1)
+
+
+@data_app.command("list")
+def data_list(as_json: Json = False) -> None:
+    """The data sets that romae can read, and whether they are here."""
+    from romae.datasets import discover
+    from romae.datasets.files import data_root
+
+    rows = [
+        {"name": d.name, "here": d.is_present(), "title": d.title, "licence": d.licence} for d in discover().values()
+    ]
+    if as_json:
+        typer.echo(json.dumps({"folder": str(data_root()), "datasets": rows}))
+    else:
+        _table(f"Data sets in {data_root()} (set ROMAE_DATA to look elsewhere)", rows)
+
+
+@data_app.command("get")
+def data_get(name: Annotated[str, typer.Argument(help="A name from `romae data list`, or uea/<Name>.")]) -> None:
+    """Download a data set from its official address; an interrupted download goes on where it stopped.
+
+    Example: romae data get uea/BasicMotions
+    """
+    from romae.datasets import find
+
+    with _Bars() as report:
+        folder = find(name).get(report=report)
+    typer.echo(f"{name} is in {folder}")
+
+
+@data_app.command("check")
+def data_check(names: Annotated[list[str], typer.Argument(help="Names from `romae data list`.")]) -> None:
+    """Read data sets and compare their counts with the published ones."""
+    from romae.datasets import find
+
+    for name in names:
+        typer.echo(f"{name}: {find(name).verify()}")
+
+
+@benchmark_app.command("loading")
+def benchmark_loading(
+    out: Annotated[Path, typer.Option(help="The folder for the result.")] = Path("results/benchmark"),
+    as_json: Json = False,
+) -> None:
+    """From a store to packed batches: tokens per second and core, memory, start-up."""
+    from romae import benchmark
+
+    result = benchmark.loading(out)
+    path = benchmark.write(result, out / "loading.json")
+    if as_json:
+        typer.echo(json.dumps(result))
+        return
+    figures = {k: v for k, v in result.items() if isinstance(v, int | float)}
+    _table("Loading", [{"figure": key.replace("_", " "), "value": value} for key, value in figures.items()])
+    typer.echo(f"written to {path}")
+
+
+def _table(title: str, rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for column in rows[0]:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*(_shown(value) for value in row.values()))
+    Console().print(table)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+class _Bars:
+    """Progress bars for downloads, one per file."""
+
+    def __enter__(self) -> Any:
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+        self.progress = Progress(*columns, disable=not sys.stderr.isatty())
+        self.tasks: dict[str, Any] = {}
+        self.progress.start()
+        return self.report
+
+    def report(self, name: str, n_bytes: int, total: int | None) -> None:
+        if name not in self.tasks:
+            self.tasks[name] = self.progress.add_task(name, total=total)
+        self.progress.update(self.tasks[name], completed=n_bytes, total=total)
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()

@@ -1,0 +1,198 @@
+"""Audio: files, folders of files and arrays to log-mel spectrograms, cut into patches of time and frequency.
+
+Sound of any length is taken as it is: a longer clip simply has more tokens. Shapes: n samples of a waveform,
+f frames, m mel bins.
+"""
+
+import math
+import os
+import struct
+from collections.abc import Hashable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32
+from torch import Tensor
+
+from romae.data.filterbank import SILENCE, log_mel, with_frames
+from romae.data.images import Folder
+from romae.patches import grid_counts, grid_positions, patchify
+from romae.tokens import Sample
+
+SUFFIXES = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff")
+RATE = 16_000
+
+
+def from_audio(
+    audio: Any,
+    rate: int | None = None,
+    *,
+    patch: Sequence[int] = (16, 16),
+    frames: int | None = None,
+    fill: float = SILENCE,
+    resample_to: int = RATE,
+    channels: int | None = None,
+    mean: float = 0.0,
+    std: float = 1.0,
+    target: Any = None,
+    id: Hashable = None,
+) -> Sample:
+    """A sample from one sound: the patches (time, frequency) of its log-mel spectrogram of 128 bins.
+
+    An array needs its sample `rate`; a file brings its own, and a `rate` given beside it must agree. `frames` cuts
+    the spectrogram at its end, or lengthens it with `fill`, to that many frames of 10 ms; without it the patch
+    must divide the number of frames. Values are (x - mean) / std. See `read_waveform` for the other arguments.
+    """
+    if id is None and isinstance(audio, str | os.PathLike):
+        id = str(audio)
+    x = log_mel(read_waveform(audio, rate, resample_to=resample_to, channels=channels), resample_to)
+    return from_spectrogram(x, patch=patch, frames=frames, fill=fill, mean=mean, std=std, target=target, id=id)
+
+
+def from_spectrogram(
+    x: Float[Tensor, "f m"],
+    *,
+    patch: Sequence[int] = (16, 16),
+    frames: int | None = None,
+    fill: float = SILENCE,
+    mean: float = 0.0,
+    std: float = 1.0,
+    target: Any = None,
+    id: Hashable = None,
+) -> Sample:
+    """A sample from a spectrogram that is at hand; see `from_audio` for the arguments."""
+    if not (math.isfinite(mean) and math.isfinite(std) and std > 0):
+        raise ValueError(f"mean and std must be finite and std above 0, not {mean} and {std}")
+    if frames is not None:
+        x = with_frames(x, frames, fill)
+    values = patchify((x - mean) / std, patch)
+    return Sample(values, grid_positions(grid_counts(x.shape, patch)), target=target, id=id)
+
+
+def from_audio_folder(
+    folder: str | Path,
+    *,
+    has_classes: bool = False,
+    patch: Sequence[int] = (16, 16),
+    frames: int | None = None,
+    fill: float = SILENCE,
+    resample_to: int = RATE,
+    mean: float = 0.0,
+    std: float = 1.0,
+) -> Folder:
+    """The sounds in a folder and all folders in it, as a sequence that reads each one when it is asked for.
+
+    With `has_classes` each folder directly inside is a class. See `from_audio` for the other arguments.
+    """
+    read = partial(from_audio, patch=patch, frames=frames, fill=fill, resample_to=resample_to, mean=mean, std=std)
+    return Folder.of(folder, SUFFIXES, read, has_classes=has_classes)
+
+
+def read_waveform(
+    audio: Any, rate: int | None = None, *, resample_to: int = RATE, channels: int | None = None
+) -> Float32[Tensor, "n"]:
+    """A sound as one channel at the rate `resample_to`, its mean taken off.
+
+    `audio` is a path, an array or a tensor: [n], or with more channels in the dimension `channels` (0 or -1), of
+    which the mean is taken. Whole numbers are brought to the range -1 to 1.
+    """
+    if isinstance(audio, str | os.PathLike):
+        name, channels = str(audio), -1
+        sound, found = _decoded(Path(audio))
+        if rate is not None and rate != found:
+            raise ValueError(f"{name} has a sample rate of {found} Hz, not {rate} Hz; leave out rate=, or correct it")
+        rate = found
+    else:
+        name = "the sound"
+        if rate is None:
+            raise ValueError("an array of samples needs its sample rate, for example rate=16000")
+        sound = _from_array(audio)
+    for what, hertz in (("the sample rate of " + name, rate), ("resample_to", resample_to)):
+        if isinstance(hertz, bool) or hertz != int(hertz) or hertz < 1:
+            raise ValueError(f"{what} must be a whole number of Hz above 0, not {hertz}")
+    sound = _mixed(sound, channels, name)
+    if len(sound) == 0:
+        raise ValueError(f"{name} holds no samples")
+    finite = np.isfinite(sound)
+    if not finite.all():
+        raise ValueError(f"{name} must be finite, and sample {int(np.argmin(finite))} is not")
+    if rate != resample_to:
+        from scipy.signal import resample_poly
+
+        common = math.gcd(int(rate), int(resample_to))
+        sound = resample_poly(sound, int(resample_to) // common, int(rate) // common)
+    waveform = torch.tensor(sound, dtype=torch.float32)
+    return waveform - waveform.mean()
+
+
+def _mixed(sound: np.ndarray, channels: int | None, name: str) -> np.ndarray:
+    if channels is None and sound.ndim != 1:
+        raise ValueError(
+            f"{name} has the shape {list(sound.shape)}; for more than one channel say where they are, channels=-1 "
+            "for [n, 2] or channels=0 for [2, n]"
+        )
+    if channels is None:
+        return sound
+    if sound.ndim != 2 or channels not in (-2, -1, 0, 1):
+        raise ValueError(f"{name} has the shape {list(sound.shape)}, which holds no channels in dimension {channels}")
+    if sound.shape[channels] == 0:
+        raise ValueError(f"{name} has no channel")
+    return sound.mean(axis=channels)
+
+
+def _from_array(audio: Any) -> np.ndarray:
+    """Samples from -1 to 1, from floats or from the whole numbers of 8, 16 or 32 bits that sound is stored in."""
+    if isinstance(audio, Tensor):
+        audio = audio.detach().cpu().numpy()
+    if not isinstance(audio, np.ndarray):
+        raise TypeError(f"a sound is a path, an array or a tensor, not {type(audio).__name__}")
+    if audio.dtype.kind == "f":
+        return audio.astype(np.promote_types(audio.dtype, np.float32))
+    if audio.dtype.kind == "u" and audio.dtype.itemsize == 1:
+        return (audio.astype(np.float32) - 128) / 128
+    if audio.dtype.kind == "i" and audio.dtype.itemsize in (2, 4):
+        return (audio / 2.0 ** (8 * audio.dtype.itemsize - 1)).astype(np.float32)
+    raise TypeError(f"samples of {audio.dtype} are not a form of sound; use floats from -1 to 1, or int16")
+
+
+def _decoded(path: Path) -> tuple[np.ndarray, int]:
+    """The samples [n, channels] of a file and its sample rate."""
+    try:
+        import soundfile
+    except ImportError:
+        raise ImportError("reading audio files needs soundfile: pip install 'romae[audio]'") from None
+    if not path.is_file():
+        raise ValueError(f"cannot read the sound {path}: there is no such file")
+    try:
+        with soundfile.SoundFile(path) as file:
+            n_samples = file.frames
+            sound = file.read(dtype="float32", always_2d=True)
+            rate = file.samplerate
+    except (soundfile.SoundFileError, OSError, RuntimeError) as error:
+        raise ValueError(f"cannot read the sound {path}: {error}") from None
+    if len(sound) < n_samples or _is_cut_short(path):
+        raise ValueError(f"cannot read the sound {path}: the file is cut short")
+    return sound, rate
+
+
+def _is_cut_short(path: Path) -> bool:
+    """Whether a WAV or Ogg file ends before the end that it announces, which the decoder passes over in silence."""
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        start = file.read(8)
+        file.seek(max(0, size - 65_536))  # the longest Ogg page has 65 307 bytes
+        end = file.read()
+    if start[:4] == b"RIFF":
+        (announced,) = struct.unpack("<I", start[4:])
+        # A stream of unknown length announces the largest number; the last byte may be padding that was left out.
+        return announced != 0xFFFFFFFF and announced + 8 > size + 1
+    if start[:4] != b"OggS":
+        return False
+    page = end[max(end.rfind(b"OggS"), 0) :]
+    if len(page) < 27 or not page[5] & 4:  # no header of a page, or not that of the last one
+        return True
+    n_segments = page[26]
+    return len(page) < 27 + n_segments + sum(page[27 : 27 + n_segments])

@@ -1,0 +1,170 @@
+"""Export: predictions as tables, under the names and in the units of the data they are made for.
+
+Shapes: b samples, n tokens of one, t tokens of all, c columns of values.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from romae.data.scaling import channel_index
+from romae.data.series import SampleSet, Schema, dates_from_numbers, to_numpy
+from romae.tokens import Sample
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def to_table(
+    samples: Sequence[Sample],
+    predictions: Any = None,
+    schema: Schema | None = None,
+    *,
+    positions: Any = None,
+    columns: Sequence[str] | None = None,
+) -> "pd.DataFrame":
+    """A long table with one row per token: id, time, further positions, channel, and the predicted values.
+
+    `samples` are in the data's own units, and so are `predictions`: one array [n, c] per sample, or all of them end
+    to end [t, c]. For samples with tokens to hide, predictions of the hidden ones alone are taken as well.
+    `positions` are where the predictions belong, if not at the samples' own tokens. `columns` names what is
+    predicted, if not the values. Without predictions the table holds the samples themselves, as `from_table` reads
+    them, less the label.
+    """
+    schema = _schema_of(samples, schema)
+    names = tuple(columns) if columns is not None else schema.values
+    if predictions is None:
+        predictions = [sample.values for sample in samples]
+    where = _positions_of(samples, positions, predictions)
+    counts = [len(one) for one in where]
+    rows = _stacked(predictions, counts, [_name(i, sample) for i, sample in enumerate(samples)])
+    if rows.shape[1] != len(names):
+        raise ValueError(f"predictions have {rows.shape[1]} columns, but {list(names)} are to be named; use columns=")
+    table = _position_columns(torch.cat(where), counts, samples, schema)
+    clash = [name for name in names if name in table]
+    if clash:
+        raise ValueError(f"columns {clash} are there already; name the predictions otherwise")
+    return _frame(table | {name: rows[:, i] for i, name in enumerate(names)})
+
+
+def to_sample_table(
+    samples: Sequence[Sample], predictions: Any, schema: Schema | None = None, *, columns: Sequence[str] | None = None
+) -> "pd.DataFrame":
+    """A table with one row per sample: its id and what was predicted for it.
+
+    Where the schema has classes, predictions are their probabilities [b, classes]; the label column holds the most
+    probable one, and a column `probability_<class>` each probability. Otherwise they are numbers [b] or [b, k],
+    under the name of the label, or under `columns`.
+    """
+    schema = _schema_of(samples, schema)
+    rows = to_numpy(predictions).astype(np.float64)
+    rows = rows[:, None] if rows.ndim == 1 else rows
+    if rows.ndim != 2 or len(rows) != len(samples):
+        raise ValueError(f"expected one row of predictions for each of {len(samples)} samples, got {list(rows.shape)}")
+    label = schema.label or "label"
+    table: dict[str, Any] = {schema.id: _ids(samples)}
+    if schema.classes is not None:
+        _require_probabilities(rows, samples, schema.classes)
+        table[label] = [schema.classes[i] for i in rows.argmax(1)]
+        names = [f"probability_{name}" for name in schema.classes]
+    elif columns is not None:
+        names = list(columns)
+    else:
+        names = [label] if rows.shape[1] == 1 else [f"{label}_{i}" for i in range(rows.shape[1])]
+    if len(names) != rows.shape[1]:
+        raise ValueError(f"predictions have {rows.shape[1]} columns, but {names} are named")
+    return _frame(table | {name: rows[:, i] for i, name in enumerate(names)})
+
+
+def _frame(columns: dict[str, Any]) -> "pd.DataFrame":
+    import pandas as pd
+
+    return pd.DataFrame(columns)
+
+
+def _schema_of(samples: Sequence[Sample], schema: Schema | None) -> Schema:
+    if len(samples) == 0:
+        raise ValueError("there are no samples to make a table of")
+    if schema is not None:
+        return schema
+    if not isinstance(samples, SampleSet):
+        raise ValueError("these samples do not say what their columns are called; hand over a schema")
+    return samples.schema
+
+
+def _ids(samples: Sequence[Sample]) -> list[Any]:
+    """The id of each sample, or its place where it has none."""
+    return [i if sample.id is None else sample.id for i, sample in enumerate(samples)]
+
+
+def _name(i: int, sample: Sample) -> str:
+    return f"sample {i if sample.id is None else sample.id!r}"
+
+
+def _positions_of(samples: Sequence[Sample], positions: Any, predictions: Any) -> list[Tensor]:
+    """Where each sample's predictions belong."""
+    if positions is not None:
+        if len(positions) != len(samples):
+            raise ValueError(f"positions for {len(positions)} samples, but there are {len(samples)} samples")
+        return [torch.as_tensor(one).double() for one in positions]
+    everywhere = [sample.positions.double() for sample in samples]
+    if any(sample.hidden is None for sample in samples):
+        return everywhere
+    is_packed = getattr(predictions, "ndim", None) == 2
+    n_found = len(predictions) if is_packed else sum(len(one) for one in predictions)
+    if n_found != sum(int(sample.hidden.sum()) for sample in samples):
+        return everywhere
+    return [one[sample.hidden] for one, sample in zip(everywhere, samples, strict=True)]
+
+
+def _stacked(predictions: Any, counts: list[int], names: list[str]) -> Float64[np.ndarray, "t c"]:
+    """The predictions of all samples end to end."""
+    if getattr(predictions, "ndim", None) == 2:
+        if len(predictions) != sum(counts):
+            raise ValueError(f"{len(predictions)} rows of predictions for {sum(counts)} tokens")
+        return to_numpy(predictions).astype(np.float64)
+    if len(predictions) != len(counts):
+        raise ValueError(f"predictions for {len(predictions)} samples, but there are {len(counts)} samples")
+    parts = [to_numpy(one) for one in predictions]
+    for part, count, name in zip(parts, counts, names, strict=True):
+        if part.ndim != 2 or len(part) != count or part.shape[1] != parts[0].shape[1]:
+            raise ValueError(
+                f"{name} needs predictions of shape [{count}, {parts[0].shape[-1]}], got {list(part.shape)}"
+            )
+    return np.concatenate(parts).astype(np.float64)
+
+
+def _position_columns(
+    positions: Tensor, counts: list[int], samples: Sequence[Sample], schema: Schema
+) -> dict[str, Any]:
+    """The columns that say which sample, when, where and which channel."""
+    if positions.shape[1] != schema.position_dims:
+        raise ValueError(f"{positions.shape[1]} position axes, but the schema names {schema.position_dims}")
+    ids = np.empty(len(samples), dtype=object)
+    ids[:] = _ids(samples)
+    x = positions.numpy()
+    time: Any = x[:, 0]
+    if schema.time_unit is not None:
+        time = dates_from_numbers(time, schema.time_unit, schema.time_zone)
+    table: dict[str, Any] = {schema.id: np.repeat(ids, counts).tolist(), schema.time: time}
+    table |= {name: x[:, i + 1] for i, name in enumerate(schema.positions)}
+    if schema.channel is not None:
+        names = np.array(schema.channels, dtype=object)
+        table[schema.channel] = names[channel_index(positions, len(names)).numpy()].tolist()
+    return table
+
+
+def _require_probabilities(rows: Float64[np.ndarray, "b k"], samples: Sequence[Sample], classes: Sequence[Any]) -> None:
+    if rows.shape[1] != len(classes):
+        raise ValueError(f"{rows.shape[1]} probabilities per sample for {len(classes)} classes {list(classes)}")
+    wrong = (rows < 0).any(1) | ~np.isclose(rows.sum(1), 1, atol=1e-3)
+    if wrong.any():
+        i = int(wrong.argmax())
+        raise ValueError(
+            f"the probabilities of {_name(i, samples[i])} do not sum to 1 ({rows[i].sum():.4g}); "
+            "turn logits into probabilities with softmax"
+        )

@@ -1,0 +1,129 @@
+"""Loading: samples in memory or in a store to packed batches, in an order that follows from seed and epoch alone."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int64
+from torch.utils.data import DataLoader, Dataset
+
+from romae.tokens import Batch, Sample, collate
+
+Indices = Int64[np.ndarray, "n"]
+
+
+class Loader:
+    """Packed batches of a sequence of samples.
+
+    A batch has `batch_size` samples, or as many as fit into `tokens_per_batch` tokens. `group` puts samples of similar
+    length together. Several ranks share each batch without overlap: with n ranks, a rank takes every n-th sample
+    of it, and None where a short last batch has none left for it. Any epoch can be started at any batch.
+    """
+
+    def __init__(
+        self,
+        samples: Sequence[Sample],
+        *,
+        batch_size: int | None = None,
+        tokens_per_batch: int | None = None,
+        shuffle: bool = False,
+        seed: int = 0,
+        group: bool = False,
+        rank: int = 0,
+        n_ranks: int = 1,
+        workers: int = 0,
+        pin: bool = False,
+    ) -> None:
+        if len(samples) == 0:
+            raise ValueError("there are no samples to load")
+        if (batch_size is None) == (tokens_per_batch is None):
+            raise ValueError("give either batch_size (samples) or tokens_per_batch, and not both")
+        for name, number in (("batch_size", batch_size), ("tokens_per_batch", tokens_per_batch), ("n_ranks", n_ranks)):
+            if number is not None and number < 1:
+                raise ValueError(f"{name} must be at least 1, not {number}")
+        if not 0 <= rank < n_ranks:
+            raise ValueError(f"rank {rank} is outside 0 to {n_ranks - 1}")
+        self.samples, self.seed, self.shuffle, self.group = samples, seed, shuffle, group
+        self.batch_size, self.tokens_per_batch = batch_size, tokens_per_batch
+        self.rank, self.n_ranks, self.workers, self.pin = rank, n_ranks, workers, pin
+        self.lengths = lengths_of(samples)
+        if tokens_per_batch is not None and self.lengths.max() > tokens_per_batch:
+            raise ValueError(
+                f"sample {int(self.lengths.argmax())} has {self.lengths.max()} tokens, more than the "
+                f"{tokens_per_batch} of a batch; raise tokens_per_batch or leave the sample out"
+            )
+
+    def plan(self, epoch: int = 0) -> list[Indices]:
+        """The indices of every batch of an epoch, over all ranks: a pure function of seed and epoch."""
+        generator = np.random.default_rng((self.seed, epoch))
+        order = generator.permutation(len(self.lengths)) if self.shuffle else np.arange(len(self.lengths))
+        if self.group:
+            order = self._grouped(order)
+        batches = np.split(order, self._cuts(order))
+        if self.group and self.shuffle:
+            batches = [batches[i] for i in generator.permutation(len(batches))]
+        return batches
+
+    def epoch(self, epoch: int = 0, start: int = 0) -> Iterator[Batch | None]:
+        """This rank's batches of an epoch, from batch number `start` on."""
+        parts = [batch[self.rank :: self.n_ranks] for batch in self.plan(epoch)[start:]]
+        if not parts:
+            return iter(())
+        return iter(
+            DataLoader(
+                _Batches(self.samples, parts),
+                batch_size=None,
+                num_workers=self.workers,
+                pin_memory=self.pin,
+            )
+        )
+
+    def __iter__(self) -> Iterator[Batch | None]:
+        return self.epoch(0)
+
+    def __len__(self) -> int:
+        return len(self.plan(0))
+
+    def _grouped(self, order: Indices) -> Indices:
+        """Sort by length within stretches of some fifty batches, so that neighbours are alike but epochs differ."""
+        per_batch = self.batch_size or max(1, int((self.tokens_per_batch or 1) / self.lengths.mean()))
+        size = 50 * per_batch if self.shuffle else len(order)
+        stretches = [order[i : i + size] for i in range(0, len(order), size)]
+        return np.concatenate([stretch[np.argsort(self.lengths[stretch], kind="stable")] for stretch in stretches])
+
+    def _cuts(self, order: Indices) -> Int64[np.ndarray, "cuts"]:
+        """Where one batch ends and the next begins."""
+        if self.batch_size is not None:
+            return np.arange(self.batch_size, len(order), self.batch_size)
+        ends, cuts, budget = np.cumsum(self.lengths[order]), [], self.tokens_per_batch or 0
+        start = np.searchsorted(ends, budget, side="right")
+        while start < len(order):
+            cuts.append(start)
+            start = np.searchsorted(ends, ends[start - 1] + budget, side="right")
+        return np.array(cuts, dtype=np.int64)
+
+
+def lengths_of(samples: Sequence[Sample]) -> Int64[np.ndarray, "n"]:
+    """The number of tokens in each sample, without reading them where the sequence knows it."""
+    known = getattr(samples, "lengths", None)
+    found = [len(sample) for sample in samples] if known is None else known
+    return np.asarray(found, dtype=np.int64)
+
+
+class _Batches(Dataset[Batch | None]):
+    """The batches of one rank in one epoch, made where they are asked for: here or in a worker process."""
+
+    def __init__(self, samples: Sequence[Sample], parts: list[Indices]) -> None:
+        self.samples, self.parts = samples, parts
+        self.gather: Any = getattr(samples, "batch", None)
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __getitem__(self, number: int) -> Batch | None:
+        indices = self.parts[number]
+        if len(indices) == 0:
+            return None
+        if self.gather is not None:
+            return self.gather(indices)
+        return collate([self.samples[int(i)] for i in indices])

@@ -1,0 +1,359 @@
+"""Scaling: values, positions and targets brought to sizes that suit a model, and exactly back.
+
+A `Scaling` is fitted on the training data alone and saved with the model. Shapes: t tokens of all samples, n tokens
+of one, c columns of values, d position dimensions, k targets.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from romae.data.series import SampleSet
+from romae.rope import Ladder
+from romae.tokens import Sample
+
+Method = Literal["none", "standard", "robust", "asinh"]
+Origin = float | int | Literal["none", "first", "min"]
+Unit = float | int | Literal["gap"]
+
+# The distance between the quartiles of a normal distribution, in standard deviations.
+_QUARTILES_APART = 1.3489795003921634
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaling:
+    """Subtract and divide, with the numbers to do it; `Scaling()` leaves everything as it is.
+
+    `centre` and `scale` have one row, or with `by_channel` one for each index on the last position axis, and one
+    number per column of values. A scale of 0 marks a channel that the training data did not have. `origins` and
+    `units` have one entry per position axis: from each coordinate the origin is subtracted in float64, which is a
+    number or the sample's own first or smallest coordinate; then it is divided by the unit. Targets that are numbers
+    have `target_mean` subtracted and are divided by `target_scale`.
+    """
+
+    method: Method = "none"
+    by_channel: bool = False
+    centre: tuple[tuple[float, ...], ...] = ()
+    scale: tuple[tuple[float, ...], ...] = ()
+    origins: tuple[Origin, ...] = ()
+    units: tuple[float, ...] = ()
+    target_mean: tuple[float, ...] | None = None
+    target_scale: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.method != "none" and not (self.scale and len(self.centre) == len(self.scale)):
+            raise ValueError(f"{self.method} scaling needs a centre and a scale; fit_scaling finds them")
+        for origin in self.origins:
+            if origin not in ("none", "first", "min") and (isinstance(origin, str) or not math.isfinite(origin)):
+                raise ValueError(f"an origin must be 'none', 'first', 'min' or a finite number, not {origin!r}")
+        if any(isinstance(unit, str) or not (math.isfinite(unit) and unit > 0) for unit in self.units):
+            raise ValueError(f"the unit of a position axis must be positive, got {list(self.units)}")
+        if len(self.origins) != len(self.units):
+            raise ValueError(f"{len(self.origins)} origins and {len(self.units)} units: each position axis has both")
+        if (self.target_mean is None) != (self.target_scale is None):
+            raise ValueError("targets need both a mean and a scale, or neither")
+
+    def apply(self, sample: Sample) -> Sample:
+        """The sample as the model sees it. Positions stay float64 if they were."""
+        try:
+            values = self.scale_values(sample.values, sample.positions)
+            positions = self.scale_positions(sample.positions, self.origin(sample.positions))
+            target = sample.target
+            if self.target_mean is not None and target is not None:
+                target = self.scale_target(target)
+            return replace(sample, values=values.to(sample.values.dtype), positions=positions, target=target)
+        except ValueError as error:
+            raise ValueError(f"sample {sample.id!r}: {error}") from None
+
+    def scale_values(
+        self, values: Float[Tensor, "n c"], positions: Float[Tensor, "n d"] | None = None
+    ) -> Float64[Tensor, "n c"]:
+        """Values as the model sees them; `positions` in the data's own units say which channel each belongs to."""
+        values = values.double()
+        if self.method == "none":
+            return values
+        centre, scale = self._rows(values, positions)
+        scaled = (values - centre) / scale
+        return scaled.asinh() if self.method == "asinh" else scaled
+
+    def invert_values(
+        self, values: Float[Tensor, "n c"], positions: Float[Tensor, "n d"] | None = None
+    ) -> Float64[Tensor, "n c"]:
+        """Values in the data's own units: the inverse of `scale_values`, for the same unscaled positions."""
+        values = values.double()
+        if self.method == "none":
+            return values
+        centre, scale = self._rows(values, positions)
+        return (values.sinh() if self.method == "asinh" else values) * scale + centre
+
+    def origin(self, positions: Float[Tensor, "n d"]) -> Float64[Tensor, "d"]:
+        """What `apply` subtracts from the positions of a sample; keep it to invert positions later."""
+        positions = positions.double()
+        self._require_axes(positions)
+        origin = positions.new_zeros(positions.shape[1])
+        for axis, kind in enumerate(self.origins):
+            if kind == "first":
+                origin[axis] = positions[0, axis]
+            elif kind == "min":
+                origin[axis] = positions[:, axis].min()
+            elif kind != "none":
+                origin[axis] = float(kind)
+        return origin
+
+    def scale_positions(self, positions: Float[Tensor, "n d"], origin: Float64[Tensor, "d"]) -> Float[Tensor, "n d"]:
+        """Positions as the model sees them, for any positions of the sample that has this origin."""
+        self._require_axes(positions)
+        return ((positions.double() - origin) / self._unit(positions)).to(positions.dtype)
+
+    def invert_positions(self, positions: Float[Tensor, "n d"], origin: Float64[Tensor, "d"]) -> Float64[Tensor, "n d"]:
+        """Positions in the data's own units: the inverse of `scale_positions`."""
+        self._require_axes(positions)
+        return positions.double() * self._unit(positions) + origin
+
+    def scale_target(self, target: Float[Tensor, "..."]) -> Float64[Tensor, "..."]:
+        """Numbers to predict as the model sees them: a number, a vector [k] or rows [n, k]."""
+        mean, scale = self._target_tables(target)
+        return (target.double() - mean) / scale
+
+    def invert_target(self, target: Float[Tensor, "..."]) -> Float64[Tensor, "..."]:
+        """Predicted numbers in the data's own units: the inverse of `scale_target`."""
+        if self.target_mean is None:
+            return target.double()
+        mean, scale = self._target_tables(target)
+        return target.double() * scale + mean
+
+    @cached_property
+    def _tables(self) -> tuple[Float64[Tensor, "m c"], Float64[Tensor, "m c"]]:
+        return torch.tensor(self.centre, dtype=torch.float64), torch.tensor(self.scale, dtype=torch.float64)
+
+    def _rows(self, values: Tensor, positions: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The centre and scale of each token."""
+        centre, scale = (table.to(values.device) for table in self._tables)
+        if values.shape[1] != scale.shape[1]:
+            raise ValueError(f"{values.shape[1]} columns of values, but the scaling was fitted on {scale.shape[1]}")
+        if not self.by_channel:
+            return centre, scale
+        if positions is None:
+            raise ValueError("this scaling differs by channel: hand over the positions, whose last axis is the channel")
+        channel = channel_index(positions, len(scale)).to(values.device)
+        centre, scale = centre[channel], scale[channel]
+        if bool((scale == 0).any()):
+            unseen = int(channel[(scale == 0).any(1)][0])
+            raise ValueError(f"channel {unseen} was not in the training data, so it has no scale; leave it out")
+        return centre, scale
+
+    def _require_axes(self, positions: Tensor) -> None:
+        if self.units and len(self.units) != positions.shape[1]:
+            raise ValueError(f"{positions.shape[1]} position axes, but the scaling was fitted on {len(self.units)}")
+
+    def _unit(self, positions: Tensor) -> Tensor | float:
+        return torch.tensor(self.units, dtype=torch.float64, device=positions.device) if self.units else 1.0
+
+    def _target_tables(self, target: Tensor) -> tuple[Tensor, Tensor]:
+        if not target.is_floating_point():
+            raise ValueError(f"only numbers can be scaled, and the target is {target.dtype}, a class")
+        mean, scale = (
+            torch.tensor(numbers, dtype=torch.float64, device=target.device)
+            for numbers in (self.target_mean, self.target_scale)
+        )
+        if target.ndim == 0:
+            return mean.squeeze(), scale.squeeze()
+        if len(mean) != 1 and target.shape[-1] != len(mean):
+            raise ValueError(f"targets have {target.shape[-1]} columns, but the scaling was fitted on {len(mean)}")
+        return mean, scale
+
+
+def fit_scaling(
+    samples: Sequence[Sample],
+    *,
+    values: Method = "standard",
+    per: Literal["all", "column", "channel"] | None = None,
+    origin: Origin | Sequence[Origin] = "none",
+    unit: Unit | Sequence[Unit] = 1.0,
+    target: bool = False,
+) -> Scaling:
+    """The scaling that suits these samples, which should be the training data, or a share of it that fits into memory.
+
+    "standard" subtracts the mean and divides by the standard deviation; "robust" takes the median and the distance
+    between the quartiles, in standard deviations of a normal distribution (where they all but coincide, the
+    standard deviation); "asinh" is the inverse hyperbolic sine of the value over the median size of values, for
+    fluxes that span orders of magnitude. A constant has scale 1. It is done once for all values, for each column of
+    values, or for each column and each index on the last position axis ("channel", the default where the samples
+    have such an axis by their schema).
+
+    A single `origin` or `unit` is for the first axis; lists start with it, and axes not named keep theirs. The unit
+    "gap" is the median gap between neighbouring distinct coordinates of a sample. `target` standardises
+    targets that are numbers.
+    """
+    packed = _pack(samples)
+    schema = samples.schema if isinstance(samples, SampleSet) else None
+    if per is None:
+        per = "channel" if schema is not None and schema.channel is not None else "column"
+    n_dims = packed.positions.shape[1]
+    centre, scale = np.zeros((0, 0)), np.zeros((0, 0))
+    if values != "none":
+        n_channels = len(schema.channels) if schema is not None and schema.channels else None
+        centre, scale = _fit_values(packed, values, per, n_channels)
+    mean, deviation = _fit_target(samples) if target else (None, None)
+    units = [
+        _require_gap(packed, axis) if one == "gap" else one
+        for axis, one in enumerate(_per_axis(unit, n_dims, 1.0, "units"))
+    ]
+    return Scaling(
+        method=values,
+        by_channel=per == "channel" and values != "none",
+        centre=tuple(map(tuple, centre.tolist())),
+        scale=tuple(map(tuple, scale.tolist())),
+        origins=tuple(_per_axis(origin, n_dims, "none", "origins")),
+        units=tuple(units),
+        target_mean=mean,
+        target_scale=deviation,
+    )
+
+
+def fit_ladders(samples: Sequence[Sample]) -> tuple[Ladder, ...]:
+    """The frequencies that suit the positions of these samples, for each axis.
+
+    The scale is the median gap between neighbouring distinct coordinates. Wavelengths climb from one radian per gap to
+    one radian over the longest span of a sample. An axis on which no sample has two coordinates keeps the default.
+    """
+    packed = _pack(samples)
+    ladders = []
+    for axis in range(packed.positions.shape[1]):
+        gap = _median_gap(packed, axis)
+        if gap is None:
+            ladders.append(Ladder())
+            continue
+        x, starts = packed.positions[:, axis], packed.starts
+        span = float((np.maximum.reduceat(x, starts) - np.minimum.reduceat(x, starts)).max())
+        ladders.append(Ladder(scale=gap, shortest=2 * math.pi, longest=2 * math.pi * max(span / gap, 1.0)))
+    return tuple(ladders)
+
+
+def channel_index(positions: Float[Tensor, "n d"], n_channels: int) -> Int64[Tensor, "n"]:
+    """The channel of each token: the last position axis as indices below `n_channels`."""
+    coordinates = positions[:, -1]
+    channel = coordinates.round().long()
+    wrong = (channel != coordinates) | (channel < 0) | (channel >= n_channels)
+    if bool(wrong.any()):
+        token = int(wrong.int().argmax())
+        raise ValueError(
+            f"token {token} has {float(coordinates[token])} as its channel, but channels are 0 to {n_channels - 1}"
+        )
+    return channel
+
+
+class _Packed(NamedTuple):
+    """All samples end to end; `starts` is the first token of each."""
+
+    values: Float64[np.ndarray, "t c"]
+    positions: Float64[np.ndarray, "t d"]
+    starts: Int64[np.ndarray, "b"]
+
+
+def _pack(samples: Sequence[Sample]) -> _Packed:
+    if len(samples) == 0:
+        raise ValueError("there are no samples to fit a scaling to")
+    all_samples = list(samples)
+    for i, sample in enumerate(all_samples):
+        for name, found, wanted in (
+            ("columns of values", sample.values.shape[1], all_samples[0].values.shape[1]),
+            ("position axes", sample.positions.shape[1], all_samples[0].positions.shape[1]),
+        ):
+            if found != wanted:
+                raise ValueError(f"samples must agree in {name}: sample 0 has {wanted}, sample {i} has {found}")
+    lengths = np.array([len(sample) for sample in all_samples])
+    return _Packed(
+        torch.cat([sample.values for sample in all_samples]).double().numpy(),
+        torch.cat([sample.positions.double() for sample in all_samples]).numpy(),
+        np.cumsum(lengths) - lengths,
+    )
+
+
+def _per_axis(given: Any, n_dims: int, default: Any, what: str) -> list[Any]:
+    """One entry for each axis, text or a float."""
+    entries = list(given) if isinstance(given, list | tuple) else [given]
+    if len(entries) > n_dims:
+        raise ValueError(f"{len(entries)} {what} for {n_dims} position axes")
+    entries += [default] * (n_dims - len(entries))
+    return [one if isinstance(one, str) else float(one) for one in entries]
+
+
+def _fit_values(
+    packed: _Packed, method: Method, per: str, n_channels: int | None
+) -> tuple[Float64[np.ndarray, "m c"], Float64[np.ndarray, "m c"]]:
+    x = packed.values
+    if per == "column":
+        groups = [x]
+    elif per == "all":
+        groups = [x.reshape(-1, 1)]
+    elif per == "channel":
+        n_channels = n_channels or int(packed.positions[:, -1].max()) + 1
+        channel = channel_index(torch.from_numpy(packed.positions), n_channels).numpy()
+        counts = np.bincount(channel, minlength=n_channels)
+        groups = np.split(x[np.argsort(channel, kind="stable")], np.cumsum(counts)[:-1])
+    else:
+        raise ValueError(f"per must be 'all', 'column' or 'channel', not {per!r}")
+    fitted = [_centre_and_scale(group, method) for group in groups]
+    centre, scale = (np.stack(rows) for rows in zip(*fitted, strict=True))
+    return (np.repeat(centre, x.shape[1], 1), np.repeat(scale, x.shape[1], 1)) if per == "all" else (centre, scale)
+
+
+def _centre_and_scale(
+    x: Float64[np.ndarray, "n c"], method: str
+) -> tuple[Float64[np.ndarray, "c"], Float64[np.ndarray, "c"]]:
+    if len(x) == 0:
+        return np.zeros(x.shape[1]), np.zeros(x.shape[1])
+    if method == "asinh":
+        size = np.abs(x)
+        scale = np.median(size, axis=0)
+        scale = np.where(scale > 0, scale, size.mean(0))
+        return np.zeros(x.shape[1]), np.where(scale > 0, scale, 1.0)
+    if method == "standard":
+        centre, scale = x.mean(0), x.std(0)
+    elif method == "robust":
+        low, centre, high = np.quantile(x, [0.25, 0.5, 0.75], axis=0)
+        scale, deviation = (high - low) / _QUARTILES_APART, x.std(0)
+        scale = np.where(scale > 1e-6 * deviation, scale, deviation)  # else outliers would overflow
+    else:
+        raise ValueError(f"values must be 'none', 'standard', 'robust' or 'asinh', not {method!r}")
+    is_constant = x.min(0) == x.max(0)  # rounding can leave the deviation of a constant just above 0
+    return np.where(is_constant, x[0], centre), np.where(is_constant, 1.0, scale)
+
+
+def _fit_target(samples: Sequence[Sample]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    targets = []
+    for i, sample in enumerate(samples):
+        if sample.target is None or not sample.target.is_floating_point():
+            found = "no target" if sample.target is None else "a class"
+            raise ValueError(f"targets to scale must be numbers, and sample {i} ({sample.id!r}) has {found}")
+        targets.append(sample.target.double().reshape(-1, sample.target.shape[-1] if sample.target.ndim else 1))
+        if targets[i].shape[1] != targets[0].shape[1]:
+            raise ValueError(f"sample {i} has {targets[i].shape[1]} targets, sample 0 has {targets[0].shape[1]}")
+    centre, scale = _centre_and_scale(torch.cat(targets).numpy(), "standard")
+    return tuple(centre.tolist()), tuple(scale.tolist())
+
+
+def _median_gap(packed: _Packed, axis: int) -> float | None:
+    x = packed.positions[:, axis]
+    sample = np.zeros(len(x), dtype=np.int64)
+    sample[packed.starts[1:]] = 1
+    sample = np.cumsum(sample)
+    order = np.lexsort((x, sample))
+    gaps = np.diff(x[order])
+    gaps = gaps[(np.diff(sample[order]) == 0) & (gaps > 0)]
+    return float(np.median(gaps)) if len(gaps) else None
+
+
+def _require_gap(packed: _Packed, axis: int) -> float:
+    gap = _median_gap(packed, axis)
+    if gap is None:
+        raise ValueError(f"no sample has two different coordinates on position axis {axis}; give its unit as a number")
+    return gap

@@ -1,0 +1,390 @@
+"""Series: arrays of measurements at times become samples, which keep the names of the data they come from.
+
+The time is the first position axis; further positions follow; where each scalar is a token of its own, the index of
+its channel comes last. Shapes: n tokens or time steps, c channels.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Number
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
+from jaxtyping import Bool, Float, Float64, Int64
+from torch import Tensor
+
+from romae.tokens import Sample
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Name = str | int | bool
+TimeUnit = Literal["second", "minute", "hour", "day"]
+Place = Callable[[int], str]
+
+_MICROSECONDS = {"second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6, "day": 86400 * 10**6}
+_LARGEST_VALUE = np.float64(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """The names of the data that samples come from, under which results are handed back.
+
+    `id`, `time`, `positions`, `channel`, `values` and `label` are columns; `channel` is None where a token holds all
+    channels as its values. `channels` names each index on the channel axis, `classes` each class index. Times that
+    were dates are counted since 1970 in `time_unit`, and `time_zone` is the zone they are shown in.
+    """
+
+    id: str = "id"
+    time: str = "time"
+    positions: tuple[str, ...] = ()
+    channel: str | None = None
+    values: tuple[str, ...] = ("value",)
+    label: str | None = None
+    channels: tuple[Name, ...] = ()
+    classes: tuple[Name, ...] | None = None
+    time_unit: TimeUnit | None = None
+    time_zone: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.values:
+            raise ValueError("name at least one column of values")
+        if not all(isinstance(column, str) for column in self.columns):
+            raise TypeError(f"column names must be text, got {list(self.columns)}; rename them with columns=str")
+        require_distinct(self.columns, "columns")
+        require_distinct(self.channels, "channels")
+        require_distinct(self.classes or (), "classes")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that is read."""
+        optional = [column for column in (self.channel, self.label) if column is not None]
+        return (self.id, self.time, *self.positions, *self.values, *optional)
+
+    @property
+    def position_dims(self) -> int:
+        return 1 + len(self.positions) + (self.channel is not None)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SampleSet(Sequence[Sample]):
+    """A sequence of samples with the names of the data they come from; slices and index arrays keep the names."""
+
+    samples: Sequence[Sample]
+    schema: Schema
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __iter__(self) -> Iterator[Sample]:
+        return iter(self.samples)
+
+    @overload
+    def __getitem__(self, index: int) -> Sample: ...
+    @overload
+    def __getitem__(self, index: slice) -> "SampleSet": ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, int | np.integer):
+            return self.samples[int(index)]
+        chosen = np.arange(len(self))[index]
+        return SampleSet([self.samples[int(i)] for i in chosen], self.schema)
+
+    def __repr__(self) -> str:
+        labelled = "" if self.schema.classes is None else f", {len(self.schema.classes)} classes"
+        return f"SampleSet({len(self)} samples of {', '.join(self.schema.values)}{labelled})"
+
+    def map(self, function: Callable[[Sample], Sample]) -> "SampleSet":
+        """The samples that a function, such as `scaling.apply`, makes of these."""
+        return SampleSet([function(sample) for sample in self.samples], self.schema)
+
+
+def from_arrays(
+    X: Any,
+    times: Any = None,
+    y: Any = None,
+    *,
+    tokens: Literal["steps", "scalars"] = "steps",
+    layout: Literal["bnc", "bcn"] = "bnc",
+    ids: Sequence[Hashable] | None = None,
+    channels: Sequence[Name] | None = None,
+    classes: Sequence[Name] | None = None,
+    time_unit: TimeUnit = "second",
+) -> SampleSet:
+    """Samples from a list of [n, c] arrays of any length, or from one array [b, n, c]; NaN means missing.
+
+    `tokens="steps"` makes one token of each time step, with all channels as its values; steps that are missing
+    altogether are left out. `tokens="scalars"` makes one token of each number, with the index of its channel as the
+    last position, so that any of them may be missing. `layout="bcn"` takes arrays that have the channels first.
+
+    `times` are one array for all samples or one for each, numbers or datetime64 (counted in `time_unit` since
+    1970, to the microsecond); without them, steps are counted from 0. `y` holds one label per sample (text and
+    integers are classes, floats are numbers to predict), a vector per sample, or one row per time step. Name the
+    `classes` known from training, and another one is an error.
+    """
+    if tokens not in ("steps", "scalars"):
+        raise ValueError(f"tokens must be 'steps' or 'scalars', not {tokens!r}")
+    arrays = _read_arrays(X, layout)
+    names = range(len(arrays)) if ids is None else ids
+    if len(names) != len(arrays):
+        raise ValueError(f"{len(names)} ids for {len(arrays)} samples: each sample needs one")
+    require_distinct(names, "ids")
+    n_channels = arrays[0].shape[1]
+    for i, x in enumerate(arrays):
+        if x.shape[1] != n_channels:
+            raise ValueError(f"sample {names[i]!r} has {x.shape[1]} channels, sample {names[0]!r} has {n_channels}")
+    if channels is not None and len(channels) != n_channels:
+        raise ValueError(f"{len(channels)} channel names for {n_channels} channels")
+    clocks, unit = _read_times(times, arrays, names, time_unit)
+    targets, class_names = _read_targets(y, arrays, names, classes, tokens)
+    schema = Schema(
+        channel="channel" if tokens == "scalars" else None,
+        values=("value",) if tokens == "scalars" else tuple(str(name) for name in channels or _numbered(n_channels)),
+        label=None if y is None else "label",
+        channels=tuple(channels or range(n_channels)) if tokens == "scalars" else (),
+        classes=class_names,
+        time_unit=unit,
+    )
+    samples = []
+    for name, x, clock, target in zip(names, arrays, clocks, targets, strict=True):
+        keep = _measured(x, clock, f"sample {name!r}", allow_gaps=tokens == "scalars")
+        if tokens == "scalars":
+            row, column = np.nonzero(~np.isnan(x))
+            samples.append(Sample(x[row, column, None], np.stack([clock[row], column], 1), target, name))
+        else:
+            target = target[keep] if np.ndim(target) == 2 else target
+            samples.append(Sample(x[keep], clock[keep, None], target, name))
+    return SampleSet(samples, schema)
+
+
+def _numbered(n_channels: int) -> list[str]:
+    return [f"channel_{i}" for i in range(n_channels)]
+
+
+def _read_arrays(X: Any, layout: str) -> list[Float[np.ndarray, "_ _"]]:
+    if layout not in ("bnc", "bcn"):
+        raise ValueError(f"layout must be 'bnc' (channels last) or 'bcn' (channels first), not {layout!r}")
+    _require_sequence(X, "X")
+    n_dims = getattr(X, "ndim", 3)
+    if n_dims != 3:
+        hint = "; for one channel use X[:, :, None]" if n_dims == 2 else ""
+        raise ValueError(f"X must be a list of [n, c] arrays or one array [b, n, c], got shape {list(X.shape)}{hint}")
+    if len(X) == 0:
+        raise ValueError("X holds no samples")
+    arrays = [_float_array(x, f"sample {i}") for i, x in enumerate(X)]
+    for i, x in enumerate(arrays):
+        if x.ndim != 2:
+            hint = "; for one channel use x[:, None]" if x.ndim == 1 else ""
+            raise ValueError(f"sample {i} must be a [n, c] array, got shape {list(x.shape)}{hint}")
+    return [x.T for x in arrays] if layout == "bcn" else arrays
+
+
+def _require_sequence(x: Any, what: str) -> None:
+    if not hasattr(x, "__len__") or isinstance(x, str | Mapping) or getattr(x, "ndim", 1) == 0:
+        raise TypeError(f"{what} must be a list or an array, not {x!r}")
+
+
+def _float_array(x: Any, what: str) -> Float[np.ndarray, "..."]:
+    try:
+        x = to_numpy(x)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{what} cannot be read as an array: {error}") from None
+    if x.dtype.kind == "f":
+        return x
+    if x.dtype.kind in "iub":
+        return x.astype(np.float64)
+    import pandas as pd
+
+    return as_numbers(pd.Series(x.ravel()), what, lambda i: f"its element {i}").reshape(x.shape)
+
+
+def _read_times(
+    times: Any, arrays: Sequence[np.ndarray], names: Sequence[Hashable], unit: TimeUnit
+) -> tuple[list[Float64[np.ndarray, "_"]], TimeUnit | None]:
+    """The times of each sample as numbers, and their unit if they were dates."""
+    if times is None:
+        return [np.arange(len(x), dtype=np.float64) for x in arrays], None
+    _require_sequence(times, "times")
+    if len(times) == 0:
+        raise ValueError("times are empty; leave them out to count the steps from 0")
+    times = to_numpy(times) if isinstance(times, Tensor) else times
+    is_shared = np.ndim(times[0]) == 0
+    if not is_shared and len(times) != len(arrays):
+        raise ValueError(f"times for {len(times)} samples, but there are {len(arrays)} samples")
+    clocks, dated = [], []
+    for i, x in enumerate(arrays):
+        clock = to_numpy(times if is_shared else times[i])
+        where = f"the times of sample {names[i]!r}"
+        if clock.shape != (len(x),):
+            raise ValueError(f"{where} have shape {list(clock.shape)}, but it has {len(x)} time steps")
+        dated.append(clock.dtype.kind == "M")
+        if dated[i] != dated[0]:
+            raise ValueError(f"{where} are {clock.dtype}, those of sample {names[0]!r} are of another kind")
+        clocks.append(numbers_from_dates(clock, unit) if dated[i] else _float_array(clock, where).astype(np.float64))
+    return clocks, unit if dated[0] else None
+
+
+def _read_targets(
+    y: Any, arrays: Sequence[np.ndarray], names: Sequence[Hashable], classes: Sequence[Name] | None, tokens: str
+) -> tuple[Sequence[Any], tuple[Name, ...] | None]:
+    """The target of each sample, and the names of the classes if they are classes."""
+    if y is None:
+        return [None] * len(arrays), None if classes is None else tuple(classes)
+    _require_sequence(y, "y")
+    y = to_numpy(y) if isinstance(y, Tensor) else y
+    y = y.to_numpy() if hasattr(y, "iloc") else y  # a pandas column is indexed by its own labels
+    if len(y) != len(arrays):
+        raise ValueError(f"y has {len(y)} entries for {len(arrays)} samples: each sample needs one")
+    if np.ndim(y[0]) == 0:
+        import pandas as pd
+
+        labels, class_names = encode_labels(pd.Series(y), classes, lambda i: f"sample {names[i]!r}")
+        return labels.tolist(), class_names
+    if classes is not None:
+        raise ValueError("classes are named, but y holds arrays of numbers; give one label per sample")
+    targets = [np.array(_float_array(target, f"the target of sample {names[i]!r}")) for i, target in enumerate(y)]
+    for i, (target, x) in enumerate(zip(targets, arrays, strict=True)):
+        where = f"the target of sample {names[i]!r}"
+        if target.ndim == 2 and tokens == "scalars":
+            raise ValueError(f"{where} has one row per time step, which needs tokens='steps'")
+        if target.ndim != targets[0].ndim or target.shape[-1] != targets[0].shape[-1]:
+            raise ValueError(
+                f"{where} has shape {list(target.shape)}, that of sample {names[0]!r} {list(targets[0].shape)}; for "
+                "one target per time step use [n, 1] arrays"
+            )
+        if target.ndim == 2 and len(target) != len(x):
+            raise ValueError(f"{where} has {len(target)} rows for {len(x)} time steps")
+        wanted = target[~np.isnan(x).all(1)] if target.ndim == 2 else target
+        if not np.isfinite(wanted).all():
+            raise ValueError(f"{where} has a missing or infinite number; leave such samples out")
+    return targets, None
+
+
+def _measured(
+    x: Float[np.ndarray, "n c"], clock: Float64[np.ndarray, "n"], where: str, *, allow_gaps: bool
+) -> Bool[np.ndarray, "n"]:
+    """Which time steps have a measurement; what cannot be used is an error."""
+    missing = np.isnan(x)
+    keep = ~missing.all(1)
+    if not keep.any():
+        raise ValueError(f"{where} has no measurement: every value is missing; leave it out")
+    partly = keep & missing.any(1)
+    if partly.any() and not allow_gaps:
+        row = int(partly.argmax())
+        raise ValueError(
+            f"{where}, row {row} lacks channel {int(missing[row].argmax())} but has others; use tokens='scalars' for "
+            "series whose channels are measured at different times"
+        )
+    require_values(x, lambda row, column: f"{where}, row {row}, channel {column}")
+    wrong = np.isinf(clock) | (np.isnan(clock) & keep)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(f"{where}, row {row} has the time {clock[row]}; times must be finite")
+    return keep
+
+
+# What every reader of series and tables checks and converts.
+
+
+def to_numpy(x: Any) -> np.ndarray:
+    """An array, a list or a tensor on any device as a numpy array."""
+    return x.detach().cpu().numpy() if isinstance(x, Tensor) else np.asarray(x)
+
+
+def require_distinct(names: Sequence[Hashable], what: str) -> None:
+    """Refuse names that occur twice."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(f"{what} must be distinct, and {twice[:5]} occur more than once")
+
+
+def require_values(x: Float[np.ndarray, "n c"], place: Callable[[int, int], str]) -> None:
+    """Refuse values that are infinite or overflow float32; NaN is for others to judge."""
+    wrong = np.abs(x) > _LARGEST_VALUE
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0].tolist()
+        raise ValueError(f"{place(row, column)} holds {x[row, column]}; values must be finite and fit into float32")
+
+
+def as_numbers(column: "pd.Series", what: str, place: Place) -> Float64[np.ndarray, "n"]:
+    """A column as float64 with NaN for missing; text is refused even where it looks like a number."""
+    from pandas.api import types
+
+    if not (types.is_numeric_dtype(column.dtype) and not types.is_complex_dtype(column.dtype)):
+        is_missing = column.isna().to_numpy(dtype=bool)
+        for i, value in enumerate(column):
+            if not is_missing[i] and (not isinstance(value, Number) or isinstance(value, complex)):
+                raise TypeError(f"{what} must hold numbers, and {place(i)} is {value!r}")
+        column = column.astype(object).where(~is_missing, np.nan)
+        return column.to_numpy().astype(np.float64)
+    return column.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def encode_names(
+    column: "pd.Series", known: Sequence[Name] | None, what: str, place: Place
+) -> tuple[Int64[np.ndarray, "n"], tuple[Name, ...]]:
+    """The index of each name, -1 for missing ones, and the names: the known ones, or those found, sorted."""
+    import pandas as pd
+
+    try:
+        codes, uniques = pd.factorize(column)
+    except TypeError:
+        raise TypeError(f"each {what} must be text or an integer, and {place(0)} is {column.iloc[0]!r}") from None
+    found = [_plain_name(name) for name in uniques.tolist()]
+    kinds = {type(name) for name in found}
+    if len(kinds) > 1 or not kinds <= {str, int, bool}:
+        raise TypeError(
+            f"each {what} must be text or an integer, the same kind throughout; found {sorted(map(repr, found))[:5]}"
+        )
+    names = tuple(sorted(found)) if known is None else tuple(known)
+    index = {name: i for i, name in enumerate(names)}
+    for code, name in enumerate(found):
+        if name not in index:
+            row = int(np.argmax(codes == code))
+            raise ValueError(f"{what} {name!r} of {place(row)} is unknown; known are {list(names)}")
+    order = np.array([*(index[name] for name in found), -1], dtype=np.int64)
+    return order[codes], names
+
+
+def _plain_name(name: Any) -> Any:
+    if isinstance(name, str):
+        return str(name)
+    if isinstance(name, float) and name.is_integer():
+        return int(name)  # pandas makes floats of integers as soon as one of them is missing
+    return name.item() if isinstance(name, np.generic) else name
+
+
+def encode_labels(
+    column: "pd.Series", classes: Sequence[Name] | None, place: Place
+) -> tuple[Int64[np.ndarray, "n"] | Float64[np.ndarray, "n"], tuple[Name, ...] | None]:
+    """Class indices and class names for text, integers and booleans; the numbers themselves for floats."""
+    from pandas.api import types
+
+    missing = column.isna().to_numpy(dtype=bool)
+    if missing.any():
+        raise ValueError(
+            f"labels are missing in part: {place(int(missing.argmax()))} has none "
+            f"({int(missing.sum())} of {len(missing)} lack one); leave those out or read without labels"
+        )
+    if not types.is_float_dtype(column.dtype):
+        return encode_names(column, classes, "class", place)
+    if classes is not None:
+        raise TypeError(f"labels are {column.dtype} numbers, but classes {list(classes)} are expected")
+    numbers = column.to_numpy(dtype=np.float64)
+    if not np.isfinite(numbers).all():
+        raise ValueError(f"the label of {place(int(np.isinf(numbers).argmax()))} is infinite; labels must be finite")
+    return numbers, None
+
+
+def numbers_from_dates(dates: np.ndarray, unit: TimeUnit) -> Float64[np.ndarray, "n"]:
+    """Dates as numbers: the time since 1970 in a unit, read to the microsecond; NaN for missing dates."""
+    exact = dates.astype("datetime64[us]")
+    return np.where(np.isnat(exact), np.nan, exact.astype(np.int64) / _MICROSECONDS[unit])
+
+
+def dates_from_numbers(numbers: Float64[np.ndarray, "n"], unit: TimeUnit, zone: str | None) -> "pd.DatetimeIndex":
+    """The inverse of `numbers_from_dates`, in a time zone if one is given."""
+    import pandas as pd
+
+    dates = pd.DatetimeIndex(np.rint(numbers * _MICROSECONDS[unit]).astype(np.int64).astype("datetime64[us]"))
+    return dates if zone is None else dates.tz_localize("UTC").tz_convert(zone)

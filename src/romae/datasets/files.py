@@ -1,0 +1,231 @@
+"""Where data sets live on disk, how they get there, and how archives are read and unpacked."""
+
+import contextlib
+import hashlib
+import lzma
+import os
+import shutil
+import stat
+import sys
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from http.client import HTTPException, HTTPResponse
+from io import FileIO
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import IO
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+TIMEOUT_S = 60
+BLOCK = 1 << 20
+
+
+class MissingFile(ValueError, FileNotFoundError):
+    """A file that a data set needs is not there; the message says which one to put where."""
+
+
+def data_root() -> Path:
+    """The folder that holds one folder per data set: ROMAE_DATA, or `romae` in the user's cache folder."""
+    if chosen := os.environ.get("ROMAE_DATA"):
+        return Path(chosen).expanduser().absolute()
+    if cache := os.environ.get("XDG_CACHE_HOME" if os.name == "posix" else "LOCALAPPDATA"):
+        return Path(cache) / "romae"
+    return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "romae"
+
+
+def locate(*parts: str | Path, hint: str) -> Path:
+    """The path of a file or folder under the data root (or under an absolute first part), which must exist."""
+    path = data_root().joinpath(*parts)
+    if not path.exists():
+        raise MissingFile(f"cannot find {path}; {hint}")
+    return path
+
+
+def download(
+    url: str,
+    target: Path,
+    size: int | None = None,
+    sha256: str | None = None,
+    report: Callable[[int, int | None], None] | None = None,
+) -> Path:
+    """Download a file, or do nothing if it is there already.
+
+    The bytes go to `<name>.part`, which a later call resumes; only a file of the right size and checksum gets the
+    final name. `report` is called with the bytes so far and the bytes in all, where the server tells them.
+    """
+    target = Path(target)
+    if target.exists():
+        verify_file(target, size, sha256)
+        return target
+    part, tag = (target.with_name(target.name + end) for end in (".part", ".part.tag"))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _receive(url, part, tag, is_verified=sha256 is not None, report=report)
+    except (HTTPError, URLError, HTTPException, TimeoutError, ConnectionError) as error:
+        reason = error.reason if isinstance(error, URLError) else error or type(error).__name__
+        raise ValueError(
+            f"cannot download {url} ({reason}); run the command again to resume, or fetch the file by other means and "
+            f"put it at {target}"
+        ) from None
+    except OSError as error:
+        raise ValueError(f"cannot write {part}: {error.strerror or error}") from None
+    try:
+        verify_file(part, size, sha256)
+    except ValueError as error:
+        part.unlink()
+        raise ValueError(f"the file at {url} is not the one expected, and was not kept: {error}") from None
+    finally:
+        tag.unlink(missing_ok=True)
+    os.replace(part, target)
+    return target
+
+
+def _receive(
+    url: str, part: Path, tag: Path, *, is_verified: bool, report: Callable[[int, int | None], None] | None
+) -> None:
+    """Fill the part file. Bytes from an earlier call are kept if the server says that its file has not changed."""
+    n_bytes = part.stat().st_size if part.exists() else 0
+    version = tag.read_text() if tag.exists() else ""
+    headers = {"User-Agent": "romae", "Accept-Encoding": "identity"}
+    if n_bytes and (version or is_verified):
+        headers["Range"] = f"bytes={n_bytes}-"
+        if version:
+            headers["If-Range"] = version
+    try:
+        answer = urlopen(Request(url, headers=headers), timeout=TIMEOUT_S)
+    except HTTPError as error:
+        if error.code != 416:  # the range lies behind the end of the file: start again
+            raise
+        part.unlink()
+        return _receive(url, part, tag, is_verified=is_verified, report=report)
+    with answer:
+        if answer.status != 206:
+            n_bytes = 0
+        rest = answer.headers.get("Content-Length")
+        n_total = n_bytes + int(rest) if rest else None
+        tag.write_text(_version(answer))
+        with open(part, "ab" if n_bytes else "wb") as file:
+            while block := answer.read(BLOCK):
+                file.write(block)
+                n_bytes += len(block)
+                if report is not None:
+                    report(n_bytes, n_total)
+    if n_total is not None and n_bytes < n_total:
+        raise ConnectionError(f"the connection broke off after {n_bytes} of {n_total} bytes")
+
+
+def _version(answer: HTTPResponse) -> str:
+    """What names this version of the server's file: its strong tag, or else its date."""
+    etag = answer.headers.get("ETag", "")
+    return etag if etag and not etag.startswith("W/") else answer.headers.get("Last-Modified", "")
+
+
+def verify_file(path: Path, size: int | None = None, sha256: str | None = None) -> None:
+    """Compare a file with its known size and checksum."""
+    found = path.stat().st_size
+    if size is not None and found != size:
+        raise ValueError(f"{path} has {found} bytes instead of {size}; remove it and download it again")
+    if sha256 is None:
+        return
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != sha256.lower():
+        raise ValueError(f"{path} has sha256 {digest} instead of {sha256}; remove it and download it again")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One file of an archive or a folder, named with forward slashes."""
+
+    source: Path
+    name: str
+    open: Callable[[], IO[bytes]]
+    is_folder: bool = False
+    problem: str = ""
+
+    def read(self) -> bytes:
+        with _archive_errors(self.source), self.open() as file:
+            return file.read()
+
+
+def members(source: Path) -> Iterator[Member]:
+    """The files of a zip or tar archive, or of a folder and the folders in it; read each before the next."""
+    if source.is_dir():
+        for path in sorted(p for p in source.rglob("*") if p.is_file()):
+            yield Member(source, path.relative_to(source).as_posix(), partial(FileIO, path))
+        return
+    for member in _entries(source):
+        if not (member.is_folder or member.problem):
+            yield member
+
+
+def extract(archive: Path, folder: Path) -> Path:
+    """Unpack a zip or tar archive into a folder: everything or nothing.
+
+    An archive with a member outside the folder, a link or a device is refused, and nothing is overwritten.
+    """
+    archive, folder = Path(archive), Path(folder)
+    tops = set()
+    for member in _entries(archive):
+        if member.problem:
+            raise ValueError(f"{archive} is not safe to unpack: its member {member.name!r} {member.problem}")
+        tops.add(member.name.split("/")[0])
+    for top in sorted(tops):
+        if (folder / top).exists():
+            raise ValueError(f"{archive} would overwrite {folder / top}; move that away and unpack again")
+    with _archive_errors(archive):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking-") as temporary:
+            for member in _entries(archive):
+                path = Path(temporary, member.name)
+                (path if member.is_folder else path.parent).mkdir(parents=True, exist_ok=True)
+                if not member.is_folder:
+                    with member.open() as file, open(path, "wb") as copy:
+                        shutil.copyfileobj(file, copy, BLOCK)
+            for top in sorted(tops):
+                os.replace(Path(temporary, top), folder / top)
+    return folder
+
+
+def _entries(archive: Path) -> Iterator[Member]:
+    """Everything in an archive, with what speaks against unpacking it."""
+    with _archive_errors(archive):
+        for name, open_member, kind in _zip_entries(archive) if zipfile.is_zipfile(archive) else _tar_entries(archive):
+            path = PurePosixPath(name)
+            is_outside = path.is_absolute() or ".." in path.parts or "\\" in name or PureWindowsPath(name).drive
+            problem = "lies outside the folder" if is_outside else "" if kind in ("file", "folder") else f"is a {kind}"
+            if path.parts:  # not the folder itself
+                yield Member(archive, str(path), open_member, kind == "folder", problem)
+
+
+def _zip_entries(archive: Path) -> Iterator[tuple[str, Callable[[], IO[bytes]], str]]:
+    with zipfile.ZipFile(archive) as file:
+        for info in file.infolist():
+            kind = "link" if stat.S_ISLNK(info.external_attr >> 16) else "folder" if info.is_dir() else "file"
+            yield info.filename, partial(file.open, info), kind
+
+
+def _tar_entries(archive: Path) -> Iterator[tuple[str, Callable[[], IO[bytes]], str]]:
+    with tarfile.open(archive) as file:
+        for info in file:
+            is_link = info.issym() or info.islnk()
+            kind = "link" if is_link else "folder" if info.isdir() else "file" if info.isfile() else "device"
+            yield info.name, partial(file.extractfile, info), kind  # type: ignore[misc]  # None only for the others
+        while file.fileobj is not None and file.fileobj.read(BLOCK):
+            pass  # the checksum of a compressed tar stands at its very end
+
+
+@contextlib.contextmanager
+def _archive_errors(archive: Path) -> Iterator[None]:
+    """Turn what the archive modules raise on corrupt, truncated or locked files into one sentence."""
+    try:
+        yield
+    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError) as error:
+        raise ValueError(f"{archive} is corrupt or not a zip or tar archive: {error}") from None
+    except (OSError, RuntimeError) as error:  # no space, no permission; a password, an unknown compression
+        raise ValueError(f"cannot read or unpack {archive}: {error}") from None

@@ -1,0 +1,281 @@
+"""Scaling: exact inverses, known answers and bad input."""
+
+import math
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from torch.testing import assert_close
+
+from romae.config import from_dict, to_dict
+from romae.data.scaling import Scaling, fit_ladders, fit_scaling
+from romae.data.series import from_arrays
+from romae.rope import Ladder
+from romae.tokens import Sample, collate
+
+METHODS = ["standard", "robust", "asinh"]
+
+
+def series(*values: float, channel: int = 0) -> Sample:
+    n = len(values)
+    return Sample(np.array(values)[:, None], np.stack([np.arange(n), np.full(n, channel)], 1).astype(float))
+
+
+def random_samples(n_samples: int = 30, columns: int = 2) -> list[Sample]:
+    generator = np.random.default_rng(0)
+    samples = []
+    for i in range(n_samples):
+        n = int(generator.integers(1, 40))
+        values = generator.normal(size=(n, columns)) * [3.0, 500.0] + [7.0, -2e4]
+        positions = np.stack([59000 + generator.uniform(0, 90, n), generator.integers(0, 3, n)], 1)
+        samples.append(Sample(values, positions, target=float(generator.normal(100, 9)), id=f"s{i}"))
+    return samples
+
+
+numbers = arrays.arrays(
+    np.float32, st.tuples(st.integers(1, 20), st.integers(1, 3)), elements=st.floats(-1e6, 1e6, width=32)
+)
+
+
+@pytest.mark.parametrize("per", ["all", "column", "channel"])
+@pytest.mark.parametrize("method", METHODS)
+@settings(deadline=None)
+@given(values=numbers)
+def test_the_inverse_of_scaling_is_exact(method, per, values):
+    positions = np.stack([np.arange(len(values)), np.arange(len(values)) % 3], 1).astype(np.float64)
+    sample = Sample(values, positions)
+    scaling = fit_scaling([sample], values=method, per=per)
+    scaled = scaling.scale_values(sample.values, sample.positions)
+    assert torch.isfinite(scaled).all()
+    back = scaling.invert_values(scaled, sample.positions)
+    size = float(np.abs(values).max())
+    assert_close(back, sample.values.double(), rtol=1e-13, atol=1e-13 * size)
+    # A sample keeps its values in float32. Half a unit in the last place of y is 6e-8 |y|, and it comes back as an
+    # error of 6e-8 |x - centre|, or of 6e-8 |y| relative to x where x is a hyperbolic sine of y.
+    kept = scaling.apply(sample).values
+    rounding = 1.2e-7 * (1 + float(scaled.abs().max())) if method == "asinh" else 1.2e-7
+    back = scaling.invert_values(kept, sample.positions)
+    assert_close(back, sample.values.double(), rtol=rounding, atol=1.2e-7 * size)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.floats(-1e5, 1e5), min_size=1, max_size=20),
+    st.sampled_from(["none", "first", "min", -3, 58000.5]),
+    st.floats(1e-3, 1e3),
+)
+def test_the_inverse_of_positions_is_exact(times, origin, unit):
+    sample = Sample(np.ones((len(times), 1)), np.array(times)[:, None])
+    scaling = fit_scaling([sample], origin=origin, unit=unit)
+    start = scaling.origin(sample.positions)
+    back = scaling.invert_positions(scaling.apply(sample).positions, start)
+    assert_close(back, sample.positions, rtol=1e-14, atol=1e-10)
+
+
+def test_standard_scaling_gives_mean_0_and_deviation_1_for_each_channel_and_column():
+    samples = random_samples()
+    scaling = fit_scaling(samples, per="channel")
+    tokens = collate([scaling.apply(sample) for sample in samples]).tokens
+    for channel in range(3):
+        values = tokens.values[tokens.positions[:, 1] == channel].double()
+        assert_close(values.mean(0), torch.zeros(2, dtype=torch.float64), atol=1e-4, rtol=0)
+        assert_close(values.std(0, correction=0), torch.ones(2, dtype=torch.float64), atol=1e-4, rtol=0)
+
+
+def test_known_answers():
+    samples = [series(0, 2, 4), series(6, 8)]
+    assert fit_scaling(samples).centre == ((4.0,),)
+    assert fit_scaling(samples).scale == ((math.sqrt(8),),)
+    robust = fit_scaling(samples, values="robust")
+    assert robust.centre == ((4.0,),) and robust.scale[0][0] == pytest.approx(4 / 1.34898, rel=1e-5)
+    asinh = fit_scaling(samples, values="asinh")
+    assert asinh.centre == ((0.0,),) and asinh.scale == ((4.0,),)
+    assert float(asinh.apply(series(-40)).values) == pytest.approx(math.asinh(-10))
+
+
+def test_robust_scaling_of_normal_numbers_is_near_their_deviation():
+    x = np.random.default_rng(0).normal(3, 5, size=(20000, 1))
+    x[:100] = 1e6
+    scaling = fit_scaling([Sample(x, np.arange(20000.0)[:, None])], values="robust")
+    assert scaling.centre[0][0] == pytest.approx(3, abs=0.2) and scaling.scale[0][0] == pytest.approx(5, rel=0.03)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("constant", [0.0, 0.1, -3e7])
+def test_a_constant_channel_is_not_divided_by_zero(method, constant):
+    samples = [series(*[constant] * 7), series(1.0, 2.0, channel=1)]
+    scaling = fit_scaling(samples, values=method, per="channel")
+    values = scaling.apply(samples[0]).values
+    assert torch.isfinite(values).all()
+    if method != "asinh":
+        assert scaling.scale[0] == (1.0,) and not values.any()
+
+
+def test_a_channel_that_is_mostly_one_number_still_has_a_robust_scale():
+    scaling = fit_scaling([series(*[0.0] * 20, 5.0)], values="robust")
+    assert scaling.scale[0][0] == pytest.approx(np.std([0.0] * 20 + [5.0]))
+
+
+def test_outliers_of_a_robust_scale_do_not_overflow():
+    sample = series(0.0, 0.0, 4.2e-44, 4.2e-44, 1.0)
+    assert torch.isfinite(fit_scaling([sample], values="robust").apply(sample).values).all()
+
+
+def test_all_values_share_one_scale_when_asked():
+    sample = Sample([[0.0, 10.0], [0.0, 10.0]], [[0.0], [1.0]])
+    assert fit_scaling([sample], per="all").centre == ((5.0, 5.0),)
+    assert fit_scaling([sample], per="column").centre == ((0.0, 10.0),)
+
+
+def test_samples_that_name_a_channel_are_scaled_by_it():
+    x = np.array([[[1.0, 100.0], [3.0, 300.0]]])
+    by_scalar = fit_scaling(from_arrays(x, tokens="scalars"))
+    assert by_scalar.by_channel and by_scalar.centre == ((2.0,), (200.0,))
+    by_step = fit_scaling(from_arrays(x))
+    assert not by_step.by_channel and by_step.centre == ((2.0, 200.0),)
+
+
+def test_a_channel_that_is_named_but_never_measured_has_no_scale():
+    x = np.array([[[1.0, np.nan], [3.0, np.nan]]])
+    scaling = fit_scaling(from_arrays(x, tokens="scalars"))
+    assert scaling.scale == ((1.0,), (0.0,))
+    with pytest.raises(ValueError, match="sample 0: channel 1 was not in the training data"):
+        scaling.apply(from_arrays(np.array([[[1.0, 5.0]]]), tokens="scalars")[0])
+
+
+def test_origins_are_subtracted_in_float64_before_anything_is_rounded():
+    times = 2459000.5 + np.array([1e-6, 0.0, 2e-6])
+    sample = Sample(np.ones((3, 1)), times[:, None])
+    scaling = fit_scaling([sample], values="none", origin="min", unit=1e-6)
+    positions = scaling.apply(sample).positions
+    assert_close(positions.flatten(), torch.tensor([1.0, 0.0, 2.0], dtype=torch.float64), atol=1e-2, rtol=0)
+    first = fit_scaling([sample], values="none", origin="first", unit=1e-6)
+    assert first.apply(sample).positions.flatten().tolist()[0] == 0
+    assert float(first.apply(sample).positions[1]) < 0
+
+
+def test_a_single_origin_and_unit_are_for_the_first_axis():
+    samples = random_samples()
+    scaling = fit_scaling(samples, origin="min", unit=2.0)
+    assert scaling.origins == ("min", "none") and scaling.units == (2.0, 1.0)
+    moved = scaling.apply(samples[0])
+    assert torch.equal(moved.positions[:, 1], samples[0].positions[:, 1])
+
+
+def test_the_gap_is_that_between_distinct_coordinates_of_one_sample():
+    sample = Sample(np.ones((5, 1)), [[10.0], [4.0], [4.0], [6.0], [0.0]])  # gaps 4, 2, 4
+    other = Sample(np.ones((2, 1)), [[100.0], [103.0]])  # gap 3; not the 90 between the samples
+    assert fit_scaling([sample, other], values="none", unit="gap").units == (3.5,)
+
+
+def test_ladders_climb_from_the_gap_to_the_span():
+    samples = [
+        Sample(np.ones((3, 1)), [[0.0, 5.0], [3.0, 5.0], [6.0, 5.0]]),
+        Sample(np.ones((2, 1)), [[100.0, 5.0], [130.0, 5.0]]),
+    ]
+    time, constant = fit_ladders(samples)
+    assert time == Ladder(scale=3.0, shortest=2 * math.pi, longest=2 * math.pi * 10)
+    assert constant == Ladder()
+    frequencies = time.frequencies(8, 1.0)
+    assert float(frequencies[0]) == pytest.approx(1 / 3) and float(frequencies[-1]) == pytest.approx(1 / 30)
+
+
+def test_targets_are_standardised_and_brought_back():
+    samples = random_samples()
+    scaling = fit_scaling(samples, target=True)
+    scaled = torch.stack([scaling.apply(sample).target for sample in samples])
+    assert float(scaled.mean()) == pytest.approx(0, abs=1e-5)
+    assert float(scaled.std(correction=0)) == pytest.approx(1, abs=1e-5)
+    truth = torch.stack([sample.target for sample in samples])
+    assert_close(scaling.invert_target(scaled).float(), truth)
+    assert_close(scaling.invert_target(scaled[:, None]).float(), truth[:, None])
+
+
+def test_targets_of_tokens_have_a_scale_for_each_column():
+    sample = Sample(np.ones((2, 1)), [[0.0], [1.0]], target=[[1.0, 10.0], [3.0, 30.0]])
+    scaling = fit_scaling([sample], target=True)
+    assert scaling.target_mean == (2.0, 20.0) and scaling.target_scale == (1.0, 10.0)
+    assert scaling.apply(sample).target.tolist() == [[-1, -1], [1, 1]]
+
+
+def test_without_target_scaling_targets_stay():
+    sample = random_samples()[0]
+    assert fit_scaling([sample]).apply(sample).target == sample.target
+    assert Scaling().invert_target(torch.tensor([1.5])).tolist() == [1.5]
+
+
+def test_the_empty_scaling_changes_nothing():
+    sample = replace(random_samples()[1], hidden=[True] + [False] * (len(random_samples()[1]) - 1))
+    same = Scaling().apply(sample)
+    assert torch.equal(same.values, sample.values) and torch.equal(same.positions, sample.positions)
+    assert same.id == sample.id and torch.equal(same.hidden, sample.hidden)
+
+
+def test_a_scaling_survives_json():
+    for scaling in (
+        Scaling(),
+        fit_scaling(random_samples(), per="channel", origin=["first", 0], unit=["gap"], target=True),
+    ):
+        assert from_dict(Scaling, to_dict(scaling)) == scaling
+
+
+def test_fitting_a_million_tokens_is_quick():
+    generator = np.random.default_rng(0)
+    samples = [
+        Sample(generator.normal(size=(1000, 1)), np.stack([np.arange(1000.0), np.arange(1000) % 41], 1))
+        for _ in range(1000)
+    ]
+    start = time.process_time()
+    fit_scaling(samples, values="robust", per="channel", unit="gap")
+    assert time.process_time() - start < 3  # under one second on a machine that is not busy
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (dict(origin=["min", "min", "min"]), "3 origins for 2 position axes"),
+        (dict(unit=0.0), "unit of a position axis must be positive"),
+        (dict(origin=math.inf), "an origin must be .* not inf"),
+    ],
+)
+def test_settings_that_do_not_fit_are_named(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        fit_scaling(random_samples(), **arguments)
+
+
+def test_bad_input_is_named():
+    with pytest.raises(ValueError, match="there are no samples"):
+        fit_scaling([])
+    with pytest.raises(ValueError, match="sample 1 has 2"):
+        fit_scaling([series(1.0), Sample([[1.0, 2.0]], [[0.0, 0.0]])])
+    with pytest.raises(ValueError, match="no sample has two different coordinates on position axis 0"):
+        fit_scaling([series(1.0)], unit="gap")
+    with pytest.raises(ValueError, match="token 0 has 0.5 as its channel"):
+        fit_scaling([Sample([[1.0]], [[0.0, 0.5]])], per="channel")
+    with pytest.raises(ValueError, match="sample 0 .* has no target"):
+        fit_scaling([series(1.0)], target=True)
+    with pytest.raises(ValueError, match="sample 0 .* has a class"):
+        fit_scaling([replace(series(1.0), target=3)], target=True)
+    with pytest.raises(ValueError, match="standard scaling needs a centre"):
+        Scaling(method="standard")
+
+
+def test_samples_unlike_the_training_data_are_named():
+    scaling = fit_scaling([series(1.0, 2.0), series(4.0, channel=2)], per="channel")
+    with pytest.raises(ValueError, match="sample 'p1': channel 1 was not in the training data"):
+        scaling.apply(replace(series(1.0, channel=1), id="p1"))
+    with pytest.raises(ValueError, match="sample 'p2': token 0 has 3.0 as its channel, but channels are 0 to 2"):
+        scaling.apply(replace(series(1.0, channel=3), id="p2"))
+    with pytest.raises(ValueError, match="2 columns of values, but the scaling was fitted on 1"):
+        scaling.apply(Sample([[1.0, 2.0]], [[0.0, 0.0]]))
+    with pytest.raises(ValueError, match="3 position axes, but the scaling was fitted on 2"):
+        scaling.apply(Sample([[1.0]], [[0.0, 0.0, 0.0]]))
+    with pytest.raises(ValueError, match="sample 'p3': values must be finite"):
+        fit_scaling([series(0.0, 1e-30)]).apply(replace(series(1e30), id="p3"))
+    with pytest.raises(ValueError, match="hand over the positions"):
+        scaling.invert_values(torch.ones(1, 1))

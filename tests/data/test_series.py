@@ -1,0 +1,168 @@
+"""Arrays become samples: laws, known answers and bad input."""
+
+from datetime import datetime
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from romae.config import from_dict, to_dict
+from romae.data.series import SampleSet, Schema, dates_from_numbers, from_arrays, numbers_from_dates
+from romae.tokens import collate
+
+NAN = np.nan
+DENSE = np.array([[[1.0, 10.0], [2.0, 20.0], [NAN, NAN]], [[3.0, 30.0], [NAN, NAN], [4.0, 40.0]]])
+GAPPY = np.array([[[1.0, NAN], [2.0, 20.0], [NAN, NAN]]])
+
+
+def test_steps_hold_all_channels_and_missing_steps_are_left_out():
+    samples = from_arrays(DENSE, y=["b", "a"])
+    assert [s.values.tolist() for s in samples] == [[[1, 10], [2, 20]], [[3, 30], [4, 40]]]
+    assert [s.positions.tolist() for s in samples] == [[[0], [1]], [[0], [2]]]
+    assert [int(s.target) for s in samples] == [1, 0]
+    assert samples.schema.classes == ("a", "b")
+    assert samples[0].positions.dtype == torch.float64
+
+
+def test_scalars_carry_their_channel_as_the_last_position():
+    samples = from_arrays(GAPPY, times=[5.0, 6.5, 7.0], tokens="scalars", channels=["x", "y"])
+    assert samples[0].values.tolist() == [[1], [2], [20]]
+    assert samples[0].positions.tolist() == [[5.0, 0], [6.5, 0], [6.5, 1]]
+    assert samples.schema.channels == ("x", "y") and samples.schema.position_dims == 2
+
+
+def test_both_kinds_of_token_hold_the_same_numbers():
+    steps, scalars = from_arrays(DENSE), from_arrays(DENSE, tokens="scalars")
+    for step, scalar in zip(steps, scalars, strict=True):
+        assert step.values.flatten().tolist() == scalar.values.flatten().tolist()
+
+
+def test_channels_first_is_the_transpose():
+    first, last = from_arrays(DENSE.transpose(0, 2, 1), layout="bcn"), from_arrays(DENSE)
+    for a, b in zip(first, last, strict=True):
+        assert torch.equal(a.values, b.values) and torch.equal(a.positions, b.positions)
+
+
+def test_a_list_of_arrays_of_different_lengths_with_their_times():
+    arrays = [np.ones((3, 2)), torch.ones(1, 2), [[1, 2], [3, 4]]]
+    samples = from_arrays(arrays, times=[[0, 1, 5], [-2.0], torch.tensor([7.0, 7.0])], ids=["a", "b", "c"])
+    assert [len(s) for s in samples] == [3, 1, 2]
+    assert samples[1].positions.tolist() == [[-2.0]]
+    assert samples[2].positions.tolist() == [[7], [7]]  # repeated times are kept
+    assert len(collate(samples)) == 3
+
+
+def test_times_that_pad_a_missing_step_may_be_missing_too():
+    samples = from_arrays(DENSE, times=np.array([[0.0, 1.0, NAN], [0.0, NAN, 2.0]]))
+    assert [s.positions.flatten().tolist() for s in samples] == [[0, 1], [0, 2]]
+
+
+def test_float64_times_keep_their_digits():
+    times = np.array([2459000.123456789, 2459000.123456799])
+    assert from_arrays([np.ones((2, 1))], times=times)[0].positions.flatten().tolist() == times.tolist()
+
+
+@settings(deadline=None)
+@given(st.lists(st.datetimes(datetime(1950, 1, 1), datetime(2050, 1, 1)), min_size=1))
+def test_dates_survive_the_way_to_numbers_and_back(dates):
+    dates = np.array(dates, dtype="datetime64[us]")
+    for unit in ("second", "minute", "hour", "day"):
+        assert dates_from_numbers(numbers_from_dates(dates, unit), unit, None).to_numpy().tolist() == dates.tolist()
+
+
+def test_dates_are_counted_in_the_unit_asked_for():
+    times = np.array(["1970-01-02", "1970-01-03T12"], dtype="datetime64[h]")
+    samples = from_arrays([np.ones((2, 1))], times=times, time_unit="day")
+    assert samples[0].positions.flatten().tolist() == [1.0, 2.5]
+    assert samples.schema.time_unit == "day"
+
+
+@pytest.mark.parametrize(
+    ("y", "targets", "classes"),
+    [
+        ([7, 3], [1, 0], (3, 7)),
+        (np.array(["u", "v"]), [0, 1], ("u", "v")),
+        ([True, False], [1, 0], (False, True)),
+        ([0.5, 2], [0.5, 2.0], None),
+        (torch.tensor([4, 4]), [0, 0], (4,)),
+        ([[1.0, 2.0], [3.0, 4.0]], [[1, 2], [3, 4]], None),
+    ],
+)
+def test_targets_of_samples(y, targets, classes):
+    samples = from_arrays(DENSE, y=y)
+    assert [s.target.tolist() for s in samples] == targets
+    assert samples.schema.classes == classes
+
+
+def test_targets_of_time_steps_follow_their_steps():
+    y = np.arange(6.0).reshape(2, 3, 1)
+    y[0, 2] = NAN  # the step is missing, so its target may be
+    samples = from_arrays(DENSE, y=y)
+    assert [s.target.tolist() for s in samples] == [[[0], [1]], [[3], [5]]]
+
+
+def test_known_classes_keep_their_index():
+    assert [int(s.target) for s in from_arrays(DENSE, y=["b", "b"], classes=["c", "b", "a"])] == [1, 1]
+
+
+def test_a_sample_set_is_a_sequence_that_keeps_its_names():
+    samples = from_arrays(np.ones((4, 2, 1)), ids=list("abcd"))
+    assert isinstance(samples, SampleSet) and len(samples) == 4
+    assert samples[-1].id == "d" and samples[np.int64(1)].id == "b"
+    for part in (samples[1:3], samples[[1, 2]], samples[np.array([False, True, True, False])]):
+        assert [s.id for s in part] == ["b", "c"] and part.schema is samples.schema
+    assert [s.id for s in samples.map(lambda s: s)] == list("abcd")
+    assert samples[0] in samples and list(reversed(samples))[0].id == "d"
+    with pytest.raises(IndexError):
+        samples[4]
+
+
+def test_a_schema_survives_json():
+    schema = Schema(
+        channel="band", channels=("g", 3), classes=(1, 2), positions=("ra",), time_unit="hour", time_zone="Europe/Paris"
+    )
+    assert from_dict(Schema, to_dict(schema)) == schema
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (dict(X=GAPPY), "sample 0, row 0 lacks channel 1 but has others; use tokens='scalars'"),
+        (dict(X=np.full((1, 2, 1), NAN), ids=["p7"]), "sample 'p7' has no measurement"),
+        (dict(X=np.ones((2, 3))), r"got shape \[2, 3\]; for one channel use X\[:, :, None\]"),
+        (dict(X=[np.ones(3)]), r"sample 0 must be a \[n, c\] array, got shape \[3\]; for one channel use x\[:, None\]"),
+        (dict(X=3), "X must be a list or an array, not 3"),
+        (dict(X=DENSE, times=5), "times must be a list or an array, not 5"),
+        (dict(X=DENSE, y="ab"), "y must be a list or an array, not 'ab'"),
+        (dict(X=[]), "X holds no samples"),
+        (dict(X=[np.ones((2, 1)), np.ones((2, 2))]), "sample 1 has 2 channels, sample 0 has 1"),
+        (dict(X=[np.array([[1.0], [np.inf]])]), "sample 0, row 1, channel 0 holds inf"),
+        (dict(X=[np.array([[1e39]])]), "fit into float32"),
+        (dict(X=[np.array([["3"]])]), "sample 0 must hold numbers, and its element 0 is '3'"),
+        (dict(X=[[[1, 2], [3]]]), "sample 0 cannot be read as an array"),
+        (dict(X=DENSE, times=[0, 1]), r"times of sample 0 have shape \[2\], but it has 3 time steps"),
+        (dict(X=DENSE, times=[[0, 1, 2]]), "times for 1 samples, but there are 2"),
+        (dict(X=DENSE, times=[0, np.inf, 1]), "sample 0, row 1 has the time inf"),
+        (dict(X=DENSE, times=[NAN, 0, 1]), "sample 0, row 0 has the time nan"),
+        (dict(X=DENSE, y=["a"]), "y has 1 entries for 2 samples"),
+        (dict(X=DENSE, y=["a", None]), "labels are missing in part: sample 1 has none"),
+        (dict(X=DENSE, y=["a", NAN]), "labels are missing in part: sample 1 has none"),
+        (dict(X=DENSE, y=[0.5, NAN]), "labels are missing in part: sample 1 has none"),
+        (dict(X=DENSE, y=["a", "z"], classes=["a", "b"]), "class 'z' of sample 1 is unknown; known are"),
+        (dict(X=DENSE, y=["a", 3]), "must be text or an integer, the same kind throughout"),
+        (dict(X=DENSE, y=[0.5, 1.5], classes=["a"]), "float64 numbers, but classes"),
+        (dict(X=DENSE, y=[[1.0], [2.0, 3.0]]), "the target of sample 1 has shape"),
+        (dict(X=DENSE, y=np.zeros((2, 4, 1))), "the target of sample 0 has 4 rows for 3 time steps"),
+        (dict(X=DENSE, y=np.zeros((2, 3, 1)), tokens="scalars"), "needs tokens='steps'"),
+        (dict(X=DENSE, y=np.full((2, 3, 1), NAN)), "target of sample 0 has a missing or infinite number"),
+        (dict(X=DENSE, ids=["a", "a"]), "ids must be distinct"),
+        (dict(X=DENSE, ids=["a"]), "1 ids for 2 samples"),
+        (dict(X=DENSE, channels=["x"]), "1 channel names for 2 channels"),
+        (dict(X=DENSE, channels=["x", "x"]), "columns must be distinct, and"),
+    ],
+)
+def test_bad_input_is_named(arguments, sentence):
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        from_arrays(**arguments)

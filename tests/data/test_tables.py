@@ -1,0 +1,268 @@
+"""Tables become samples: laws, known answers and bad input."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from romae.config import from_dict, to_dict
+from romae.data.series import Schema
+from romae.data.tables import from_table, from_table_like
+
+COLUMNS = dict(id="object", time="mjd", channel="band", values=["flux", "error"], label="kind")
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "object": ["b", "a", "b", "b", "a"],
+            "mjd": [59000.25, 59001.5, 58999.5, 59000.25, 59000.5],
+            "band": ["r", "g", "g", "g", "i"],
+            "flux": [3.0, 1.0, 2.0, 4.0, 5.0],
+            "error": [0.3, 0.1, 0.2, 0.4, 0.5],
+            "kind": ["SN", "RR", "SN", "SN", "RR"],
+        }
+    )
+
+
+def same(first, second) -> bool:
+    return len(first) == len(second) and all(
+        a.id == b.id
+        and torch.equal(a.values, b.values)
+        and torch.equal(a.positions, b.positions)
+        and ((a.target is None) == (b.target is None))
+        and (a.target is None or torch.equal(a.target, b.target))
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+def test_a_known_table(frame):
+    samples = from_table(frame, **COLUMNS)
+    assert [s.id for s in samples] == ["a", "b"]
+    assert samples[1].positions.tolist() == [[58999.5, 0], [59000.25, 0], [59000.25, 2]]
+    assert torch.equal(samples[1].values, torch.tensor([[2, 0.2], [4, 0.4], [3, 0.3]]))
+    assert [int(s.target) for s in samples] == [0, 1]
+    assert samples.schema == Schema(
+        id="object",
+        time="mjd",
+        channel="band",
+        values=("flux", "error"),
+        label="kind",
+        channels=("g", "i", "r"),
+        classes=("RR", "SN"),
+    )
+    assert from_dict(Schema, to_dict(samples.schema)) == samples.schema
+
+
+rows = st.lists(
+    st.tuples(
+        st.integers(0, 1),
+        st.sampled_from([-0.5, 0.0]),  # few times, so that they repeat
+        st.sampled_from("gr"),
+        st.floats(-1e6, 1e6, width=32),
+        st.integers(0, 1),
+    ),
+    min_size=1,
+)
+
+
+@settings(deadline=None)
+@given(rows, st.randoms(use_true_random=False))
+def test_the_order_of_the_rows_does_not_matter(rows, random):
+    names = ["id", "time", "channel", "value", "depth"]
+    shuffled = random.sample(rows, len(rows))
+    first, second = (
+        from_table(
+            pd.DataFrame(r, columns=names), id="id", time="time", channel="channel", values="value", positions="depth"
+        )
+        for r in (rows, shuffled)
+    )
+    assert same(first, second) and first.schema == second.schema
+    assert sum(len(s) for s in first) == len(rows)
+
+
+def test_every_kind_of_table_gives_the_same_samples(frame, tmp_path):
+    expected = from_table(frame, **COLUMNS)
+    arrow = pa.Table.from_pandas(frame.set_index("object", append=True).reset_index(level="object"))
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.to_csv(tmp_path / "a.csv.gz", index=False)
+    parquet.write_table(arrow, tmp_path / "a.parquet")
+    labelled = frame.set_index(pd.Index([7, 7, 7, 7, 7])).astype({"object": "category", "band": "category"})
+    backed = frame.convert_dtypes(dtype_backend="pyarrow")
+    tables = [arrow, tmp_path / "a.csv", str(tmp_path / "a.csv.gz"), tmp_path / "a.parquet", labelled, backed]
+    for table in tables:
+        assert same(from_table(table, **COLUMNS), expected), table
+
+
+def test_integers_as_ids_and_channels_sort_as_numbers(frame):
+    frame = frame.assign(object=[10, 9, 10, 10, 9], band=[12, 2, 2, 2, 3])
+    samples = from_table(frame, **COLUMNS)
+    assert [s.id for s in samples] == [9, 10] and all(type(s.id) is int for s in samples)
+    assert samples.schema.channels == (2, 3, 12)
+
+
+def test_names_given_fix_the_order_of_channels(frame):
+    samples = from_table(frame, **COLUMNS, channels=["g", "r", "i", "z"])
+    assert samples[1].positions[:, 1].tolist() == [0, 0, 1]
+    assert samples.schema.channels == ("g", "r", "i", "z")
+
+
+def test_without_a_channel_positions_are_time_and_the_further_columns(frame):
+    samples = from_table(frame, id="object", time="mjd", values="flux", positions=["error"])
+    assert samples[0].positions.tolist() == [[59000.5, 0.5], [59001.5, 0.1]]
+    assert samples[0].target is None and samples.schema.position_dims == 2
+
+
+def test_floats_are_numbers_to_predict(frame):
+    samples = from_table(frame.assign(kind=[0.5, 2, 0.5, 0.5, 2]), **COLUMNS)
+    assert [float(s.target) for s in samples] == [2.0, 0.5] and samples.schema.classes is None
+
+
+DATES = [(how, zone) for how in ("pandas", "pyarrow", "objects") for zone in (None, "UTC", "Europe/Paris")]
+
+
+@pytest.mark.parametrize(("how", "zone"), [*DATES, ("csv", None), ("csv", "UTC")])  # a CSV file knows no zones but UTC
+def test_dates_become_numbers_with_their_unit(frame, zone, how, tmp_path):
+    dates = pd.to_datetime("1970-01-01", utc=True) + pd.to_timedelta([36, 24, 12, 48, 0], unit="h")
+    frame["mjd"] = dates.tz_localize(None) if zone is None else dates.tz_convert(zone)
+    if how == "pyarrow":
+        frame = frame.convert_dtypes(dtype_backend="pyarrow").astype({"mjd": pd.ArrowDtype(pa.timestamp("ns", zone))})
+    elif how == "objects":
+        frame["mjd"] = frame["mjd"].astype(object)
+    elif how == "csv":
+        frame.to_csv(tmp_path / "a.csv", index=False)
+        frame = tmp_path / "a.csv"
+    samples = from_table(frame, **COLUMNS, time_unit="hour")
+    assert [s.positions[:, 0].tolist() for s in samples] == [[0, 24], [12, 36, 48]]
+    assert samples.schema.time_unit == "hour" and samples.schema.time_zone == zone
+
+
+def test_rows_with_a_missing_value_are_dropped_and_counted(frame):
+    frame.loc[0, "flux"] = np.nan
+    frame.loc[1, ["band", "error"]] = [None, np.nan]
+    with pytest.warns(UserWarning, match=r"dropped 2 of 5 rows .*'flux': 1, 'error': 1, 'band': 1") as caught:
+        samples = from_table(frame, **COLUMNS)
+    assert len(caught) == 1
+    assert [len(s) for s in samples] == [1, 2]
+
+
+def test_an_empty_cell_of_a_csv_file_is_missing(tmp_path):
+    (tmp_path / "a.csv").write_text("id,time,channel,value\np,0,HR,80\np,1,,70\np,2,pH,\np,3,pH,7.5\n")
+    with pytest.warns(UserWarning, match="dropped 2 of 4 rows .*'value': 1, 'channel': 1"):
+        samples = from_table(tmp_path / "a.csv", id="id", time="time", channel="channel", values="value")
+    assert samples[0].positions.tolist() == [[0, 0], [3, 1]] and samples.schema.channels == ("HR", "pH")
+
+
+def test_a_complete_table_does_not_warn(frame):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        from_table(frame, **COLUMNS)
+
+
+def test_a_table_like_the_training_set(frame):
+    trained = from_table(frame, **COLUMNS)
+    again = from_table_like(frame[frame["band"] != "g"], trained.schema)
+    assert again.schema == trained.schema
+    assert again[0].positions[:, 1].tolist() == [1] and int(again[1].target) == 1
+    assert from_table_like(frame.drop(columns="kind"), trained.schema)[0].target is None
+    with pytest.raises(ValueError, match="class 'AGN' of row .* is unknown; known are"):
+        from_table_like(frame.replace({"kind": {"SN": "AGN"}}), trained.schema)
+    with pytest.raises(ValueError, match="channel in column 'band' 'z' of row 0 is unknown"):
+        from_table_like(frame.replace({"band": {"r": "z"}}), trained.schema)
+    with pytest.raises(ValueError, match="column 'mjd' holds dates, but the schema expects numbers"):
+        from_table_like(frame.assign(mjd=pd.Timestamp("2020-01-01")), trained.schema)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (dict(flux=["1", "2", "3", "4", "5"]), "column 'flux' must hold numbers, and row 0 is '1'"),
+        (dict(flux=[1.0, 2.0, "bad", 4.0, 5.0]), "column 'flux' must hold numbers, and row 2 is 'bad'"),
+        (dict(flux=[1, 2, 3, 4, 1j]), "column 'flux' must hold numbers"),
+        (dict(error=[1, 2, 3, -np.inf, 5]), "row 3, column 'error' holds -inf"),
+        (dict(flux=[1, 2, 3, 1e39, 5]), "row 3, column 'flux' holds 1e.39; values must be finite and fit"),
+        (dict(mjd=[1, 2, np.inf, 4, 5]), "row 2, column 'mjd' is infinite"),
+        (dict(mjd=["2020-01-01"] * 5), "row 0 is '2020-01-01'; if these are dates, convert .* pandas.to_datetime"),
+        (dict(flux=[1, np.nan, 3, 4, np.nan]), "sample 'a' has no row without a missing value"),
+        (dict(flux=[np.nan] * 5), r"2 samples \(\['a', 'b'\]\) have no row"),
+        (dict(kind=["SN", "RR", "SN", None, "RR"]), r"labels are missing in part: row 3 \(sample 'b'\) has none"),
+        (dict(kind=["SN", None, "SN", "SN", None]), r"labels are missing in part: row . \(sample 'a'\) has none"),
+        (dict(kind=["SN", "RR", "AGN", "SN", "RR"]), "sample 'b' has different labels: 'AGN' in row 2, 'SN' in row"),
+        (dict(kind=[1.0, np.inf, 1.0, 1.0, np.inf]), r"label of row . \(sample 'a'\) is infinite"),
+        (dict(object=[None] * 5), "every row of the table lacks an id"),
+        (dict(object=["a", 1, "a", "a", 1]), "id in column 'object' must be text or an integer"),
+        (
+            dict(object=[[1], [2], [1], [1], [2]]),
+            r"id in column 'object' must be text or an integer, and row 0 is \[1\]",
+        ),
+        (dict(object=[0.5, 1, 1, 1, 1]), "id in column 'object' must be text or an integer"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:dropped")
+def test_bad_tables_are_named(frame, change, sentence):
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        from_table(frame.assign(**change), **COLUMNS)
+
+
+def test_missing_columns_list_what_exists(frame, tmp_path):
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.to_parquet(tmp_path / "a.parquet")
+    for table in (frame, pa.Table.from_pandas(frame), tmp_path / "a.csv", tmp_path / "a.parquet"):
+        with pytest.raises(ValueError, match="column 'Flux' is not there; the table has .*'mjd', 'band', 'flux'"):
+            from_table(table, id="object", time="mjd", values="Flux")
+
+
+def test_unusable_tables_are_refused_in_one_sentence(frame, tmp_path):
+    few = dict(id="object", time="mjd", values="flux")
+    with pytest.raises(ValueError, match="the table has no rows"):
+        from_table(frame[:0], **few)
+    with pytest.raises(ValueError, match="column 'flux' occurs more than once"):
+        from_table(frame[["object", "mjd", "flux", "flux"]], **few)
+    with pytest.raises(ValueError, match="columns must be distinct, and .*'mjd'"):
+        from_table(frame, id="object", time="mjd", values="mjd")
+    with pytest.raises(ValueError, match="name at least one column of values"):
+        from_table(frame, id="object", time="mjd", values=[])
+    with pytest.raises(ValueError, match="no channel column is"):
+        from_table(frame, **few, channels=["g"])
+    with pytest.raises(TypeError, match="expected a pandas DataFrame, a pyarrow Table or a path, not list"):
+        from_table([[1, 2]], **few)
+    with pytest.raises(ValueError, match="there is no file .*none.csv"):
+        from_table(tmp_path / "none.csv", **few)
+    (tmp_path / "a.xlsx").write_bytes(b"PK")
+    with pytest.raises(ValueError, match="cannot tell what a.xlsx is"):
+        from_table(tmp_path / "a.xlsx", **few)
+
+
+def test_broken_files_are_refused_in_one_sentence(frame, tmp_path):
+    few = dict(id="object", time="mjd", values="flux")
+    frame.to_parquet(tmp_path / "a.parquet")
+    whole = (tmp_path / "a.parquet").read_bytes()
+    frame.to_csv(tmp_path / "a.csv.gz", index=False)
+    broken = {
+        "cut.parquet": whole[: len(whole) // 2],
+        "empty.csv": b"",
+        "ragged.csv": b"object,mjd,flux\na,1,2\na,2\n",
+        "cut.csv.gz": (tmp_path / "a.csv.gz").read_bytes()[:30],
+        "text.csv": b"\x00\xff\xfe\x00",
+    }
+    for name, content in broken.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=f"{name}|is not there"):
+            from_table(tmp_path / name, **few)
+
+
+@pytest.mark.slow
+def test_the_light_curves_of_plasticc(real_data):
+    paths = [path for path in sorted((real_data / "plasticc").glob("*train*.csv*")) if "meta" not in path.name]
+    if not paths:
+        pytest.skip("needs the PLAsTiCC training set")
+    samples = from_table(paths[0], id="object_id", time="mjd", channel="passband", values=["flux", "flux_err"])
+    assert len(samples) == 7848 and sum(len(s) for s in samples) == 1_421_705
+    assert samples.schema.channels == (0, 1, 2, 3, 4, 5)

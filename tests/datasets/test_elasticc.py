@@ -1,0 +1,199 @@
+"""ELAsTiCC: SNANA tables in FITS and Parquet of the published schema, and the alert mask. The test writes the FITS."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+from romae.datasets import find
+from romae.datasets.elasticc import CLASS_OF_MODEL, CLASSES, alert_mask, load, stream
+from romae.datasets.files import MissingFile
+from romae.datasets.fits import read_columns
+
+MJD = np.array([100.0, 160.25, 180, 185, 200, 220, 90, 95, -777.0])
+BAND = np.array(["u", "LSST-g", "r", "y", "z", "i", "g", "r", "-"])
+FLAG = np.array([0, 0, 6144, 1024, 4096, 0, 0, 6144, 0])
+FLUX = np.arange(9) * 1.5
+COLUMNS = {
+    "MJD": (MJD, "1D"),
+    "BAND": (BAND, "12A"),
+    "CCDNUM": (np.zeros(9), "1I"),
+    "PHOTFLAG": (FLAG, "1J"),
+    "FLUXCAL": (FLUX, "1E"),
+    "FLUXCALERR": (FLUX / 10, "1E"),
+}
+HEAD = {
+    "SNID": (np.array(["4100", "4200"]), "16A"),
+    "NOBS": (np.array([6, 2]), "1J"),
+    "PTROBS_MIN": (np.array([1, 7]), "1J"),
+    "PTROBS_MAX": (np.array([6, 8]), "1J"),
+}
+
+
+def card(key: str, value) -> bytes:
+    text = f"'{value:<8}'" if isinstance(value, str) else "T" if value is True else str(value)
+    return f"{key:<8}= {text:>20} / a comment".ljust(80).encode()
+
+
+def block(content: bytes, fill: bytes = b"\0") -> bytes:
+    return content + fill * (-len(content) % 2880)
+
+
+def fits(columns: dict) -> bytes:
+    """A FITS file with an empty primary part and one binary table."""
+    primary = [card("SIMPLE", True), card("BITPIX", 8), card("NAXIS", 0), b"COMMENT free text".ljust(80)]
+    codes = {"D": ">f8", "E": ">f4", "J": ">i4", "I": ">i2", "K": ">i8"}
+    dtype = np.dtype([(n, f"S{f[:-1]}" if f[-1] == "A" else codes[f[-1]]) for n, (_, f) in columns.items()])
+    table = np.empty(len(next(iter(columns.values()))[0]), dtype)
+    for name, (values, form) in columns.items():
+        table[name] = np.char.ljust(values.astype(str), int(form[:-1])) if form[-1] == "A" else values
+    cards = [card("XTENSION", "BINTABLE"), card("BITPIX", 8), card("NAXIS", 2), card("NAXIS1", dtype.itemsize)]
+    cards += [card("NAXIS2", len(table)), card("PCOUNT", 0), card("GCOUNT", 1), card("TFIELDS", len(columns))]
+    for i, (name, (_, form)) in enumerate(columns.items(), start=1):
+        cards += [card(f"TTYPE{i}", name), card(f"TFORM{i}", form)]
+    end = b"END".ljust(80)
+    parts = [block(b"".join([*primary, end]), b" "), block(b"".join([*cards, end]), b" "), block(table.tobytes())]
+    return b"".join(parts)
+
+
+def write(folder, model="SNIa-SALT2", head=HEAD, phot=COLUMNS, is_packed=True):
+    place = folder / f"ELASTICC_TRAIN_{model}"
+    place.mkdir(exist_ok=True)
+    for name, columns in (("HEAD", head), ("PHOT", phot)):
+        path = place / f"ELASTICC_TRAIN_NONIaMODEL0-0001_{name}.FITS"
+        if is_packed:
+            path.with_suffix(".FITS.gz").write_bytes(gzip.compress(fits(columns)))
+        else:
+            path.write_bytes(fits(columns))
+    return folder
+
+
+def write_parquet(folder, **changes):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    snid = np.array([4100] * 6 + [4200] * 2)
+    columns = {"SNID": snid, **{name: values[:8] for name, (values, _) in COLUMNS.items()}, **changes}
+    parquet.write_table(pa.table(columns), folder / "TDE.parquet")
+    return folder
+
+
+def test_the_32_models_fall_into_20_classes():
+    assert (len(CLASSES), len(CLASS_OF_MODEL)) == (20, 32)
+    assert CLASS_OF_MODEL["SNIIn-MOSFIT"] == CLASS_OF_MODEL["SNII-NMF"] != CLASS_OF_MODEL["SNIIb+HostXT_V19"]
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_fits_columns_come_back_as_written(tmp_path, is_packed):
+    (tmp_path / "x.FITS").write_bytes(gzip.compress(fits(COLUMNS)) if is_packed else fits(COLUMNS))
+    found = read_columns(tmp_path / "x.FITS", ("PHOTFLAG", "MJD", "BAND", "FLUXCAL"))
+    assert found["MJD"].dtype == np.float64 and found["MJD"].tolist() == MJD.tolist()
+    assert found["PHOTFLAG"].tolist() == FLAG.tolist() and found["FLUXCAL"].tolist() == FLUX.tolist()
+    assert found["BAND"].astype("U").tolist() == BAND.tolist()
+
+
+def test_without_the_mask_every_point_is_there(tmp_path):
+    samples, class_names = load(alerts_only=False, folder=write(tmp_path))
+    assert [sample.id for sample in samples] == ["SNIa-SALT2/4100", "SNIa-SALT2/4200"]
+    assert {class_names[int(sample.target)] for sample in samples} == {"SN Ia"}
+    assert samples[0].positions.tolist() == [[0, 0], [60.25, 1], [80, 2], [85, 5], [100, 4], [120, 3]]
+    assert samples[0].values[:, 0].tolist() == FLUX[:6].tolist()
+    assert samples[1].positions.tolist() == [[0, 1], [5, 2]] and samples[1].values[:, 0].tolist() == FLUX[6:8].tolist()
+
+
+def test_the_alert_mask_keeps_30_days_before_the_first_alert_to_the_last_detection(tmp_path):
+    samples = load(folder=write(tmp_path)).samples
+    assert samples[0].positions.tolist() == [[0, 1], [19.75, 2], [39.75, 4]], "the saturated point is gone too"
+    assert samples[1].positions.tolist() == [[0, 1], [5, 2]]
+
+
+def test_the_alert_mask_at_its_edges():
+    mjd = np.array([69.9, 70.0, 100.0, 120.0, 120.1, 500.0])
+    flags = np.array([4096, 0, 6144, 4096, 0, 1024 + 4096])
+    assert alert_mask(np.zeros(6, np.int64), mjd, flags).tolist() == [False, True, True, True, True, False]
+    flags[5] = 0
+    assert alert_mask(np.zeros(6, np.int64), mjd, flags).tolist() == [False, True, True, True, False, False]
+
+
+def test_objects_without_an_alert_are_left_out_and_counted(tmp_path):
+    quiet = {**COLUMNS, "PHOTFLAG": (np.where(MJD == 95, 4096, FLAG), "1J")}
+    with pytest.warns(UserWarning, match="1 of 2 objects never raise an alert and were left out"):
+        assert [sample.id for sample in stream(folder=write(tmp_path, phot=quiet))] == ["SNIa-SALT2/4100"]
+
+
+def test_parquet_gives_the_same_light_curves(tmp_path):
+    write(tmp_path, model="TDE")
+    (tmp_path / "other").mkdir()
+    expected, found = load(folder=tmp_path).samples, load(folder=write_parquet(tmp_path / "other")).samples
+    assert [sample.id for sample in found] == [sample.id for sample in expected] == ["TDE/4100", "TDE/4200"]
+    for a, b in zip(expected, found, strict=True):
+        assert a.values.tolist() == b.values.tolist() and a.positions.tolist() == b.positions.tolist()
+
+
+def test_several_models_are_read_and_checked(tmp_path):
+    write(tmp_path)
+    write(tmp_path, model="SNIc-Templates", is_packed=False)
+    write_parquet(tmp_path)
+    assert find("elasticc").verify(tmp_path) == "6 objects, 24 points, 3 of 32 models in 3 of 20 classes"
+
+
+def test_absent_files_and_unknown_models_give_a_sentence(tmp_path):
+    with pytest.raises(
+        MissingFile, match="no light curve in .*; download the folders ELASTICC_TRAIN_<model> from http"
+    ):
+        load(folder=tmp_path)
+    write(tmp_path)
+    next(tmp_path.rglob("*PHOT*")).unlink()
+    with pytest.raises(MissingFile, match="cannot find .*_PHOT.FITS.gz, which holds the points of .*_HEAD.FITS.gz"):
+        load(folder=tmp_path)
+    with pytest.raises(ValueError, match="'Unicorn' is not among"):
+        load(folder=write(tmp_path, model="Unicorn"))
+
+
+@pytest.mark.parametrize(
+    "head, phot, message",
+    [
+        ({"PTROBS_MAX": (np.array([6, 80]), "1J")}, {}, "row 2: its points lie outside .*PHOT"),
+        ({"PTROBS_MIN": (np.array([0, 7]), "1J")}, {}, "row 1: its points lie outside .*PHOT"),
+        ({}, {"FLUXCAL": (np.where(MJD == 95, np.nan, FLUX), "1E")}, "FLUXCAL of object 4200 is nan"),
+        ({}, {"BAND": (np.where(MJD == 95, "J", BAND), "12A")}, "BAND is 'J', which is none of u, g, r, i, z, Y"),
+        ({}, {"PHOTFLAG": (FLAG, "1E")}, "PHOTFLAG does not hold whole numbers"),
+    ],
+)
+def test_bad_tables_are_refused(tmp_path, head, phot, message):
+    with pytest.raises(ValueError, match=message):
+        load(folder=write(tmp_path, head={**HEAD, **head}, phot={**COLUMNS, **phot}))
+
+
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (lambda content: content[: 2 * 2880], "is cut off or damaged: 9 rows"),
+        (lambda content: content[:2000], "is cut off: a header has no end|holds no binary table"),
+        (lambda content: content[:2880], "holds no binary table"),
+        (lambda content: b"hello" + content, "is not a FITS file"),
+        (lambda content: gzip.compress(content)[:300], "cannot read"),
+        (lambda content: content.replace(b"'1D      '", b"'2D      '"), "column MJD is scaled or has the format '2D'"),
+        (lambda content: content.replace(b"'1I      '", b"'1Z      '"), "column 3 has the unknown format '1Z'"),
+        (lambda content: content.replace(b"'1I      '", b"'1J      '"), "is cut off or damaged"),
+        (lambda content: content.replace(b"TTYPE1  ", b"TTYPO1  "), r"lacks the columns \['MJD'\]; it has"),
+    ],
+)
+def test_damaged_fits_files_are_refused(tmp_path, damage, message):
+    (tmp_path / "x.FITS").write_bytes(damage(fits(COLUMNS)))
+    with pytest.raises(ValueError, match=message):
+        read_columns(tmp_path / "x.FITS", ("MJD", "PHOTFLAG"))
+
+
+def test_bad_parquet_files_are_refused(tmp_path):
+    import pyarrow as pa
+
+    write_parquet(tmp_path, MJD=pa.array([1.0, None] * 4))
+    with pytest.raises(ValueError, match="TDE.parquet: MJD has 4 empty cells"):
+        load(folder=tmp_path)
+    write_parquet(tmp_path, FLUXCAL=pa.array(["x"] * 8))
+    with pytest.raises(ValueError, match="FLUXCAL does not hold numbers"):
+        load(folder=tmp_path)
+    (tmp_path / "TDE.parquet").write_bytes((tmp_path / "TDE.parquet").read_bytes()[:100])
+    with pytest.raises(ValueError, match="cannot read .*TDE.parquet"):
+        load(folder=tmp_path)

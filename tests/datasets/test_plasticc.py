@@ -1,0 +1,86 @@
+"""PLAsTiCC: tables to light curves, relative in time, with objects and classes that agree."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+from romae.datasets import find
+from romae.datasets.files import MissingFile
+from romae.datasets.plasticc import CLASSES, load
+
+POINTS = """object_id,mjd,passband,flux,flux_err,detected_bool
+713,59800.5,5,4.0,0.4,0
+615,59750.4306,1,-816.434326,5.55337,1
+615,59750.4229,2,-544.810303,3.622952,1
+713,59798.25,0,3.0,0.3,0
+"""
+ABOUT = """object_id,ra,target
+       713, 53.1,90
+       615,349.0, 92
+"""
+
+
+def write(folder, points=POINTS, about=ABOUT, is_packed=True):
+    for name, text in (("lightcurves", points), ("metadata", about)):
+        path = folder / f"plasticc_train_{name}.csv"
+        if is_packed:
+            path.with_suffix(".csv.gz").write_bytes(gzip.compress(text.encode()))
+        else:
+            path.write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_an_object_is_a_light_curve_from_its_first_point(tmp_path, is_packed):
+    samples, class_names = load(folder=write(tmp_path, is_packed=is_packed))
+    assert [sample.id for sample in samples] == [615, 713]
+    assert [class_names[int(sample.target)] for sample in samples] == ["RR Lyrae", "supernova Ia"]
+    assert samples[1].values.tolist() == pytest.approx(np.array([[3.0, 0.3], [4.0, 0.4]]))
+    assert samples[1].positions.tolist() == [[0, 0], [2.25, 5]]
+    assert samples[0].positions[:, 0].tolist() == pytest.approx([0, 0.0077], abs=1e-9), "subtracted in float64"
+    assert len(class_names) == 14 and list(CLASSES) == sorted(CLASSES)
+
+
+@pytest.mark.parametrize(
+    "points, about, message",
+    [
+        (POINTS.replace("flux_err", "error"), ABOUT, r"lightcurves.csv.gz lacks the columns \['flux_err'\]"),
+        (POINTS.replace("3.0,0.3", "x,0.3"), ABOUT, "row 4: flux is x, which is not a finite number"),
+        (POINTS.replace("3.0,0.3", ",0.3"), ABOUT, "row 4: flux is nan, which is not a finite number"),
+        (POINTS.replace("59800.5,5", "59800.5,6"), ABOUT, "row 1: there is no band 6"),
+        (POINTS.replace("59800.5,5", "59800.5,1.5"), ABOUT, "row 1: passband is 1.5, which is not a whole number"),
+        (POINTS + "9,1,1,1,1,1\n", ABOUT, "object 9 has points but no row in .*metadata"),
+        (POINTS, ABOUT + "9,1,90\n", "object 9 has no point in .*lightcurves"),
+        (POINTS, ABOUT + "615,1,90\n", "lists object 615 more than once"),
+        (POINTS, ABOUT.replace(",90", ",91"), "has the class 91, which is not among"),
+        ("", ABOUT, "cannot read .*lightcurves"),
+    ],
+)
+def test_bad_tables_are_refused_with_their_place(tmp_path, points, about, message):
+    with pytest.raises(ValueError, match=message):
+        load(folder=write(tmp_path, points, about))
+
+
+def test_absent_and_damaged_files_give_a_sentence(tmp_path):
+    with pytest.raises(
+        MissingFile, match="cannot find .*lightcurves.csv.gz; download https://zenodo.org/.* and put it"
+    ):
+        load(folder=tmp_path)
+    path = write(tmp_path) / "plasticc_train_lightcurves.csv.gz"
+    whole = path.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"no gzip", whole[:20] + b"\xff" + whole[21:]):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="cannot read .*lightcurves|lacks the columns"):
+            load(folder=tmp_path)
+
+
+def test_check_compares_with_the_published_counts(tmp_path):
+    with pytest.raises(ValueError, match="2 objects, 4 points and 2 classes instead of 7848, 1421705 and 14"):
+        find("plasticc").verify(write(tmp_path))
+
+
+@pytest.mark.slow
+def test_the_real_training_set_has_the_published_counts(real_data):
+    report = find("plasticc").verify(real_data / "plasticc")
+    assert report == "7848 objects, 1421705 points, 14 classes, 6 bands"
