@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, lengths: list[int]) -> Tensor:
+def attention(q: Tensor, k: Tensor, v: Tensor, lengths: list[int], key_lengths: list[int] | None = None) -> Tensor:
     """Attention sample by sample and head by head, written out."""
-    out = []
-    for qs, ks, vs in zip(q.split(lengths), k.split(lengths), v.split(lengths), strict=True):
+    out, keys = [], key_lengths or lengths
+    for qs, ks, vs in zip(q.split(lengths), k.split(keys), v.split(keys), strict=True):
         scores = torch.einsum("qhe,khe->hqk", qs, ks) / math.sqrt(q.shape[-1])
         out.append(torch.einsum("hqk,khe->qhe", scores.softmax(-1), vs))
     return torch.cat(out)

@@ -50,6 +50,25 @@ def test_attention_equals_the_brute_force(lengths, size, device, dtype, toleranc
         assert relative(ours, true) < 2 * tolerance or true.norm() < 1e-9
 
 
+@pytest.mark.parametrize(
+    ("lengths", "keys"),
+    [([3, 3], [5, 5]), ([3, 1, 7], [2, 9, 4]), ([4, 4, 4], [5, 1, 30]), ([300, 0, 2], [7, 3, 1])],
+    ids=["equal", "ragged", "equal queries", "without queries"],
+)
+@pytest.mark.parametrize(("device", "dtype", "tolerance"), [CPU, *CUDA])
+def test_queries_attend_to_keys_of_another_layout(lengths, keys, device, dtype, tolerance):
+    (q, *_), (k, v, *_) = heads(lengths, 60, device, dtype), heads(keys, 60, device, dtype)
+    inputs = [x.clone().requires_grad_() for x in (q, k, v)]
+    output = attend(*inputs, Layout.of(lengths, device), context=Layout.of(keys, device))
+    gradients = torch.autograd.grad(output.square().sum(), inputs)
+    exact = [x.cpu().double().requires_grad_() for x in (q, k, v)]
+    truth = attention(*exact, lengths, keys)
+    true_gradients = torch.autograd.grad(truth.square().sum(), exact)
+    assert relative(output, truth.detach()) < tolerance
+    for ours, true in zip(gradients, true_gradients, strict=True):
+        assert relative(ours, true) < 3 * tolerance or true.norm() < 1e-9
+
+
 @pytest.mark.parametrize("lengths", [[40, 40], [50, 30]], ids=["equal", "ragged"])
 @pytest.mark.parametrize(("device", "dtype", "tolerance"), [CPU, *CUDA])
 def test_dropout_is_right_in_expectation(lengths, device, dtype, tolerance):

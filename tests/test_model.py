@@ -86,16 +86,34 @@ def test_encoders_have_as_many_parameters_as_in_the_paper(name, millions):
     assert n == pytest.approx(millions, rel=0.005)
 
 
-def test_the_decoder_sees_queries_at_their_positions(tokens, generator):
+def asked(*lengths: int, seed: int = 5) -> Tokens:
+    generator = torch.Generator().manual_seed(seed)
+    return Tokens.pack([torch.zeros(n, 2) for n in lengths], [torch.rand(n, 2, generator=generator) for n in lengths])
+
+
+@pytest.mark.parametrize("kind", ["joint", "independent"])
+def test_the_decoder_sees_queries_at_their_positions(tokens, kind):
+    model = encoder()
     torch.manual_seed(0)
-    model, decoder = encoder(), Decoder(config()).eval()
-    queries = Tokens.pack([torch.zeros(n, 2) for n in (2, 1, 1, 3, 2)], [torch.rand(n, 2) for n in (2, 1, 1, 3, 2)])
+    decoder, queries = Decoder(config(queries=kind)).eval(), asked(2, 1, 1, 3, 2)
     output = decoder(model(tokens), queries.positions, queries.layout)
     assert output.shape == (9, 16)
     elsewhere = queries.positions.clone()
     elsewhere[0] += 1
     changed = (decoder(model(tokens), elsewhere, queries.layout) - output).abs().amax(-1) > 1e-6
-    assert changed.tolist() == [True, True] + [False] * 7  # the other query of the same sample sees it move too
+    # Another query of the same sample notices only where queries are joint.
+    assert changed.tolist() == [True, kind == "joint"] + [False] * 7
+
+
+def test_independent_queries_do_not_depend_on_how_they_are_grouped(tokens):
+    model = encoder()
+    torch.manual_seed(0)
+    decoder, queries = Decoder(config()).eval(), asked(4, 4, 4, 4, 4)
+    together = decoder(model(tokens), queries.positions, queries.layout)
+    for i in range(4):
+        pick = torch.arange(20) % 4 == i
+        one = queries.select(pick)
+        assert_close(decoder(model(tokens), one.positions, one.layout), together[pick], rtol=1e-4, atol=1e-5)
 
 
 def test_stochastic_depth_grows_over_the_layers_and_keeps_the_mean(tokens):

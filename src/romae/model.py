@@ -62,6 +62,8 @@ SIZES: Mapping[str, Size] = MappingProxyType(
 class ModelConfig:
     """What a model is made of. Data is known by its channels and position dimensions alone.
 
+    `queries` says what the decoder's MASK tokens see: the encoded tokens alone, so that a prediction does not depend
+    on what else is asked (independent), or each other too, as in the paper (joint).
     `keep` is the share p of rotary frequencies in use; `ladders` sets them per axis (default: the paper's).
     `dropout` acts on attention scores and on the feed-forward layer, `attention_dropout` overrides it for the
     scores; stochastic depth grows linearly over the layers up to its value.
@@ -73,6 +75,7 @@ class ModelConfig:
     decoder: Size = SIZES["tiny-shallow"]
     cls: bool = True
     positions: Literal["rope", "absolute"] = "rope"
+    queries: Literal["independent", "joint"] = "independent"
     keep: float = 0.75
     ladders: tuple[Ladder, ...] | None = None
     dropout: float = 0.0
@@ -89,6 +92,8 @@ class ModelConfig:
             )
         if self.positions not in ("rope", "absolute"):
             raise ValueError(f"positions must be 'rope' or 'absolute', not {self.positions!r}")
+        if self.queries not in ("joint", "independent"):
+            raise ValueError(f"queries must be 'joint' or 'independent', not {self.queries!r}")
         if not 0 <= self.keep <= 1:
             raise ValueError(f"keep is the share of frequencies that rotate, between 0 and 1, not {self.keep}")
         for name in ("dropout", "attention_dropout", "stochastic_depth"):
@@ -128,26 +133,42 @@ class Block(nn.Module):
         self.up = nn.Linear(size.width, size.hidden, bias=False)
         self.down = nn.Linear(size.hidden, size.width, bias=False)
 
-    def forward(self, x: Float[Tensor, "t w"], rotation: Rotation | None, layout: Layout) -> Float[Tensor, "t w"]:
-        x = x + self._dropped(self.attention(self.attention_norm(x), rotation, layout), layout)
-        return x + self._dropped(self.mlp(self.mlp_norm(x)), layout)
+    def forward(
+        self, x: Float[Tensor, "t w"], rotation: Rotation | None, layout: Layout, queries: Layout | None = None
+    ) -> Float[Tensor, "t w"]:
+        x = x + self._dropped(self.attention(self.attention_norm(x), rotation, layout, queries), layout, queries)
+        return x + self._dropped(self.mlp(self.mlp_norm(x)), layout, queries)
 
-    def attention(self, x: Float[Tensor, "t w"], rotation: Rotation | None, layout: Layout) -> Float[Tensor, "t w"]:
+    def attention(
+        self, x: Float[Tensor, "t w"], rotation: Rotation | None, layout: Layout, queries: Layout | None
+    ) -> Float[Tensor, "t w"]:
+        """Tokens attend within their sample; queries, which follow all of them, attend to tokens alone."""
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).unbind(1)
         if rotation is not None:
             q, k = rotate(q, rotation), rotate(k, rotation)
-        return self.out(attend(q, k, v, layout, self.score_dropout if self.training else 0.0).flatten(1))
+        dropout = self.score_dropout if self.training else 0.0
+        if queries is None:
+            return self.out(attend(q, k, v, layout, dropout).flatten(1))
+        n = layout.n_tokens
+        among_tokens = attend(q[:n], k[:n], v[:n], layout, dropout)
+        to_tokens = attend(q[n:], k[:n], v[:n], queries, dropout, context=layout)
+        return self.out(torch.cat([among_tokens, to_tokens]).flatten(1))
 
     def mlp(self, x: Float[Tensor, "t w"]) -> Float[Tensor, "t w"]:
         return self.down(F.dropout(F.silu(self.up(x)), self.dropout, self.training))
 
-    def _dropped(self, branch: Float[Tensor, "t w"], layout: Layout) -> Float[Tensor, "t w"]:
+    def _dropped(
+        self, branch: Float[Tensor, "t w"], layout: Layout, queries: Layout | None = None
+    ) -> Float[Tensor, "t w"]:
         """Stochastic depth: the branch of a whole sample is left out, the others make up for it."""
         if not self.training or self.drop == 0:
             return branch
         kept = torch.rand(layout.n_samples, device=branch.device) >= self.drop
         factor = kept.to(branch.dtype) / (1 - self.drop)
-        return branch * factor[layout.sample_of_token].unsqueeze(-1)
+        sample = layout.sample_of_token
+        if queries is not None:
+            sample = torch.cat([sample, queries.sample_of_token])
+        return branch * factor[sample].unsqueeze(-1)
 
 
 class Transformer(nn.Module):
@@ -165,16 +186,25 @@ class Transformer(nn.Module):
         _initialise(self, size)
 
     def forward(self, tokens: Tokens) -> Tokens:
-        x = tokens.values
-        rotation = None if self.rope is None else self.rope(tokens.positions)
+        return replace(tokens, values=self.run(tokens.values, tokens.positions, tokens.layout))
+
+    def run(
+        self,
+        x: Float[Tensor, "t w"],
+        positions: Float32[Tensor, "t d"],
+        layout: Layout,
+        queries: Layout | None = None,
+    ) -> Float[Tensor, "t w"]:
+        """The blocks in turn. With `queries`, the tokens of `layout` are followed by queries that only look."""
+        rotation = None if self.rope is None else self.rope(positions)
         if self.sinusoid is not None:
-            x = x + self.sinusoid(tokens.positions).to(x.dtype)
+            x = x + self.sinusoid(positions).to(x.dtype)
         for block in self.blocks:
             if self.checkpointing and self.training:
-                x = checkpoint(block, x, rotation, tokens.layout, use_reentrant=False)
+                x = checkpoint(block, x, rotation, layout, queries, use_reentrant=False)
             else:
-                x = block(x, rotation, tokens.layout)
-        return replace(tokens, values=x)
+                x = block(x, rotation, layout, queries)
+        return x
 
 
 class Encoder(nn.Module):
@@ -221,6 +251,7 @@ class Decoder(nn.Module):
         super().__init__()
         size = config.decoder
         config.require_fit("decoder", size)
+        self.is_joint = config.queries == "joint"
         self.projection = nn.Linear(config.encoder.width, size.width)
         _spread(self.projection, 1.0)
         self.mask_token = nn.Parameter(torch.randn(size.width) * 0.02)
@@ -229,8 +260,12 @@ class Decoder(nn.Module):
     def forward(self, encoded: Tokens, positions: Float32[Tensor, "q d"], layout: Layout) -> Float[Tensor, "q w"]:
         context = replace(encoded, values=self.projection(encoded.values))
         queries = Tokens(self.mask_token.to(context.values.dtype).expand(len(positions), -1), positions, layout)
-        joined = self.transformer(concat(context, queries))
-        return second_part(joined.values, context.layout, layout)
+        if self.is_joint:
+            joined = self.transformer(concat(context, queries))
+            return second_part(joined.values, context.layout, layout)
+        x = torch.cat([context.values, queries.values])
+        x = self.transformer.run(x, torch.cat([context.positions, positions]), context.layout, layout)
+        return x[context.layout.n_tokens :]
 
 
 def _repeated(cls: Float[Tensor, "w"], like: Tokens) -> Tokens:

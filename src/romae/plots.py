@@ -39,7 +39,7 @@ def interpolation(panels: Sequence[Panel], *, n_columns: int = 2, title: str = "
     for axis in axes[-1]:
         axis.set_xlabel("time")
     handles, labels = axes.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper right", ncols=4, frameon=False, fontsize=9)
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
     if title:
-        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=12)
     return figure

@@ -89,6 +89,7 @@ def _empty_task(settings: Mapping[str, Any]) -> Task:
         encoder=_size(encoder),
         decoder=_size(settings["decoder_config"]) if "decoder_config" in settings else SIZES["tiny-shallow"],
         cls=settings["use_cls"],
+        queries="joint",
         keep=settings["p_rope_val"],
         dropout=encoder.get("hidden_drop_rate", 0.0),
         attention_dropout=encoder.get("attn_drop_rate", 0.0),

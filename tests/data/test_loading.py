@@ -44,7 +44,9 @@ def test_a_token_budget_is_kept_and_used(lengths, budget, shuffle, group):
 def test_ranks_share_each_batch_without_overlap(lengths, size, n_ranks):
     samples = made(lengths)
     whole = ids(Loader(samples, batch_size=size, shuffle=True, seed=1))
-    parts = [ids(Loader(samples, batch_size=size, shuffle=True, seed=1, rank=r, n_ranks=n_ranks)) for r in range(n_ranks)]
+    parts = [
+        ids(Loader(samples, batch_size=size, shuffle=True, seed=1, rank=r, n_ranks=n_ranks)) for r in range(n_ranks)
+    ]
     for batch, *shares in zip(whole, *parts, strict=True):
         assert sorted(i for share in shares for i in share) == sorted(batch)
         assert max(map(len, shares)) - min(map(len, shares)) <= 1

@@ -1,15 +1,11 @@
 """Arrays become samples: laws, known answers and bad input."""
 
-from datetime import datetime
-
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from romae.config import from_dict, to_dict
-from romae.data.series import SampleSet, Schema, dates_from_numbers, from_arrays, numbers_from_dates
+from romae.data.series import SampleSet, Schema, from_arrays
 from romae.tokens import collate
 
 NAN = np.nan
@@ -62,14 +58,6 @@ def test_times_that_pad_a_missing_step_may_be_missing_too():
 def test_float64_times_keep_their_digits():
     times = np.array([2459000.123456789, 2459000.123456799])
     assert from_arrays([np.ones((2, 1))], times=times)[0].positions.flatten().tolist() == times.tolist()
-
-
-@settings(deadline=None)
-@given(st.lists(st.datetimes(datetime(1950, 1, 1), datetime(2050, 1, 1)), min_size=1))
-def test_dates_survive_the_way_to_numbers_and_back(dates):
-    dates = np.array(dates, dtype="datetime64[us]")
-    for unit in ("second", "minute", "hour", "day"):
-        assert dates_from_numbers(numbers_from_dates(dates, unit), unit, None).to_numpy().tolist() == dates.tolist()
 
 
 def test_dates_are_counted_in_the_unit_asked_for():

@@ -18,7 +18,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor
 
 from romae.data.filterbank import SILENCE, log_mel, with_frames
-from romae.data.images import Folder
+from romae.data.folder import Folder
 from romae.patches import grid_counts, grid_positions, patchify
 from romae.tokens import Sample
 

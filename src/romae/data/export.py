@@ -11,8 +11,9 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from romae.data.columns import dates_from_numbers, to_numpy
 from romae.data.scaling import channel_index
-from romae.data.series import SampleSet, Schema, dates_from_numbers, to_numpy
+from romae.data.series import SampleSet, Schema
 from romae.tokens import Sample
 
 if TYPE_CHECKING:

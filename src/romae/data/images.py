@@ -6,18 +6,18 @@ index of its row and column. Shapes: h height, w width, c channels, n tokens, k 
 """
 
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Float32, Float64, UInt8
 from torch import Tensor
 
+from romae.data.folder import Folder
 from romae.patches import grid_counts, grid_positions, patchify, unpatchify
 from romae.tokens import Sample
 
@@ -69,7 +69,7 @@ def from_image_folder(
     fit: Fit | None = None,
     mean: Statistic = 0.0,
     std: Statistic = 1.0,
-) -> "Folder":
+) -> Folder:
     """The images in a folder and all folders in it, as a sequence that reads each one when it is asked for.
 
     With `has_classes` each folder directly inside is a class. See `from_image` for the other arguments.
@@ -176,56 +176,6 @@ def open_image(path: str | os.PathLike) -> "Image":
     with _decoding(path), pillow.open(path) as image:
         image.load()
         return image
-
-
-@dataclass(frozen=True)
-class Folder(Sequence):  # of samples; were that said here, a type checker at run time would read files
-    """The files of a folder as samples: each is read when it is asked for, and a slice is a smaller folder.
-
-    A sample's id is its path within the folder. `targets` are indices into `class_names`.
-    """
-
-    root: Path
-    files: tuple[Path, ...]
-    read: Callable[..., Sample]
-    targets: tuple[int, ...] | None = None
-    class_names: tuple[str, ...] = ()
-
-    @classmethod
-    def of(
-        cls, root: str | Path, suffixes: Sequence[str], read: Callable[..., Sample], *, has_classes: bool
-    ) -> "Folder":
-        """The files with one of these suffixes in a folder and all folders in it, in the order of their names."""
-        root = Path(root)
-        if not root.is_dir():
-            raise ValueError(f"{root} is not a folder")
-        files = tuple(
-            path
-            for path in sorted(root.rglob("*"))
-            if path.suffix.lower() in suffixes and not path.name.startswith(".") and path.is_file()
-        )
-        if not files:
-            raise ValueError(f"{root} holds no file that ends in {', '.join(suffixes)}")
-        if not has_classes:
-            return cls(root, files, read)
-        for path in files:
-            if path.parent == root:
-                raise ValueError(f"{path} lies in no class: with has_classes each file is in the folder of its class")
-        classes = [path.relative_to(root).parts[0] for path in files]
-        class_names = tuple(sorted(set(classes)))
-        index = {name: i for i, name in enumerate(class_names)}
-        return cls(root, files, read, tuple(index[name] for name in classes), class_names)
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: SupportsIndex | slice) -> Any:
-        if isinstance(index, slice):
-            targets = None if self.targets is None else self.targets[index]
-            return replace(self, files=self.files[index], targets=targets)
-        path = self.files[index]
-        target = None if self.targets is None else self.targets[index]
-        return self.read(path, target=target, id=path.relative_to(self.root).as_posix())
 
 
 def _as_sample(

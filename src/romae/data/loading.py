@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from romae.tokens import Batch, Sample, collate
 
-Indices = Int64[np.ndarray, "n"]
+Indices = Int64[np.ndarray, "_"]
 
 
 class Loader:

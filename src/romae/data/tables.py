@@ -13,10 +13,8 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int64
 
-from romae.data.series import (
+from romae.data.columns import (
     Name,
-    SampleSet,
-    Schema,
     TimeUnit,
     as_numbers,
     encode_labels,
@@ -24,6 +22,7 @@ from romae.data.series import (
     numbers_from_dates,
     require_values,
 )
+from romae.data.series import SampleSet, Schema
 from romae.tokens import Sample
 
 if TYPE_CHECKING:

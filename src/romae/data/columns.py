@@ -1,0 +1,128 @@
+"""Columns: what every reader of series and tables checks and converts.
+
+Numbers, names, labels and dates come in as lists, arrays or pandas columns and leave as numpy arrays; messages name
+the place of whatever cannot be used. Shapes: n rows, c columns.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from numbers import Number
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Name = str | int | bool
+TimeUnit = Literal["second", "minute", "hour", "day"]
+Place = Callable[[int], str]
+
+_MICROSECONDS = {"second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6, "day": 86400 * 10**6}
+_LARGEST_VALUE = np.float64(np.finfo(np.float32).max)
+
+
+def to_numpy(x: Any) -> np.ndarray:
+    """An array, a list or a tensor on any device as a numpy array."""
+    return x.detach().cpu().numpy() if isinstance(x, Tensor) else np.asarray(x)
+
+
+def require_distinct(names: Sequence[Hashable], what: str) -> None:
+    """Refuse names that occur twice."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(f"{what} must be distinct, and {twice[:5]} occur more than once")
+
+
+def require_values(x: Float[np.ndarray, "n c"], place: Callable[[int, int], str]) -> None:
+    """Refuse values that are infinite or overflow float32; NaN is for others to judge."""
+    wrong = np.abs(x) > _LARGEST_VALUE
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0].tolist()
+        raise ValueError(f"{place(row, column)} holds {x[row, column]}; values must be finite and fit into float32")
+
+
+def as_numbers(column: "pd.Series", what: str, place: Place) -> Float64[np.ndarray, "n"]:
+    """A column as float64 with NaN for missing; text is refused even where it looks like a number."""
+    from pandas.api import types
+
+    if not (types.is_numeric_dtype(column.dtype) and not types.is_complex_dtype(column.dtype)):
+        is_missing = column.isna().to_numpy(dtype=bool)
+        for i, value in enumerate(column):
+            if not is_missing[i] and (not isinstance(value, Number) or isinstance(value, complex)):
+                raise TypeError(f"{what} must hold numbers, and {place(i)} is {value!r}")
+        column = column.astype(object).where(~is_missing, np.nan)
+        return column.to_numpy().astype(np.float64)
+    return column.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def encode_names(
+    column: "pd.Series", known: Sequence[Name] | None, what: str, place: Place
+) -> tuple[Int64[np.ndarray, "n"], tuple[Name, ...]]:
+    """The index of each name, -1 for missing ones, and the names: the known ones, or those found, sorted."""
+    import pandas as pd
+
+    try:
+        codes, uniques = pd.factorize(column)
+    except TypeError:
+        raise TypeError(f"each {what} must be text or an integer, and {place(0)} is {column.iloc[0]!r}") from None
+    found = [_plain_name(name) for name in uniques.tolist()]
+    kinds = {type(name) for name in found}
+    if len(kinds) > 1 or not kinds <= {str, int, bool}:
+        raise TypeError(
+            f"each {what} must be text or an integer, the same kind throughout; found {sorted(map(repr, found))[:5]}"
+        )
+    names = tuple(sorted(found)) if known is None else tuple(known)
+    index = {name: i for i, name in enumerate(names)}
+    for code, name in enumerate(found):
+        if name not in index:
+            row = int(np.argmax(codes == code))
+            raise ValueError(f"{what} {name!r} of {place(row)} is unknown; known are {list(names)}")
+    order = np.array([*(index[name] for name in found), -1], dtype=np.int64)
+    return order[codes], names
+
+
+def _plain_name(name: Any) -> Any:
+    if isinstance(name, str):
+        return str(name)
+    if isinstance(name, float) and name.is_integer():
+        return int(name)  # pandas makes floats of integers as soon as one of them is missing
+    return name.item() if isinstance(name, np.generic) else name
+
+
+def encode_labels(
+    column: "pd.Series", classes: Sequence[Name] | None, place: Place
+) -> tuple[Int64[np.ndarray, "n"] | Float64[np.ndarray, "n"], tuple[Name, ...] | None]:
+    """Class indices and class names for text, integers and booleans; the numbers themselves for floats."""
+    from pandas.api import types
+
+    missing = column.isna().to_numpy(dtype=bool)
+    if missing.any():
+        raise ValueError(
+            f"labels are missing in part: {place(int(missing.argmax()))} has none "
+            f"({int(missing.sum())} of {len(missing)} lack one); leave those out or read without labels"
+        )
+    if not types.is_float_dtype(column.dtype):
+        return encode_names(column, classes, "class", place)
+    if classes is not None:
+        raise TypeError(f"labels are {column.dtype} numbers, but classes {list(classes)} are expected")
+    numbers = column.to_numpy(dtype=np.float64)
+    if not np.isfinite(numbers).all():
+        raise ValueError(f"the label of {place(int(np.isinf(numbers).argmax()))} is infinite; labels must be finite")
+    return numbers, None
+
+
+def numbers_from_dates(dates: np.ndarray, unit: TimeUnit) -> Float64[np.ndarray, "n"]:
+    """Dates as numbers: the time since 1970 in a unit, read to the microsecond; NaN for missing dates."""
+    exact = dates.astype("datetime64[us]")
+    return np.where(np.isnat(exact), np.nan, exact.astype(np.int64) / _MICROSECONDS[unit])
+
+
+def dates_from_numbers(numbers: Float64[np.ndarray, "n"], unit: TimeUnit, zone: str | None) -> "pd.DatetimeIndex":
+    """The inverse of `numbers_from_dates`, in a time zone if one is given."""
+    import pandas as pd
+
+    dates = pd.DatetimeIndex(np.rint(numbers * _MICROSECONDS[unit]).astype(np.int64).astype("datetime64[us]"))
+    return dates if zone is None else dates.tz_localize("UTC").tz_convert(zone)
