@@ -138,8 +138,9 @@ def test_collate_keeps_targets_ids_and_masks():
 
 
 def test_positions_stay_in_double_precision_until_a_batch_is_made():
-    sample = Sample([[1.0]], np.array([[59000.000123]]))
-    assert sample.positions.dtype == torch.float64
+    for positions in (np.array([[59000.000123]]), [[59000.000123]]):
+        sample = Sample([[1.0]], positions)
+        assert sample.positions.dtype == torch.float64 and sample.positions.item() == 59000.000123
     assert collate([sample]).tokens.positions.dtype == torch.float32
 
 

@@ -80,6 +80,7 @@ def _varlen(q: Queries, k: Keys, v: Keys, layout: Layout, context: Layout) -> Qu
     return out[..., :size]
 
 
+@torch.compiler.disable  # torch 2.11 cannot compile the backward pass of nested attention
 def _jagged(q: Queries, k: Keys, v: Keys, layout: Layout, context: Layout, dropout: float) -> Queries:
     """Full precision or attention dropout on CUDA: a fused kernel over packed samples, by way of nested tensors."""
     size = q.shape[-1]

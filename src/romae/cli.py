@@ -28,7 +28,7 @@ def main() -> None:
     """Run the command line; what is wrong with the input becomes one sentence and exit code 2."""
     try:
         app()
-    except (ValueError, TypeError, FileNotFoundError, PermissionError) as error:
+    except (ValueError, TypeError, ImportError, OSError) as error:
         typer.echo(f"romae: {error}", err=True)
         sys.exit(2)
 

@@ -53,7 +53,7 @@ def oscillators(n_samples: int, seed: int) -> list[Sample]:
     return samples
 
 
-def run(folder: str | Path, *, seed: int = 0, epochs: int = 20, n_train: int = 1500, n_test: int = 300) -> Outcome:
+def run(folder: str | Path, *, seed: int = 0, epochs: int = 30, n_train: int = 1500, n_test: int = 300) -> Outcome:
     """Pre-train on generated series, interpolate, compare, and write `interpolation.png` into the folder."""
     training = [replace(sample, hidden=None) for sample in oscillators(n_train, seed)]
     testing = oscillators(n_test, seed + 1)

@@ -428,7 +428,9 @@ def _require_alike(found: list[Any], what: str) -> None:
 
 def _as_float(x: Any, name: str) -> Tensor:
     try:
-        x = torch.as_tensor(x)
+        # Plain lists of positions are read in double precision, like arrays; torch alone would make them float32.
+        is_list = name == "positions" and isinstance(x, list | tuple)
+        x = torch.as_tensor(x, dtype=torch.float64 if is_list else None)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{name} cannot be read as numbers: {error}") from None
     if x.is_complex():

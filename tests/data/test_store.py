@@ -125,6 +125,7 @@ def test_a_failed_write_leaves_what_was_there(tmp_path):
         (Sample([[1.0, 2.0]], [[0.0] * 3], id="b", target=1), "target is int64 instead of None"),
         (Sample([[1.0, 2.0]], [[0.0]], id="b"), "positions is"),
         (Sample([[1.0, 2.0]], [[0.0] * 3], id=3), "id is int64 instead of string"),
+        (Sample([[1.0, 2.0]], [[0.0] * 3], id=(1, 2)), r"text or integers, not \(1, 2\)"),
     ],
 )
 def test_samples_of_another_kind_are_refused(tmp_path, other, message):

@@ -179,6 +179,8 @@ def _flat(column: pa.Array) -> np.ndarray:
 
 def _schema(sample: Sample) -> pa.Schema:
     """The columns that a store of samples like this one needs."""
+    if not isinstance(sample.id, int | str | type(None)):
+        raise ValueError(f"a store keeps ids that are text or integers, not {sample.id!r}; use str(id)")
     fields = [
         pa.field("id", pa.null() if sample.id is None else pa.int64() if isinstance(sample.id, int) else pa.string()),
         pa.field("values", pa.list_(pa.list_(pa.float32(), sample.values.shape[1]))),

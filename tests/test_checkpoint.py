@@ -1,0 +1,124 @@
+"""Checkpoints: strict, whole or not at all, and harmless."""
+
+import json
+import os
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from romae.checkpoint import load
+from romae.masking import Rows
+from romae.model import ModelConfig, Size
+from romae.rope import Ladder
+from romae.tasks import Classification, MaskedReconstruction, Regression
+
+CONFIG = ModelConfig(
+    channels=2,
+    position_dims=1,
+    encoder=Size(width=16, heads=2, depth=1),
+    decoder=Size(width=8, heads=1, depth=1),
+    ladders=(Ladder(shortest=0.5, longest=80.0),),
+    dropout=0.1,
+)
+TASKS = [
+    MaskedReconstruction(CONFIG, masking=Rows(ratio=0.3), normalise=True, drop_tokens=0.2),
+    Classification(CONFIG, 4, confidence=0.9),
+    Regression(CONFIG, 3, per="token"),
+]
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: type(task).__name__)
+def test_a_task_comes_back_as_it_was(tmp_path, task):
+    task.save(tmp_path / "a")
+    again = load(tmp_path / "a")
+    assert type(again) is type(task) and again.config == task.config and again.settings == task.settings
+    assert not again.training
+    for (name, one), (_, other) in zip(task.state_dict().items(), again.state_dict().items(), strict=True):
+        assert torch.equal(one, other), name
+
+
+def test_saving_again_replaces_the_checkpoint_and_leaves_nothing_else(tmp_path):
+    TASKS[0].save(tmp_path / "a")
+    TASKS[1].save(tmp_path / "a")
+    assert isinstance(load(tmp_path / "a"), Classification)
+    assert os.listdir(tmp_path) == ["a"] and sorted(os.listdir(tmp_path / "a")) == ["config.json", "model.safetensors"]
+
+
+def test_a_write_that_fails_leaves_the_old_checkpoint(tmp_path, monkeypatch):
+    TASKS[0].save(tmp_path / "a")
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        TASKS[1].save(tmp_path / "a")
+    assert isinstance(load(tmp_path / "a"), MaskedReconstruction) and os.listdir(tmp_path) == ["a"]
+
+
+def test_other_peoples_folders_are_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(ValueError, match="holds something else than a checkpoint"):
+        TASKS[0].save(tmp_path)
+    assert os.listdir(tmp_path) == ["thesis.tex"]
+
+
+def edit(path, **changes):
+    config = json.loads(path.read_text())
+    config.update(changes)
+    path.write_text(json.dumps(config))
+
+
+def test_what_does_not_fit_is_reported(tmp_path):
+    TASKS[1].save(tmp_path / "a")
+    weights = load_file(tmp_path / "a" / "model.safetensors")
+    weights["head.linear.bias"] = torch.zeros(7)
+    weights["stranger"] = weights.pop("encoder.cls")
+    save_file(weights, tmp_path / "a" / "model.safetensors")
+    with pytest.raises(
+        ValueError, match=r"missing encoder.cls; unexpected stranger; head.linear.bias is \[7\] instead of \[4\]"
+    ):
+        load(tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": 99}, "has format 99; this version of romae reads format 1"),
+        ({"task": "Divination"}, "names the task 'Divination'; there are"),
+        ({"settings": {"n_classes": 4, "oracle": True}}, "unknown key 'settings.oracle'"),
+    ],
+)
+def test_a_configuration_that_is_not_understood_is_refused(tmp_path, changes, message):
+    TASKS[1].save(tmp_path / "a")
+    edit(tmp_path / "a" / "config.json", **changes)
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path / "a")
+
+
+def test_damaged_files_are_named(tmp_path):
+    TASKS[1].save(tmp_path / "a")
+    whole = (tmp_path / "a" / "model.safetensors").read_bytes()
+    (tmp_path / "a" / "model.safetensors").write_bytes(whole[:-20])
+    with pytest.raises(ValueError, match="model.safetensors is damaged"):
+        load(tmp_path / "a")
+    (tmp_path / "a" / "config.json").write_text("{'")
+    with pytest.raises(ValueError, match="config.json is damaged"):
+        load(tmp_path / "a")
+    with pytest.raises(ValueError, match="nowhere/config.json does not exist"):
+        load(tmp_path / "nowhere")
+
+
+def test_a_malicious_file_runs_nothing(tmp_path):
+    import pickle
+
+    class Malice:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "owned"),)
+
+    TASKS[1].save(tmp_path / "a")
+    (tmp_path / "a" / "model.safetensors").write_bytes(pickle.dumps(Malice()))
+    with pytest.raises(ValueError, match="damaged or no safetensors file"):
+        load(tmp_path / "a")
+    assert not (tmp_path / "owned").exists()

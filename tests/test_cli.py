@@ -1,0 +1,94 @@
+"""The command line: what it prints, how it ends, and what it says to bad input."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import SHARED
+from test_reference import write_folder
+
+PARITY = sorted(str(path) for path in (SHARED / "parity").glob("*") if path.is_dir())
+
+
+def romae(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "romae", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
+
+
+@pytest.fixture
+def theirs(tmp_path):
+    write_folder(tmp_path / "theirs", dims=2, cls=True, ragged=True, pretrain=True, feed_forward=30)
+    return tmp_path / "theirs"
+
+
+def test_the_version_is_told():
+    done = romae("--version")
+    assert done.returncode == 0 and done.stdout.startswith("romae 0.")
+
+
+def test_check_reference_prints_the_largest_difference(theirs):
+    done = romae("check-reference", theirs)
+    assert done.returncode == 0 and "largest difference" in done.stdout and "yes" in done.stdout
+    rows = json.loads(romae("check-reference", theirs, "--json").stdout)
+    assert rows[0]["passed"] and 0 < rows[0]["largest difference"] < 1e-4
+
+
+def test_check_reference_exits_with_1_when_outputs_differ(theirs):
+    from safetensors.torch import load_file, save_file
+
+    io = load_file(theirs / "io.safetensors")
+    io["logits"][0] += 1
+    save_file(io, theirs / "io.safetensors")
+    done = romae("check-reference", theirs, "--json")
+    assert done.returncode == 1 and not json.loads(done.stdout)[0]["passed"]
+
+
+def test_the_authors_folders_pass():
+    if not PARITY:
+        pytest.skip("needs the authors' checkpoints in shared/parity beside the project")
+    done = romae("check-reference", *PARITY, "--json")
+    assert done.returncode == 0 and len(json.loads(done.stdout)) == len(PARITY)
+
+
+def test_import_reference_writes_a_checkpoint_of_ours(theirs, tmp_path):
+    from romae.checkpoint import load
+
+    done = romae("import-reference", theirs, "--out", tmp_path / "ours")
+    assert done.returncode == 0 and "MaskedReconstruction" in done.stdout
+    assert load(tmp_path / "ours").config.encoder.feed_forward == 30
+
+
+@pytest.mark.slow
+def test_the_demo_ends_in_numbers_and_a_picture(tmp_path):
+    done = romae("demo", "--quick", "--out", tmp_path / "demo", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert {row["method"] for row in result["rows"]} >= {"RoMAE", "linear interpolation"}
+    assert Path(result["picture"]).read_bytes().startswith(b"\x89PNG")
+
+
+def test_data_list_says_what_is_here(tmp_path):
+    (tmp_path / "uea").mkdir()
+    (tmp_path / "uea" / "LSST.zip").write_bytes(b"")
+    result = json.loads(romae("data", "list", "--json", ROMAE_DATA=str(tmp_path)).stdout)
+    here = {row["name"]: row["here"] for row in result["datasets"]}
+    assert here["uea/LSST"] and not here["plasticc"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["check-reference", "nowhere"], "nowhere/model_config.json does not exist"),
+        (["data", "check", "plastic"], "there is no data set 'plastic'; do you mean plasticc"),
+        (["data", "check", "plasticc"], "plasticc is not complete: download"),
+        (["demo", "--seeds", "3"], "No such option"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path, arguments, message):
+    done = romae(*arguments, ROMAE_DATA=str(tmp_path))
+    assert done.returncode == 2
+    assert message in done.stderr.replace("\n", " ") and "Traceback" not in done.stderr
