@@ -2,12 +2,16 @@
 
 import json
 import os
+import shutil
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from romae.checkpoint import load
+from romae.data.scaling import fit_scaling
+from romae.data.series import from_arrays
 from romae.masking import Rows
 from romae.model import ModelConfig, Size
 from romae.rope import Ladder
@@ -36,6 +40,47 @@ def test_a_task_comes_back_as_it_was(tmp_path, task):
     assert not again.training
     for (name, one), (_, other) in zip(task.state_dict().items(), again.state_dict().items(), strict=True):
         assert torch.equal(one, other), name
+
+
+def test_scaling_and_names_are_kept(tmp_path):
+    samples = from_arrays([np.arange(6.0).reshape(3, 2)] * 2, y=["a", "b"], channels=["u", "v"])
+    task = Classification(CONFIG, 2)
+    task.scaling, task.schema = fit_scaling(samples), samples.schema
+    task.save(tmp_path / "a")
+    again = load(tmp_path / "a")
+    assert again.scaling == task.scaling and again.schema == task.schema
+
+
+def test_a_checkpoint_of_the_first_format_is_read(tmp_path):
+    TASKS[1].save(tmp_path / "a")
+    path = tmp_path / "a" / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({k: v for k, v in config.items() if k not in ("scaling", "schema")} | {"format": 1}))
+    assert load(tmp_path / "a").scaling is None
+
+
+def test_the_hub_is_a_folder_far_away(tmp_path, monkeypatch):
+    uploaded = {}
+
+    class Hub:
+        def create_repo(self, name, private, exist_ok):
+            uploaded["name"] = name
+
+        def upload_folder(self, repo_id, folder_path):
+            shutil.copytree(folder_path, tmp_path / "hub" / repo_id)
+
+    def snapshot_download(name, allow_patterns):
+        assert set(allow_patterns) == {"config.json", "model.safetensors"}
+        if not (tmp_path / "hub" / name).exists():
+            raise OSError("404 not found")
+        return str(tmp_path / "hub" / name)
+
+    monkeypatch.setattr("huggingface_hub.HfApi", Hub)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    TASKS[0].push_to_hub("someone/sines")
+    assert load("someone/sines").config == CONFIG and uploaded["name"] == "someone/sines"
+    with pytest.raises(ValueError, match="the Hub has no such model for us: 404"):
+        load("someone/cosines")
 
 
 def test_saving_again_replaces_the_checkpoint_and_leaves_nothing_else(tmp_path):
@@ -85,7 +130,9 @@ def test_what_does_not_fit_is_reported(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 99}, "has format 99; this version of romae reads format 1"),
+        ({"format": 99}, "has format 99; this version of romae reads up to 2: update romae"),
+        ({"format": None}, "does not say which format it has"),
+        ({"schema": {"colour": "red"}}, "unknown key 'schema.colour'"),
         ({"task": "Divination"}, "names the task 'Divination'; there are"),
         ({"settings": {"n_classes": 4, "oracle": True}}, "unknown key 'settings.oracle'"),
     ],
@@ -106,7 +153,7 @@ def test_damaged_files_are_named(tmp_path):
     (tmp_path / "a" / "config.json").write_text("{'")
     with pytest.raises(ValueError, match="config.json is damaged"):
         load(tmp_path / "a")
-    with pytest.raises(ValueError, match="nowhere/config.json does not exist"):
+    with pytest.raises(ValueError, match="there is no checkpoint folder .*nowhere"):
         load(tmp_path / "nowhere")
 
 

@@ -5,6 +5,7 @@ Nothing here reads or writes pickle, so a checkpoint from a stranger cannot run 
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -15,10 +16,12 @@ from torch import Tensor, nn
 
 from romae import __version__
 from romae.config import from_dict, read_arguments, to_dict
+from romae.data.scaling import Scaling
+from romae.data.series import Schema
 from romae.model import Encoder, ModelConfig
 from romae.tasks import TASKS, Task
 
-FORMAT = 1
+FORMAT = 2
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 
 
@@ -35,6 +38,8 @@ def save(task: Task, directory: str | Path) -> None:
         "task": type(task).__name__,
         "model": to_dict(task.config),
         "settings": to_dict(task.settings),
+        "scaling": to_dict(task.scaling),
+        "schema": to_dict(task.schema),
     }
     directory.parent.mkdir(parents=True, exist_ok=True)
     written = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
@@ -47,21 +52,71 @@ def save(task: Task, directory: str | Path) -> None:
         shutil.rmtree(written, ignore_errors=True)
 
 
-def load(directory: str | Path) -> Task:
-    """Read a task back, strictly: every weight has its place and every place its weight."""
-    directory = Path(directory)
-    description = read_json(directory / CONFIG)
-    found = description.get("format") if isinstance(description, dict) else None
-    if found != FORMAT:
-        raise ValueError(f"{directory / CONFIG} has format {found!r}; this version of romae reads format {FORMAT}")
+def load(path: str | Path) -> Task:
+    """Read a task from a folder, or by its name on the Hugging Face Hub; every weight has its place and vice versa."""
+    directory = _local(path)
+    description = _current(read_json(directory / CONFIG), directory / CONFIG)
     name = description.get("task")
     if name not in TASKS:
         raise ValueError(f"{directory / CONFIG} names the task {name!r}; there are {sorted(TASKS)}")
+    missing = sorted({"model", "settings", "scaling", "schema"} - set(description))
+    if missing:
+        raise ValueError(f"{directory / CONFIG} lacks {missing}")
     encoder = Encoder(from_dict(ModelConfig, description["model"], where="model"))
     settings = read_arguments(TASKS[name], description["settings"], where="settings", given=["encoder"])
     task = TASKS[name](encoder, **settings)
     fill(task, read_weights(directory / WEIGHTS), str(directory))
+    if description["scaling"] is not None:
+        task.scaling = from_dict(Scaling, description["scaling"], where="scaling")
+    if description["schema"] is not None:
+        task.schema = from_dict(Schema, description["schema"], where="schema")
     return task.eval()
+
+
+def push_to_hub(task: Task, name: str, *, private: bool = False) -> str:
+    """Upload a task to the Hugging Face Hub and return its address."""
+    from huggingface_hub import HfApi
+
+    hub = HfApi()
+    with tempfile.TemporaryDirectory() as folder:
+        save(task, Path(folder) / "model")
+        hub.create_repo(name, private=private, exist_ok=True)
+        hub.upload_folder(repo_id=name, folder_path=str(Path(folder) / "model"))
+    return f"https://huggingface.co/{name}"
+
+
+def _local(path: str | Path) -> Path:
+    """The folder itself, or the files of a name on the Hub."""
+    if Path(path).is_dir():
+        return Path(path)
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)):
+        raise ValueError(f"there is no checkpoint folder {path}")
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(str(path), allow_patterns=[CONFIG, WEIGHTS]))
+    except Exception as error:
+        raise ValueError(f"there is no folder {path}, and the Hub has no such model for us: {error}") from None
+
+
+def _current(description: Any, path: Path) -> dict[str, Any]:
+    """The description in today's format; older ones are brought up to it, newer ones refused."""
+    found = description.get("format") if isinstance(description, dict) else None
+    if not isinstance(found, int) or found < 1:
+        raise ValueError(f"{path} does not say which format it has; it is no checkpoint of romae")
+    if found > FORMAT:
+        raise ValueError(f"{path} has format {found}; this version of romae reads up to {FORMAT}: update romae")
+    for version in range(found, FORMAT):
+        description = _MIGRATIONS[version](description)
+    return description
+
+
+def _with_scaling(description: dict[str, Any]) -> dict[str, Any]:
+    """Format 1 knew nothing of the data that a model was trained on."""
+    return {"scaling": None, "schema": None, **description}
+
+
+_MIGRATIONS = {1: _with_scaling}
 
 
 def fill(module: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:

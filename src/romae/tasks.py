@@ -56,6 +56,8 @@ class Task(nn.Module):
                 f"drop_tokens is the largest share of tokens to drop, from 0 to below 1, not {drop_tokens}"
             )
         self.encoder = encoder if isinstance(encoder, Encoder) else Encoder(encoder)
+        self.scaling: Any = None  # data.scaling.Scaling: what was done to the data, undone in predictions
+        self.schema: Any = None  # data.series.Schema: the names of columns, channels and classes
         self.drop_tokens = drop_tokens
         self.settings = {**settings, "drop_tokens": drop_tokens}
 
@@ -98,6 +100,12 @@ class Task(nn.Module):
         from romae import checkpoint  # a file below this one; imported when called, so that the core needs torch alone
 
         checkpoint.save(self, directory)
+
+    def push_to_hub(self, name: str, *, private: bool = False) -> str:
+        """Upload to the Hugging Face Hub, from where `romae.load(name)` reads it, and return the address."""
+        from romae import checkpoint
+
+        return checkpoint.push_to_hub(self, name, private=private)
 
     def _pooled(self, encoded: Tokens) -> Float[Tensor, "b w"]:
         return encoded.first() if self.config.cls else encoded.mean()
