@@ -9,7 +9,7 @@ import torch
 from hypothesis import settings
 
 jaxtyping.install_import_hook("romae", "shape_checks.check")
-torch.set_num_threads(2)
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
 
 settings.register_profile("romae", deadline=None, max_examples=50)  # the first call of anything is slow
 settings.load_profile("romae")

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from romae.masking import Channels, Future, Rows, Spans, UniformTokens, split
-from romae.tokens import Tokens
+from romae.masking import Channels, Future, Rows, SampleKeys, Spans, UniformTokens, split
+from romae.tokens import Layout, Tokens
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=6)
 RATIOS = st.sampled_from([0.01, 0.25, 0.5, 0.75, 0.99])
@@ -96,11 +96,40 @@ def test_the_seed_alone_decides(masking):
     assert any(not torch.equal(first, masking.hidden(tokens, seeded(seed))) for seed in range(4, 8))
 
 
+def keys(*indices: int, seed: int = 0, epoch: int = 0) -> SampleKeys:
+    return SampleKeys(seed, epoch, torch.tensor(indices))
+
+
+@pytest.mark.parametrize("masking", [UniformTokens(), Rows(), Channels(), Spans(n_spans=2)])
+def test_with_keys_a_samples_mask_does_not_depend_on_its_batch(masking):
+    tokens = made([20, 13, 14], dims=3)
+    together = masking.hidden(tokens, keys(5, 6, 7)).split([20, 13, 14])
+    for i, sample in enumerate(tokens.unpack()):
+        alone = masking.hidden(Tokens.pack([sample.values], [sample.positions]), keys(5 + i))
+        assert torch.equal(alone, together[i])
+    assert not torch.equal(masking.hidden(tokens, keys(5, 6, 7, epoch=1)), torch.cat(together))
+
+
+def test_keys_draw_uniformly_and_independently():
+    layout = Layout.of([50_000, 1, 50_000])
+    source = keys(0, 1, 2)
+    first, second = source.draw(layout), source.draw(layout)
+    assert 0 <= first.min() and first.max() < 1
+    for drawn in (first, second):
+        counts = torch.histc(drawn, bins=50, min=0, max=1) / len(drawn)
+        assert (counts - 0.02).abs().max() < 0.003
+    pairs = [(first, second), (first[:-1], first[1:]), (first[:50_000], first[50_001:])]
+    pairs.append((first, keys(0, 1, 2, seed=1).draw(layout)))
+    for one, other in pairs:
+        assert abs(torch.corrcoef(torch.stack([one, other]))[0, 1]) < 0.02
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize("masking", [UniformTokens(), Rows(), Spans(n_spans=2), Future()])
-def test_one_seed_hides_the_same_tokens_on_every_device(masking):
+@pytest.mark.parametrize("source", [lambda: seeded(3), lambda: keys(1, 2, 3)], ids=["generator", "keys"])
+def test_one_seed_hides_the_same_tokens_on_every_device(masking, source):
     tokens = made([20, 13, 4])
-    assert torch.equal(masking.hidden(tokens, seeded(3)), masking.hidden(tokens.to("cuda"), seeded(3)).cpu())
+    assert torch.equal(masking.hidden(tokens, source()), masking.hidden(tokens.to("cuda"), source()).cpu())
 
 
 @pytest.mark.parametrize("make", [UniformTokens, Rows, Spans, Future])

@@ -146,6 +146,19 @@ def test_one_token_samples_are_no_obstacle(generator):
     assert task(mixed).total.isfinite()
 
 
+def test_the_trivial_loss_is_that_of_the_best_constant(generator):
+    batch = collate(samples(generator, lambda i, n: [0, 0, 1, 0, 2][i]))
+    hidden = MaskedReconstruction(CONFIG).eval().prepare(batch, generator)
+    assert_close(
+        MaskedReconstruction(CONFIG).trivial(hidden).mean.float(), hidden.hidden.values.var(0, correction=0).mean()
+    )
+    shares = torch.tensor([0.6, 0.2, 0.2], dtype=torch.float64)
+    assert_close(Classification(CONFIG, 3).trivial(batch).mean, -(shares * shares.log()).sum())
+    smooth = 0.1 + 0.7 * shares
+    assert_close(Classification(CONFIG, 3, confidence=0.8).trivial(batch).mean, -(smooth * smooth.log()).sum())
+    assert_close(Regression(CONFIG).trivial(batch).mean.item(), 0.64)
+
+
 def test_every_parameter_learns(generator):
     task = seeded(MaskedReconstruction).train()
     task(collate(samples(generator))).mean.backward()

@@ -2,12 +2,14 @@
 
 import json
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from romae import __version__
+from romae.cli_data import COMMANDS
 
 app = typer.Typer(
     help="RoMAE: learn from measurements at real-valued positions. Start with: romae demo",
@@ -20,17 +22,23 @@ data_app = typer.Typer(
 benchmark_app = typer.Typer(help="Figures of speed and memory on this machine.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 app.add_typer(benchmark_app, name="benchmark")
+for command in COMMANDS:
+    app.command()(command)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 def main() -> None:
-    """Run the command line; what is wrong with the input becomes one sentence and exit code 2."""
+    """Run the command line; what is wrong becomes one sentence: exit code 2 for the input, 1 for a run that failed."""
+    warnings.formatwarning = lambda message, *_: f"warning: {message}\n"
     try:
         app()
     except (ValueError, TypeError, ImportError, OSError) as error:
         typer.echo(f"romae: {error}", err=True)
         sys.exit(2)
+    except (FloatingPointError, RuntimeError) as error:
+        typer.echo(f"romae: {error}", err=True)
+        sys.exit(1)
 
 
 def _version(wanted: bool) -> None:

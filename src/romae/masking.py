@@ -2,8 +2,8 @@
 
 A strategy is a value: it scores the tokens of each sample and hides those with the highest scores, so that the
 number hidden is exact for every sample. A sample of two or more tokens never has all or none of them hidden; one of
-a single token keeps it and is not trained on. Random numbers are drawn where the generator is, by default on
-the host, so that one seed hides the same tokens on every device.
+a single token keeps it and is not trained on. Random numbers come from a generator, drawn where it is, by default
+on the host, or from `SampleKeys`: either way one seed hides the same tokens on every device.
 
 Shapes: t tokens of all samples end to end, b samples.
 """
@@ -12,22 +12,61 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float, Float32, Int64
 from torch import Tensor
 
 from romae.tokens import Layout, Tokens
+
+
+class SampleKeys:
+    """Random numbers of which every sample has its own, so that they do not depend on the batch it comes in.
+
+    They follow from the seed, the epoch and the sample's index, on every device, in any order, on any number of ranks.
+    """
+
+    def __init__(self, seed: int, epoch: int, indices: Int64[Tensor, "b"]) -> None:
+        self.keys = _mixed(_mixed(_mixed(indices.new_tensor(seed)) + epoch) + indices)
+        self.n_drawn = 0
+
+    def draw(self, layout: Layout) -> Float32[Tensor, "t"]:
+        """A number in [0, 1) for every token of a layout of these samples."""
+        self.n_drawn += 1
+        sample = layout.sample_of_token
+        place = torch.arange(layout.n_tokens, device=layout.device) - layout.offsets[sample]
+        keys = _mixed(self.keys.to(layout.device, non_blocking=True) + self.n_drawn)
+        bits = _mixed(keys[sample] + place)
+        return ((bits >> 40) & 0xFFFFFF).float() / 2**24
+
+
+def _mixed(x: Int64[Tensor, "*n"]) -> Int64[Tensor, "*n"]:
+    """Every bit of the result depends on every bit of x (the finaliser of splitmix64, in wrapping arithmetic)."""
+    x = x + -0x61C8864680B583EB
+    x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47
+    x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15
+    return x ^ ((x >> 31) & 0x1FFFFFFFF)
+
+
+Source = torch.Generator | SampleKeys | None
+
+
+def noise(layout: Layout, source: Source) -> Float32[Tensor, "t"]:
+    """A random number in [0, 1) for every token. A generator draws where it is, by default on the host."""
+    if isinstance(source, SampleKeys):
+        return source.draw(layout)
+    drawn = torch.rand(layout.n_tokens, generator=source, device="cpu" if source is None else source.device)
+    return drawn.to(layout.device, non_blocking=True)
 
 
 @runtime_checkable
 class Masking(Protocol):
     """A way to hide tokens."""
 
-    def hidden(self, tokens: Tokens, generator: torch.Generator | None = None) -> Bool[Tensor, "t"]: ...
+    def hidden(self, tokens: Tokens, source: Source = None) -> Bool[Tensor, "t"]: ...
 
 
-def split(tokens: Tokens, masking: Masking, generator: torch.Generator | None = None) -> tuple[Tokens, Tokens]:
+def split(tokens: Tokens, masking: Masking, source: Source = None) -> tuple[Tokens, Tokens]:
     """The visible and the hidden tokens."""
-    hidden = masking.hidden(tokens, generator)
+    hidden = masking.hidden(tokens, source)
     # A fixed share of the tokens needs no counting on the device.
     n_hidden = masking.n_hidden(tokens.layout) if isinstance(masking, _Share) else None
     n_visible = None if n_hidden is None else tokens.layout.lengths - n_hidden
@@ -54,9 +93,8 @@ class UniformTokens(_Share):
 
     kind: Literal["tokens"] = "tokens"
 
-    def hidden(self, tokens: Tokens, generator: torch.Generator | None = None) -> Bool[Tensor, "t"]:
-        noise = uniform(tokens.layout.n_tokens, generator, tokens.device)
-        return hide_highest(noise, tokens.layout, self.n_hidden(tokens.layout))
+    def hidden(self, tokens: Tokens, source: Source = None) -> Bool[Tensor, "t"]:
+        return hide_highest(noise(tokens.layout, source), tokens.layout, self.n_hidden(tokens.layout))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +109,9 @@ class Rows:
         if not 0 < self.ratio < 1:
             raise ValueError(f"ratio is the share of rows to hide, between 0 and 1, not {self.ratio}")
 
-    def hidden(self, tokens: Tokens, generator: torch.Generator | None = None) -> Bool[Tensor, "t"]:
+    def hidden(self, tokens: Tokens, source: Source = None) -> Bool[Tensor, "t"]:
         rows, row_of_token = _rows(tokens, _axis(tokens, self.axis))
-        noise = uniform(rows.n_tokens, generator, tokens.device)
-        hidden_rows = hide_highest(noise, rows, share_of(rows.lengths, self.ratio))
+        hidden_rows = hide_highest(noise(rows, source), rows, share_of(rows.lengths, self.ratio))
         return hidden_rows[row_of_token]
 
 
@@ -103,7 +140,7 @@ class Spans(_Share):
         if self.n_spans < 1:
             raise ValueError(f"n_spans must be at least 1, not {self.n_spans}")
 
-    def hidden(self, tokens: Tokens, generator: torch.Generator | None = None) -> Bool[Tensor, "t"]:
+    def hidden(self, tokens: Tokens, source: Source = None) -> Bool[Tensor, "t"]:
         layout = tokens.layout
         axes = range(tokens.position_dims) if self.axes is None else [_axis(tokens, axis) for axis in self.axes]
         positions = tokens.positions[:, list(axes)]
@@ -112,11 +149,10 @@ class Spans(_Share):
         scaled = positions / torch.where(extent > 0, extent, 1.0)
         distance = torch.full((layout.n_tokens,), torch.inf, device=tokens.device)
         for _ in range(self.n_spans):
-            place = uniform(layout.n_samples, generator, tokens.device) * layout.device_lengths
+            place = noise(Layout.singles(layout.n_samples, tokens.device), source) * layout.device_lengths
             centre = layout.offsets[:-1] + place.long().clamp(max=layout.device_lengths.long() - 1)
             distance = distance.minimum((scaled - scaled[centre][sample]).abs().amax(-1))
-        ties = uniform(layout.n_tokens, generator, tokens.device)
-        return hide_highest(-distance, layout, self.n_hidden(layout), ties)
+        return hide_highest(-distance, layout, self.n_hidden(layout), noise(layout, source))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +162,7 @@ class Future(_Share):
     axis: int = 0
     kind: Literal["future"] = "future"
 
-    def hidden(self, tokens: Tokens, generator: torch.Generator | None = None) -> Bool[Tensor, "t"]:
+    def hidden(self, tokens: Tokens, source: Source = None) -> Bool[Tensor, "t"]:
         return hide_highest(tokens.positions[:, _axis(tokens, self.axis)], tokens.layout, self.n_hidden(tokens.layout))
 
 
@@ -134,12 +170,6 @@ def share_of(counts: Int64[Tensor, "b"], ratio: float) -> Int64[Tensor, "b"]:
     """A share of each count, rounded, but never all of it, and never nothing where there are two or more."""
     share = (counts.double() * ratio).round().long()
     return share.clamp(min=1).minimum(counts - 1).clamp(min=0)
-
-
-def uniform(n: int, generator: torch.Generator | None, device: torch.device) -> Float[Tensor, "n"]:
-    """Random numbers in [0, 1), drawn on the generator's device and brought to this one."""
-    drawn = torch.rand(n, generator=generator, device=generator.device if generator is not None else "cpu")
-    return drawn.to(device, non_blocking=True)
 
 
 def hide_highest(

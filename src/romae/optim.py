@@ -1,10 +1,12 @@
 """Optimisers: which parameters decay, and the learning rate as a pure function of the step."""
 
+import contextlib
 import math
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict]:
@@ -37,3 +39,30 @@ def warmup_cosine(step: int, *, n_steps: int, n_warmup: int) -> float:
         return (step + 1) / (n_warmup + 1)
     progress = min((step - n_warmup) / max(n_steps - n_warmup, 1), 1.0)
     return 0.5 * (1 + math.cos(math.pi * progress))
+
+
+class WeightAverage:
+    """An exponential moving average of a module's weights."""
+
+    def __init__(self, module: nn.Module, decay: float) -> None:
+        self.module, self.decay = module, decay
+        self.weights = {name: value.detach().clone() for name, value in module.state_dict().items()}
+
+    @torch.no_grad()
+    def update(self) -> None:
+        now = self.module.state_dict()
+        torch._foreach_lerp_(list(self.weights.values()), [now[name] for name in self.weights], 1 - self.decay)
+
+    def fill(self, weights: Mapping[str, Tensor]) -> None:
+        for name, value in self.weights.items():
+            value.copy_(weights[name])
+
+    @contextlib.contextmanager
+    def applied(self) -> Iterator[None]:
+        """Put the average into the module for a while."""
+        own = {name: value.detach().clone() for name, value in self.module.state_dict().items()}
+        self.module.load_state_dict(self.weights)
+        try:
+            yield
+        finally:
+            self.module.load_state_dict(own)

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from romae.masking import Masking, Strategy, UniformTokens, hide_highest, split, uniform
+from romae.masking import Masking, Source, Strategy, UniformTokens, hide_highest, noise, split
 from romae.model import Decoder, Encoder, ModelConfig
 from romae.tokens import Batch, Layout, Tokens, second_part
 
@@ -46,7 +46,7 @@ class Task(nn.Module):
     """An encoder with a purpose.
 
     `forward` is the loss, so that distribution and compilation wrap one call. What it draws at random (masks, dropped
-    tokens) is drawn by `prepare`, which may be called before, with a generator, on any device.
+    tokens) is drawn by `prepare`, which may be called before, with a source of random numbers, on any device.
     """
 
     def __init__(self, encoder: Encoder | ModelConfig, drop_tokens: float, settings: dict[str, Any]) -> None:
@@ -65,25 +65,24 @@ class Task(nn.Module):
     def config(self) -> ModelConfig:
         return self.encoder.config
 
-    def prepare(self, batch: Batch, generator: torch.Generator | None = None) -> Batch:
+    def prepare(self, batch: Batch, source: Source = None) -> Batch:
         """The batch with its masks drawn and, in training, some of its tokens dropped."""
         if batch.is_prepared:
             return batch
-        batch = self._draw(batch, generator)
+        batch = self._draw(batch, source)
         if self.training and self.drop_tokens > 0:
-            batch = self._drop(batch, generator)
+            batch = self._drop(batch, source)
         return replace(batch, is_prepared=True)
 
-    def _draw(self, batch: Batch, generator: torch.Generator | None) -> Batch:
+    def _draw(self, batch: Batch, source: Source) -> Batch:
         return batch
 
-    def _drop(self, batch: Batch, generator: torch.Generator | None) -> Batch:
+    def _drop(self, batch: Batch, source: Source) -> Batch:
         """Leave out a share of each sample's tokens, drawn between 0 and `drop_tokens`."""
         layout = batch.tokens.layout
-        share = uniform(layout.n_samples, generator, torch.device("cpu")) * self.drop_tokens
+        share = noise(Layout.singles(layout.n_samples), source) * self.drop_tokens
         n_dropped = (share * layout.lengths).long()
-        noise = uniform(layout.n_tokens, generator, batch.tokens.device)
-        keep = ~hide_highest(noise, layout, n_dropped)
+        keep = ~hide_highest(noise(layout, source), layout, n_dropped)
         return self._kept(batch, keep, layout.lengths - n_dropped)
 
     def _kept(self, batch: Batch, keep: Tensor, lengths: Tensor) -> Batch:
@@ -94,6 +93,10 @@ class Task(nn.Module):
 
     def predict(self, batch: Batch) -> Tensor:
         raise TypeError(f"{type(self).__name__} does not say what it predicts")
+
+    def trivial(self, batch: Batch) -> Loss:
+        """The loss of the best constant prediction for this batch: what a model that learns nothing would get."""
+        raise TypeError(f"{type(self).__name__} does not say what its trivial loss is")
 
     def save(self, directory: str | Path) -> None:
         """Write weights and configuration to a folder that `romae.load` reads."""
@@ -136,10 +139,10 @@ class MaskedReconstruction(Task):
         self.decoder = Decoder(config)
         self.head = Head(config.decoder.width, config.channels, config.norm_eps)
 
-    def _draw(self, batch: Batch, generator: torch.Generator | None) -> Batch:
+    def _draw(self, batch: Batch, source: Source) -> Batch:
         if batch.hidden is not None:
             return batch
-        visible, hidden = split(batch.tokens, self.masking, generator)
+        visible, hidden = split(batch.tokens, self.masking, source)
         return replace(batch, tokens=visible, hidden=hidden)
 
     def forward(self, batch: Batch) -> Loss:
@@ -147,11 +150,20 @@ class MaskedReconstruction(Task):
         assert batch.hidden is not None
         hidden = batch.hidden
         output = self.reconstruct(batch.tokens, hidden.positions, hidden.layout).float()
+        return _squared_error(output, self._targets(hidden))
+
+    def trivial(self, batch: Batch) -> Loss:
+        batch = self.prepare(batch)
+        assert batch.hidden is not None
+        target = self._targets(batch.hidden)
+        return _squared_error(target.mean(0, keepdim=True).expand_as(target), target)
+
+    def _targets(self, hidden: Tokens) -> Float[Tensor, "q c"]:
         target = hidden.values.float()
-        if self.normalise:
-            mean, deviation = _moments(target)
-            target = (target - mean) / deviation
-        return _squared_error(output, target)
+        if not self.normalise:
+            return target
+        mean, deviation = _moments(target)
+        return (target - mean) / deviation
 
     def reconstruct(self, visible: Tokens, positions: Float[Tensor, "q d"], layout: Layout) -> Float[Tensor, "q c"]:
         """The head's output at positions laid out sample by sample; normalised if the targets were."""
@@ -191,7 +203,7 @@ class Classification(Task):
         self.n_classes, self.confidence = n_classes, confidence
         self.head = Head(self.config.encoder.width, n_classes, self.config.norm_eps)
 
-    def _draw(self, batch: Batch, generator: torch.Generator | None) -> Batch:
+    def _draw(self, batch: Batch, source: Source) -> Batch:
         target = _require_target(batch)
         if target.is_floating_point() or target.ndim != 1:
             raise ValueError(f"classes must be one integer per sample, not {target.dtype} {list(target.shape)}")
@@ -207,6 +219,13 @@ class Classification(Task):
         logits = self._logits(batch.tokens).float()
         total = F.cross_entropy(logits, target.long(), reduction="sum", label_smoothing=smoothing)
         return Loss(total, _count(total, len(batch)))
+
+    def trivial(self, batch: Batch) -> Loss:
+        target = F.one_hot(_require_target(batch).long(), self.n_classes).double()
+        rest = (1 - self.confidence) / (self.n_classes - 1)
+        wanted = (target * (self.confidence - rest) + rest).mean(0)
+        entropy = -torch.special.xlogy(wanted, wanted).sum()
+        return Loss(entropy * len(batch), _count(entropy, len(batch)))
 
     def predict(self, batch: Batch) -> Float[Tensor, "b k"]:
         """The logits of each class."""
@@ -235,7 +254,7 @@ class Regression(Task):
         self.n_targets, self.per = n_targets, per
         self.head = Head(self.config.encoder.width, n_targets, self.config.norm_eps)
 
-    def _draw(self, batch: Batch, generator: torch.Generator | None) -> Batch:
+    def _draw(self, batch: Batch, source: Source) -> Batch:
         target = _require_target(batch)
         n_rows = batch.tokens.layout.n_tokens if self.per == "token" else len(batch)
         if target.shape not in ((n_rows, self.n_targets), (n_rows,) if self.n_targets == 1 else ()):
@@ -256,6 +275,10 @@ class Regression(Task):
         batch = self.prepare(batch)
         output = self.predict(batch)
         return _squared_error(output, _require_target(batch).float().reshape(output.shape))
+
+    def trivial(self, batch: Batch) -> Loss:
+        target = _require_target(batch).float().reshape(-1, self.n_targets)
+        return _squared_error(target.mean(0, keepdim=True).expand_as(target), target)
 
     def predict(self, batch: Batch) -> Float[Tensor, "n k"]:
         """The targets of each sample, or of each token."""

@@ -360,7 +360,8 @@ class Sample:
 class Batch:
     """Packed samples on their way through a task.
 
-    `hidden` holds the tokens to predict once they have been taken out of `tokens`; `is_prepared` says that the
+    `hidden` holds the tokens to predict once they have been taken out of `tokens`; `indices` (on the host) are the
+    places of the samples in the sequence that a loader took them from; `is_prepared` says that the
     task has drawn its masks and dropped its tokens, so that what follows is a function of the batch alone.
     """
 
@@ -368,6 +369,7 @@ class Batch:
     target: Tensor | None = None
     ids: tuple[Hashable, ...] = ()
     hidden: Tokens | None = None
+    indices: Int64[Tensor, "b"] | None = None
     is_prepared: bool = False
 
     def __len__(self) -> int:

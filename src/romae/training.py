@@ -1,29 +1,58 @@
-"""Training: the only loop. It works for every task, and every step draws its randomness from (seed, step) alone."""
+"""Training: the only loop. It serves every task, on CPU and GPU, in one process or many, and can be resumed exactly.
 
-import sys
+What a step draws at random follows from the seed and the step, and what a sample draws from the seed, the epoch and
+the sample. So a state needs no random state, and the number of ranks changes nothing but rounding.
+"""
+
+import contextlib
+import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from romae.checkpoint import read_json
+from romae.config import to_dict
 from romae.data.loading import Loader
-from romae.optim import optimiser, warmup_cosine
-from romae.tasks import Loss, Task
-from romae.tokens import Batch, Sample
+from romae.guards import LossWatch, stop_signals
+from romae.masking import SampleKeys
+from romae.optim import WeightAverage, optimiser, warmup_cosine
+from romae.progress import Progress
+from romae.runs import History, Run, State, fill_optimiser, optimiser_tensors
+from romae.tasks import Task
+from romae.tokens import Batch, Sample, collate
 
 Log = Callable[[int, Mapping[str, float]], None]
+VALIDATION = -1  # an epoch of its own, so that validation masks are the same every time
+REQUEUE = 75  # EX_TEMPFAIL: a batch system may start the run again
+
+
+class Interrupted(Exception):
+    """The run was asked to stop, has saved its state, and can be resumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
-    """How to train. `warmup` is a number of steps, or a share of all steps if it is below 1."""
+    """How to train.
+
+    A batch of `batch_size` samples, or of `tokens_per_batch` tokens, makes one step; ranks share it, and each rank
+    takes its share in `accumulate` pieces. `warmup` is a number of steps, or a share of all steps if it is below 1.
+    `ema` averages the weights, which are then validated and saved. `validate_every` and `save_every` count steps; by
+    default both happen after each epoch. `patience` stops after so many validations without improvement.
+    `nonfinite="skip"` leaves out batches whose loss is not a number, and counts them; it costs a look at the loss in
+    every step.
+    """
 
     epochs: int = 10
-    batch_size: int | None = 64
+    batch_size: int = 64
     tokens_per_batch: int | None = None
+    accumulate: int = 1
+    group: bool = False
     optimiser: Literal["adamw", "sgd"] = "adamw"
     lr: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.95)
@@ -31,31 +60,31 @@ class TrainConfig:
     weight_decay: float = 0.05
     warmup: float = 0.1
     clip: float | None = 1.0
-    precision: Literal["float32", "bf16", "fp16"] = "float32"
+    ema: float | None = None
+    precision: Literal["float32", "tf32", "bf16", "fp16"] = "float32"
     device: Literal["auto", "cpu"] = "auto"
     workers: int = 0
     seed: int = 0
+    validate_every: int | None = None
+    save_every: int | None = None
+    n_states: int = 2
+    patience: int | None = None
+    nonfinite: Literal["stop", "skip"] = "stop"
+    trackers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.epochs < 1:
-            raise ValueError(f"epochs must be at least 1, not {self.epochs}")
+        for name in ("epochs", "batch_size", "accumulate", "n_states", "validate_every", "save_every", "patience"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
         if not self.lr > 0:
             raise ValueError(f"lr must be above 0, not {self.lr}")
         if self.warmup < 0:
             raise ValueError(f"warmup is a number of steps or a share of them, not {self.warmup}")
         if self.clip is not None and not self.clip > 0:
             raise ValueError(f"clip must be above 0, or none to leave gradients alone, not {self.clip}")
-
-
-@dataclass(slots=True)
-class History:
-    """What happened: one record per epoch."""
-
-    records: list[dict[str, float]] = field(default_factory=list)
-
-    @property
-    def last(self) -> dict[str, float]:
-        return self.records[-1]
+        if self.ema is not None and not 0 < self.ema < 1:
+            raise ValueError(f"ema is the weight of the past, between 0 and 1, not {self.ema}")
 
 
 def train(
@@ -64,121 +93,367 @@ def train(
     config: TrainConfig,
     *,
     validation: Sequence[Sample] | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
     log: Log | None = None,
     title: str = "training",
 ) -> History:
-    """Train a task in place and return its history; the validation masks are the same in every epoch."""
-    from accelerate import Accelerator
+    """Train a task in place and return its history.
 
-    mixed = {"float32": "no"}.get(config.precision, config.precision)
-    accelerator = Accelerator(mixed_precision=mixed, cpu=config.device == "cpu")
-    if accelerator.num_processes > 1:
-        raise ValueError("training runs in one process; start it without a launcher")
+    With `out`, the run leaves states, a history and its best and last model in that folder, and `resume=True` goes on
+    from the newest whole state, if there is one. With validation samples, the task ends with the weights of the best
+    validation.
+    """
+    return _Trainer(task, samples, config, validation, out, resume, log, title).train()
+
+
+class _Trainer:
+    """The loop and what it keeps between steps."""
+
+    def __init__(
+        self,
+        task: Task,
+        samples: Sequence[Sample],
+        config: TrainConfig,
+        validation: Sequence[Sample] | None,
+        out: str | Path | None,
+        resume: bool,
+        log: Log | None,
+        title: str,
+    ) -> None:
+        from accelerate import Accelerator
+        from accelerate.state import AcceleratorState
+
+        if config.patience is not None and validation is None:
+            raise ValueError("patience stops when the validation loss no longer falls; give validation samples as well")
+        self.task, self.config, self.validation, self.log, self.title = task, config, validation, log, title
+        mixed = config.precision if config.precision in ("bf16", "fp16") else "no"
+        trackers = list(config.trackers) or None
+        AcceleratorState._reset_state()  # an earlier run in this process may have had another precision
+        self.accelerator = Accelerator(
+            mixed_precision=mixed, cpu=config.device == "cpu", log_with=trackers, project_dir=str(out or "runs")
+        )
+        self.device, self.is_first = self.accelerator.device, self.accelerator.is_main_process
+        torch.backends.cuda.matmul.allow_tf32 = config.precision == "tf32"
+        if trackers:
+            self.accelerator.init_trackers("romae", config={k: str(v) for k, v in to_dict(config).items()})
+        self.samples = samples
+        self.loader = Loader(
+            samples,
+            batch_size=None if config.tokens_per_batch else config.batch_size,
+            tokens_per_batch=config.tokens_per_batch,
+            shuffle=True,
+            seed=config.seed,
+            group=config.group,
+            rank=self.accelerator.process_index,
+            n_ranks=self.accelerator.num_processes,
+            pieces=config.accumulate,
+            workers=config.workers,
+            pin=self.device.type == "cuda",
+        )
+        made = optimiser(
+            task,
+            config.optimiser,
+            lr=config.lr,
+            betas=config.betas,
+            momentum=config.momentum,
+            weight_decay=config.weight_decay,
+        )
+        self.model, self.optimiser = self.accelerator.prepare(task, made)
+        self.n_batches = [len(self.loader.plan(epoch)) for epoch in range(config.epochs)]
+        self.n_steps = sum(self.n_batches)
+        self.n_warmup = round(config.warmup * self.n_steps) if config.warmup < 1 else int(config.warmup)
+        self.average = None if config.ema is None else WeightAverage(task, config.ema)
+        self.step, self.epoch, self.batch = 0, 0, 0
+        self.best_loss, self.best_step, self.n_worse = float("inf"), 0, 0
+        self.best_weights: dict[str, Tensor] | None = None
+        self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # loss and weight since the last report
+        self.history, self.is_asked_to_stop = History(), False
+        self.run = self._opened(out, resume)
+        self.watch = LossWatch(lambda: "no state is kept" if self.run is None else self.run.last_state())
+
+    # The loop
+
+    def train(self) -> History:
+        started = time.perf_counter()
+        trivial = self._trivial_loss()
+        shown = Progress(self.title, self.n_steps, start=self.step, is_shown=self.is_first)
+        with shown, contextlib.nullcontext() if self.run is None else stop_signals(self._ask_to_stop):
+            while self.epoch < self.config.epochs and not self._is_over():
+                pieces = self.loader.epoch(self.epoch, start=self.batch)
+                for batch in self._together(pieces):
+                    n_tokens = self._step(batch)
+                    self.step, self.batch = self.step + 1, self.batch + 1
+                    shown.advance(n_tokens)
+                    if self.batch == self.n_batches[self.epoch]:
+                        self.epoch, self.batch = self.epoch + 1, 0
+                    self._after_step(shown, trivial)
+                    if self._is_over():
+                        break
+        self.watch.check()
+        self._finish()
+        self.history.seconds = time.perf_counter() - started
+        return self.history
+
+    def _step(self, pieces: list[Batch | None]) -> int:
+        """One optimiser step over this rank's share of a batch. Returns the number of its tokens."""
+        config, model = self.config, self.model
+        model.train()
+        for group in self.optimiser.param_groups:
+            group["lr"] = config.lr * warmup_cosine(self.step, n_steps=self.n_steps, n_warmup=self.n_warmup)
+        seed_everything(config.seed, self.step, self.accelerator.process_index)
+        # Gradients are summed in units of the whole batch's tokens, which all ranks know, and divided by the true
+        # number of targets once it is known.
+        unit = float(self.loader.lengths[self._indices()].sum())
+        sums = torch.zeros(2, dtype=torch.float64, device=self.device)
+        n_tokens = 0
+        ids: list[Hashable] = []
+        for number, piece in enumerate(pieces):
+            batch = self._filler() if piece is None else piece
+            n_tokens += 0 if piece is None else batch.tokens.layout.n_tokens
+            ids += [] if piece is None else batch.ids
+            is_last = number == len(pieces) - 1
+            with contextlib.nullcontext() if is_last else self.accelerator.no_sync(model):
+                loss = model(self._prepared(batch, self.epoch))
+                part = 0.0 if piece is None else 1.0
+                self.accelerator.backward(loss.total * (part / unit))
+            sums += torch.stack([loss.total.detach().double(), loss.weight]) * part
+        sums = self.accelerator.reduce(sums, "sum")
+        self.accelerator.unscale_gradients(self.optimiser)
+        if config.nonfinite == "skip" and not bool(torch.isfinite(sums[0])):
+            self.history.n_skipped += 1
+            self.optimiser.zero_grad()
+            return n_tokens
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        factor = unit * self.accelerator.num_processes / sums[1].clamp(min=1)
+        torch._foreach_mul_(gradients, factor.to(gradients[0].dtype))
+        if config.clip is not None:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip)
+        self.optimiser.step()
+        self.optimiser.zero_grad()
+        if self.average is not None:
+            self.average.update()
+        self.sums += sums
+        if config.precision != "fp16":  # there the scaler leaves such steps out, and lowers its scale
+            self.watch.add(self.step, ids, sums[0])
+        return n_tokens
+
+    def _after_step(self, shown: Progress, trivial: float) -> None:
+        config, is_epoch_end = self.config, self.batch == 0
+        is_end = self.step == self.n_steps
+        every = config.validate_every
+        if is_end or (is_epoch_end if every is None else self.step % every == 0):
+            self._report(shown, trivial)
+        every = config.save_every
+        is_stopping = self._agreed(self.is_asked_to_stop)
+        if is_end or is_stopping or (is_epoch_end if every is None else self.step % every == 0):
+            self._save()
+        if is_stopping:
+            resume = f" Resume it with resume=True and the folder {self.run.folder}." if self.run else ""
+            raise Interrupted(f"the run was asked to stop and did so after step {self.step}.{resume}")
+
+    def _report(self, shown: Progress, trivial: float) -> None:
+        total, weight = self.sums.tolist()
+        self.sums.zero_()
+        record: dict[str, Any] = {"step": self.step, "epoch": self.epoch, "loss": total / max(weight, 1.0)}
+        record["lr"] = self.optimiser.param_groups[0]["lr"]
+        if self.validation is not None:
+            with contextlib.nullcontext() if self.average is None else self.average.applied():
+                record["validation"] = evaluate(self.model, self.validation, self.config, accelerator=self.accelerator)
+                self._compare(record["validation"])
+        self.history.records.append(record)
+        if self.run is not None and self.is_first:
+            self.run.log(record)
+        shown.report({"loss": record["loss"], "validation": record.get("validation"), "trivial": trivial})
+        if self.config.trackers:
+            self.accelerator.log({k: v for k, v in record.items() if k != "step"}, step=self.step)
+        if self.log is not None and self.is_first:
+            self.log(self.step, record)
+
+    def _compare(self, loss: float) -> None:
+        """Keep the weights of the best validation, which are in the task now."""
+        if not loss < self.best_loss:
+            self.n_worse += 1
+            return
+        self.best_loss, self.best_step, self.n_worse = loss, self.step, 0
+        self.best_weights = {k: v.detach().cpu().clone() for k, v in self.task.state_dict().items()}
+
+    def _is_over(self) -> bool:
+        return self.config.patience is not None and self.n_worse >= self.config.patience
+
+    # Batches
+
+    def _together(self, pieces: Iterator[Batch | None]) -> Iterator[list[Batch | None]]:
+        for piece in pieces:
+            rest = [next(pieces) for _ in range(self.config.accumulate - 1)]
+            yield [piece, *rest]
+
+    def _indices(self) -> np.ndarray:
+        if getattr(self, "_planned_epoch", None) != self.epoch:
+            self._planned_epoch, self._plan = self.epoch, self.loader.plan(self.epoch)
+        return self._plan[self.batch]
+
+    def _prepared(self, batch: Batch, epoch: int) -> Batch:
+        assert batch.indices is not None
+        keys = SampleKeys(self.config.seed, epoch, batch.indices)
+        return self.task.prepare(batch.to(self.device, non_blocking=True), keys)
+
+    def _filler(self) -> Batch:
+        """A sample that a rank without one works on, so that it can meet the others; it counts nothing."""
+        return replace(collate([self.samples[0]]), indices=torch.zeros(1, dtype=torch.int64))
+
+    def _trivial_loss(self) -> float:
+        """What a model that learns nothing would get on the first samples."""
+        first = Loader(self.samples, batch_size=min(len(self.samples), 512))
+        batch = next(iter(first))
+        assert isinstance(batch, Batch)
+        was_training = self.task.training
+        self.task.eval()
+        loss = self.task.trivial(self._prepared(batch, VALIDATION))
+        self.task.train(was_training)
+        return float(loss.total / loss.weight.clamp(min=1))
+
+    # Stopping
+
+    def _ask_to_stop(self) -> None:
+        self.is_asked_to_stop = True
+
+    def _agreed(self, flag: bool) -> bool:
+        """Whether any rank was asked; looked up now and then where there are several."""
+        if self.accelerator.num_processes == 1:
+            return flag
+        if self.step % 10 and self.step != self.n_steps:
+            return False
+        flags = self.accelerator.reduce(torch.tensor(float(flag), device=self.device), "sum")
+        return bool(flags > 0)
+
+    # Saving and resuming
+
+    def _opened(self, out: str | Path | None, resume: bool) -> Run | None:
+        if out is None:
+            if resume:
+                raise ValueError("to resume a run, say where it is: out=…")
+            return None
+        run = Run(out, n_states=self.config.n_states)
+        self.accelerator.wait_for_everyone()
+        if not resume and not run.is_fresh:
+            raise ValueError(f"{run.folder} already holds a run; resume it, or choose another folder")
+        description = {"train": to_dict(self.config), "model": to_dict(self.task.config), "samples": len(self.samples)}
+        if not run.is_fresh:
+            self._resume(run, description)
+        elif self.is_first:
+            (run.folder / "config.json").write_text(json.dumps(description, indent=2) + "\n")
+        self.accelerator.wait_for_everyone()
+        return run
+
+    def _resume(self, run: Run, description: dict[str, Any]) -> None:
+        was = read_json(run.folder / "config.json")
+        if changed := sorted({path for path, _ in set(_settings(was)) ^ set(_settings(description))}):
+            raise ValueError(f"{run.folder} was started with other settings ({', '.join(changed)}); start a new run")
+        state = run.read()
+        if state is not None:
+            self._restore(state)
+        if self.is_first:
+            run.rewrite(self.history.records)
+
+    def _restore(self, state: State) -> None:
+        self.task.load_state_dict(state.tensors["model"])
+        fill_optimiser(getattr(self.optimiser, "optimizer", self.optimiser), state.tensors["optimiser"])
+        if self.average is not None:
+            self.average.fill(state.tensors["average"])
+        self.best_weights = state.tensors.get("best")
+        numbers = state.numbers
+        self.step, self.epoch, self.batch = numbers["step"], numbers["epoch"], numbers["batch"]
+        best = numbers["best_loss"]
+        self.best_loss, self.best_step = float("inf") if best is None else best, numbers["best_step"]
+        self.n_worse, self.history.n_skipped = numbers["n_worse"], numbers["n_skipped"]
+        self.sums = state.tensors["sums"]["sums"].to(self.device)
+        self.history.records = numbers["records"]
+        if self.accelerator.scaler is not None and numbers["scaler"]:
+            self.accelerator.scaler.load_state_dict(numbers["scaler"])
+
+    def _save(self) -> None:
+        self.watch.check()
+        if self.run is None:
+            return
+        if self.is_first:
+            tensors = {"model": self.task.state_dict(), "sums": {"sums": self.sums}}
+            tensors["optimiser"] = optimiser_tensors(getattr(self.optimiser, "optimizer", self.optimiser))
+            if self.average is not None:
+                tensors["average"] = self.average.weights
+            if self.best_weights is not None:
+                tensors["best"] = self.best_weights
+            scaler = self.accelerator.scaler
+            numbers = {
+                "step": self.step,
+                "epoch": self.epoch,
+                "batch": self.batch,
+                "best_loss": None if self.best_loss == float("inf") else self.best_loss,
+                "best_step": self.best_step,
+                "n_worse": self.n_worse,
+                "n_skipped": self.history.n_skipped,
+                "records": self.history.records,
+                "scaler": None if scaler is None else scaler.state_dict(),
+            }
+            self.run.write(self.step, State(tensors, numbers))
+        self.accelerator.wait_for_everyone()
+
+    def _finish(self) -> None:
+        """Save the last model and the best one, and leave the task with the weights that people want."""
+        if self.average is not None:
+            self.task.load_state_dict(self.average.weights)
+        self.task.eval()
+        if self.run is not None and self.is_first:
+            self.task.save(self.run.folder / "last")
+        if self.best_weights is not None:
+            self.task.load_state_dict(self.best_weights)
+            if self.run is not None and self.is_first:
+                self.task.save(self.run.folder / "best")
+        if self.config.trackers:
+            self.accelerator.end_training()
+        self.accelerator.wait_for_everyone()
+
+
+@torch.no_grad()
+def evaluate(task: Any, samples: Sequence[Sample], config: TrainConfig, *, accelerator: Any = None) -> float:
+    """The mean loss over samples, on all ranks, with masks that depend on the seed and the sample alone."""
+    was_training = task.training
+    task.eval()
+    plain = task if accelerator is None else accelerator.unwrap_model(task)
+    device = next(plain.parameters()).device
+    sums = torch.zeros(2, dtype=torch.float64, device=device)
     loader = Loader(
         samples,
         batch_size=None if config.tokens_per_batch else config.batch_size,
         tokens_per_batch=config.tokens_per_batch,
-        shuffle=True,
-        seed=config.seed,
+        rank=0 if accelerator is None else accelerator.process_index,
+        n_ranks=1 if accelerator is None else accelerator.num_processes,
         workers=config.workers,
-        pin=accelerator.device.type == "cuda",
     )
-    made = optimiser(
-        task,
-        config.optimiser,
-        lr=config.lr,
-        betas=config.betas,
-        momentum=config.momentum,
-        weight_decay=config.weight_decay,
-    )
-    model, stepper = accelerator.prepare(task, made)
-    plans = [len(loader.plan(epoch)) for epoch in range(config.epochs)]
-    n_steps = sum(plans)
-    n_warmup = round(config.warmup * n_steps) if config.warmup < 1 else int(config.warmup)
-    history, step = History(), 0
-    with _Progress(title, n_steps) as advance:
-        for epoch in range(config.epochs):
-            model.train()
-            started = time.perf_counter()
-            total, weight = torch.zeros(2, dtype=torch.float64, device=accelerator.device)
-            for batch in loader.epoch(epoch):
-                assert batch is not None  # there is one rank
-                for group in stepper.param_groups:
-                    group["lr"] = config.lr * warmup_cosine(step, n_steps=n_steps, n_warmup=n_warmup)
-                generator = _seeded(config.seed, step)
-                prepared = task.prepare(batch, generator).to(accelerator.device, non_blocking=True)
-                with accelerator.autocast():
-                    loss: Loss = model(prepared)
-                accelerator.backward(loss.total / loss.weight.clamp(min=1))
-                if config.clip is not None:
-                    accelerator.clip_grad_norm_(model.parameters(), config.clip)
-                stepper.step()
-                stepper.zero_grad()
-                total, weight = total + loss.total.detach(), weight + loss.weight
-                step += 1
-                advance(1, "")
-            record = {"epoch": epoch + 1, "step": step, "loss": _mean(total, weight)}
-            record["seconds"] = round(time.perf_counter() - started, 3)
-            if validation is not None:
-                record["validation"] = evaluate(task, validation, config)
-            history.records.append(record)
-            advance(0, " ".join(f"{k} {v:.4g}" for k, v in record.items() if k in ("loss", "validation")))
-            if log is not None:
-                log(step, record)
-    task.eval()
-    return history
-
-
-@torch.no_grad()
-def evaluate(task: Task, samples: Sequence[Sample], config: TrainConfig) -> float:
-    """The mean loss over samples, with masks that depend on the seed alone."""
-    was_training = task.training
-    task.eval()
-    device = next(task.parameters()).device
-    total, weight = 0.0, 0.0
-    loader = Loader(samples, batch_size=config.batch_size or 64)
-    for number, batch in enumerate(loader):
-        assert isinstance(batch, Batch)
-        loss = task(task.prepare(batch, _seeded(config.seed, number)).to(device))
-        total, weight = total + loss.total, weight + loss.weight
+    for batch in loader:
+        if batch is None:
+            continue
+        assert batch.indices is not None
+        keys = SampleKeys(config.seed, VALIDATION, batch.indices)
+        with contextlib.nullcontext() if accelerator is None else accelerator.autocast():
+            loss = plain(plain.prepare(batch.to(device), keys))
+        sums += torch.stack([loss.total.double(), loss.weight])
+    if accelerator is not None:
+        sums = accelerator.reduce(sums, "sum")
     task.train(was_training)
-    return _mean(total, weight)
+    total, weight = sums.tolist()
+    return total / max(weight, 1.0)
 
 
-def _seeded(*key: int) -> torch.Generator:
-    """A generator for this key, with the global one (dropout, stochastic depth) seeded alike."""
-    words = np.random.SeedSequence(key).generate_state(2)
-    torch.manual_seed(int(words[0]))
-    return torch.Generator().manual_seed(int(words[1]))
+def seed_everything(*key: int) -> None:
+    """Seed torch's own generators, which dropout and stochastic depth draw from, by a key of several numbers."""
+    torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
 
 
-def _mean(total: torch.Tensor | float, weight: torch.Tensor | float) -> float:
-    return float(total) / max(float(weight), 1.0)
-
-
-class _Progress:
-    """A progress bar on a terminal, plain lines elsewhere."""
-
-    def __init__(self, title: str, n_steps: int) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self.title, self.is_terminal = title, sys.stderr.isatty()
-        columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
-        self.bar = Progress(*columns, TextColumn("{task.fields[news]}"))
-        self.task = self.bar.add_task(title, total=n_steps, news="")
-
-    def __enter__(self) -> Callable[[int, str], None]:
-        if self.is_terminal:
-            self.bar.start()
-        return self.advance
-
-    def advance(self, n: int, news: str) -> None:
-        if self.is_terminal:
-            self.bar.advance(self.task, n)
-            if news:
-                self.bar.update(self.task, news=news)
-        elif news:
-            print(f"{self.title}: {news}", file=sys.stderr)
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
+def _settings(description: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Every setting by its path, with its value in words."""
+    found = []
+    for name, value in description.items():
+        inner = _settings(value) if isinstance(value, dict) else [("", repr(value))]
+        found += [(f"{name}.{path}".rstrip("."), shown) for path, shown in inner]
+    return found

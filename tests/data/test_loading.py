@@ -52,6 +52,18 @@ def test_ranks_share_each_batch_without_overlap(lengths, size, n_ranks):
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
+@given(LENGTHS, st.integers(1, 9), st.integers(1, 3), st.integers(1, 3))
+def test_pieces_divide_a_ranks_share(lengths, size, n_ranks, pieces):
+    samples = made(lengths)
+    one = ids(Loader(samples, batch_size=size, shuffle=True, n_ranks=1, pieces=n_ranks * pieces))
+    several = [
+        ids(Loader(samples, batch_size=size, shuffle=True, rank=r, n_ranks=n_ranks, pieces=pieces))
+        for r in range(n_ranks)
+    ]
+    per_batch = zip(*(zip(*[iter(rank)] * pieces, strict=True) for rank in several), strict=True)
+    assert one == [piece for batch in per_batch for rank in batch for piece in rank]
+
+
 def test_seed_and_epoch_decide_the_order():
     samples = made([3] * 50)
     first = ids(Loader(samples, batch_size=7, shuffle=True, seed=1), epoch=2)

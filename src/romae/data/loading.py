@@ -1,9 +1,11 @@
 """Loading: samples in memory or in a store to packed batches, in an order that follows from seed and epoch alone."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Int64
 from torch.utils.data import DataLoader, Dataset
 
@@ -16,8 +18,9 @@ class Loader:
     """Packed batches of a sequence of samples.
 
     A batch has `batch_size` samples, or as many as fit into `tokens_per_batch` tokens. `group` puts samples of similar
-    length together. Several ranks share each batch without overlap: with n ranks, a rank takes every n-th sample
-    of it, and None where a short last batch has none left for it. Any epoch can be started at any batch.
+    length together. Several ranks share each batch without overlap, and each rank's share may come in `pieces`, one
+    after the other; a piece is None where a short last batch has no sample left for it. Any epoch can be started at
+    any batch.
     """
 
     def __init__(
@@ -31,6 +34,7 @@ class Loader:
         group: bool = False,
         rank: int = 0,
         n_ranks: int = 1,
+        pieces: int = 1,
         workers: int = 0,
         pin: bool = False,
     ) -> None:
@@ -38,14 +42,15 @@ class Loader:
             raise ValueError("there are no samples to load")
         if (batch_size is None) == (tokens_per_batch is None):
             raise ValueError("give either batch_size (samples) or tokens_per_batch, and not both")
-        for name, number in (("batch_size", batch_size), ("tokens_per_batch", tokens_per_batch), ("n_ranks", n_ranks)):
+        counts = {"batch_size": batch_size, "tokens_per_batch": tokens_per_batch, "n_ranks": n_ranks, "pieces": pieces}
+        for name, number in counts.items():
             if number is not None and number < 1:
                 raise ValueError(f"{name} must be at least 1, not {number}")
         if not 0 <= rank < n_ranks:
             raise ValueError(f"rank {rank} is outside 0 to {n_ranks - 1}")
         self.samples, self.seed, self.shuffle, self.group = samples, seed, shuffle, group
         self.batch_size, self.tokens_per_batch = batch_size, tokens_per_batch
-        self.rank, self.n_ranks, self.workers, self.pin = rank, n_ranks, workers, pin
+        self.rank, self.n_ranks, self.pieces, self.workers, self.pin = rank, n_ranks, pieces, workers, pin
         self.lengths = lengths_of(samples)
         if tokens_per_batch is not None and self.lengths.max() > tokens_per_batch:
             raise ValueError(
@@ -65,8 +70,9 @@ class Loader:
         return batches
 
     def epoch(self, epoch: int = 0, start: int = 0) -> Iterator[Batch | None]:
-        """This rank's batches of an epoch, from batch number `start` on."""
-        parts = [batch[self.rank :: self.n_ranks] for batch in self.plan(epoch)[start:]]
+        """This rank's share of an epoch, piece by piece, from batch number `start` on."""
+        mine = range(self.rank * self.pieces, (self.rank + 1) * self.pieces)
+        parts = [batch[i :: self.n_ranks * self.pieces] for batch in self.plan(epoch)[start:] for i in mine]
         if not parts:
             return iter(())
         return iter(
@@ -125,5 +131,7 @@ class _Batches(Dataset[Batch | None]):
         if len(indices) == 0:
             return None
         if self.gather is not None:
-            return self.gather(indices)
-        return collate([self.samples[int(i)] for i in indices])
+            batch = self.gather(indices)
+        else:
+            batch = collate([self.samples[int(i)] for i in indices])
+        return replace(batch, indices=torch.from_numpy(indices))

@@ -1,0 +1,96 @@
+"""Queries: the positions at which people want to know values, from a table or as an even grid of times.
+
+Shapes: q queries, d position dimensions.
+"""
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from romae.data import tables
+from romae.data.columns import TimeUnit, as_numbers, encode_names, numbers_from_dates
+from romae.data.series import SampleSet, Schema
+
+
+def grid_of_times(text: str, schema: Schema) -> Float64[np.ndarray, "n d"]:
+    """Evenly spaced times for every channel, written as start:stop:n."""
+    if schema.positions:
+        raise ValueError(
+            f"a grid of times leaves the positions {list(schema.positions)} open; ask with a table of queries instead"
+        )
+    *ends, count = text.split(":")
+    half = len(ends) // 2  # a date may itself hold colons
+    if len(ends) < 2 or len(ends) % 2 or not count.isdecimal() or int(count) < 1:
+        raise ValueError(f"cannot read the grid {text!r}; write it as start:stop:n, for example 0:10:101")
+    start, stop = (_time(":".join(end), schema) for end in (ends[:half], ends[half:]))
+    times = np.linspace(start, stop, int(count))
+    if schema.channel is None:
+        return times[:, None]
+    index = np.arange(len(schema.channels), dtype=np.float64)
+    return np.stack([np.tile(times, len(index)), np.repeat(index, len(times))], axis=1)
+
+
+def _time(text: str, schema: Schema) -> float:
+    import pandas as pd
+
+    try:
+        if schema.time_unit is None:
+            number = float(text)
+        else:
+            date = pd.Timestamp(text)
+            if date.tz is None and schema.time_zone is not None:
+                date = date.tz_localize(schema.time_zone)
+            date = date if date.tz is None else date.tz_convert("UTC").tz_localize(None)
+            number = float(numbers_from_dates(np.array([date.to_datetime64()]), schema.time_unit)[0])
+    except (ValueError, TypeError, OverflowError):
+        number = float("nan")
+    if not np.isfinite(number):
+        kind = "a number" if schema.time_unit is None else "a date"
+        raise ValueError(f"cannot read {text!r} as {kind}, which the times in column {schema.time!r} are")
+    return number
+
+
+def read_queries(table: Any, samples: SampleSet) -> tuple[list[Float64[np.ndarray, "_ d"]], Int64[np.ndarray, "q"]]:
+    """The positions asked for in each sample, and where each query lies once they are laid end to end."""
+    schema = samples.schema
+    optional = [] if schema.channel is None else [schema.channel]
+    try:
+        frame = tables._read_frame(table, [schema.id, schema.time, *schema.positions, *optional])
+        if len(frame) == 0:
+            raise ValueError("the table has no rows")
+        ids, names = encode_names(frame[schema.id], None, f"id in column {schema.id!r}", tables._row)
+        times, unit, _ = tables._read_times(frame[schema.time], schema.time_unit or "second")
+        require_same_clock(unit, schema.time_unit, schema.time)
+        coordinates = {schema.time: times}
+        for axis in schema.positions:
+            coordinates[axis] = as_numbers(frame[axis], f"column {axis!r}", tables._row)
+        if schema.channel is not None:
+            what = f"channel in column {schema.channel!r}"
+            index, _ = encode_names(frame[schema.channel], schema.channels, what, tables._row)
+            coordinates[schema.channel] = np.where(index < 0, np.nan, index)
+        wrong = {schema.id: ids < 0} | {name: ~np.isfinite(x) for name, x in coordinates.items()}
+        for column, mask in wrong.items():
+            if mask.any():
+                raise ValueError(
+                    f"row {int(mask.argmax())}, column {column!r} is missing or infinite; a query needs it"
+                )
+        place: dict[Hashable, int] = {sample.id: i for i, sample in enumerate(samples)}
+        for i, name in enumerate(names):
+            if name not in place:
+                raise ValueError(f"row {int((ids == i).argmax())} asks for {schema.id} {name!r}, which the data lack")
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"the table of queries: {error}") from None
+    sample_of_row = np.array([place[name] for name in names])[ids]
+    by_sample = np.argsort(sample_of_row, kind="stable")
+    counts = np.bincount(sample_of_row, minlength=len(samples))
+    rows = np.stack(list(coordinates.values()), axis=1)[by_sample]
+    return np.split(rows, np.cumsum(counts)[:-1]), np.argsort(by_sample)
+
+
+def require_same_clock(found: TimeUnit | None, wanted: TimeUnit | None, column: str) -> None:
+    """Refuse times that are numbers where dates are known, dates where numbers are, or dates counted otherwise."""
+    if found != wanted:
+        kinds = ["numbers" if unit is None else f"dates, counted by the {unit}" for unit in (found, wanted)]
+        raise ValueError(f"column {column!r} holds {kinds[0]}, but {kinds[1]} are expected")

@@ -1,0 +1,352 @@
+"""Jobs: from a table on disk to a trained model, and from a model and a table to another table.
+
+The command line calls these functions and nothing else. A training job leaves in its folder, beside the run,
+
+    job.json   the configuration with all that followed from the data filled in; given back, it makes the same run
+    data.json  the digest of the samples, so that a run is resumed on the data that it was started on
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from romae.checkpoint import load, read_json
+from romae.config import to_dict
+from romae.data.columns import TimeUnit
+from romae.data.queries import require_same_clock
+from romae.data.scaling import Method, Origin, Scaling, Unit, fit_ladders, fit_scaling
+from romae.data.series import SampleSet, Schema
+from romae.data.tables import from_table
+from romae.masking import Strategy, UniformTokens
+from romae.model import SIZES, ModelConfig, Size
+from romae.runs import History, Run
+from romae.tasks import Classification, MaskedReconstruction, Regression, Task
+from romae.training import TrainConfig, seed_everything, train
+
+JOB, DATA = "job.json", "data.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Which columns of a table hold what.
+
+    What is not named is called as in the data that the model was trained on, or in pre-training id, time and value.
+    Times that are dates are counted in `time_unit`.
+    """
+
+    id: str | None = None
+    time: str | None = None
+    channel: str | None = None
+    values: tuple[str, ...] | None = None
+    positions: tuple[str, ...] | None = None
+    time_unit: TimeUnit | None = None
+
+    def schema(self, known: Schema) -> Schema:
+        """The columns to read, with the channels and classes of a schema that is known."""
+        return replace(known, **{name: value for name, value in asdict(self).items() if value is not None})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitConfig:
+    """The share of ids that are kept out of training, chosen by the seed; 0 keeps none out."""
+
+    share: float = 0.1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share < 1:
+            raise ValueError(f"share is the part of the ids to validate on, from 0 to below 1, not {self.share}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingConfig:
+    """What `fit_scaling` is told. Times count from each sample's first one unless another origin is given."""
+
+    values: Method = "standard"
+    per: Literal["all", "column", "channel"] | None = None
+    origin: Origin | tuple[Origin, ...] = "first"
+    unit: Unit | tuple[Unit, ...] = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """The parts of a `ModelConfig` that the data leave open. Sizes are given by name or in full.
+
+    `ladder` takes the frequencies of positions from the gaps and spans of the data, or from the paper.
+    """
+
+    encoder: str | Size = "tiny"
+    decoder: str | Size = "tiny-shallow"
+    cls: bool = True
+    ladder: Literal["data", "paper"] = "data"
+    queries: Literal["independent", "joint"] = "independent"
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in (self.encoder, self.decoder):
+            if isinstance(name, str) and name not in SIZES:
+                raise ValueError(
+                    f"there is no size {name!r}; there are {sorted(SIZES)}, or give width, heads and depth"
+                )
+
+    def config(self, samples: SampleSet) -> ModelConfig:
+        """The model for these samples, scaled as it will see them."""
+        encoder, decoder = (SIZES[one] if isinstance(one, str) else one for one in (self.encoder, self.decoder))
+        return ModelConfig(
+            channels=len(samples.schema.values),
+            position_dims=samples.schema.position_dims,
+            encoder=encoder,
+            decoder=decoder,
+            cls=self.cls,
+            queries=self.queries,
+            ladders=fit_ladders(samples) if self.ladder == "data" else None,
+            dropout=self.dropout,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobConfig:
+    """What every training job is told. At each step up to the share `drop_tokens` of a sample's tokens is left out."""
+
+    columns: Columns = Columns()
+    validation: SplitConfig = SplitConfig()
+    drop_tokens: float = 0.0
+    train: TrainConfig = TrainConfig()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PretrainConfig(JobConfig):
+    """Masked pre-training on a table without labels."""
+
+    scaling: ScalingConfig = ScalingConfig()
+    model: ModelSettings = ModelSettings()
+    masking: Strategy = UniformTokens()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinetuneConfig(JobConfig):
+    """Learning a label, one per id. Values and positions are scaled as they were in pre-training.
+
+    Without a `kind`, text and integers are classes and floats are numbers. A `frozen` encoder keeps its weights, and
+    only the head learns.
+    """
+
+    label: str | None = None
+    kind: Literal["classify", "regress"] | None = None
+    frozen: bool = False
+    dropout: float = 0.0
+
+
+class Trained(NamedTuple):
+    """What a training job ends with; `model` is the folder that `romae.load` reads."""
+
+    model: Path
+    task: Task
+    history: History
+    n_training: int
+    n_validation: int
+
+
+def pretrain(config: PretrainConfig, data: Any, out: str | Path, *, resume: bool = False) -> Trained:
+    """Train a model to predict hidden rows of a table, which is whatever `from_table` reads, from the others."""
+    samples = read_samples(data, config.columns.schema(Schema()), None)
+    if all(len(sample) == 1 for sample in samples):
+        raise ValueError(
+            f"every sample has a single row, so that nothing can be hidden; is {samples.schema.id!r} the column that "
+            "says which rows belong together?"
+        )
+    training, validation = split(samples, config.validation)
+    told = config.scaling
+    scaling = fit_scaling(training, values=told.values, per=told.per, origin=told.origin, unit=told.unit)
+    model = config.model.config(training.map(scaling.apply))
+    seed_everything(config.train.seed)
+    task = MaskedReconstruction(model, masking=config.masking, drop_tokens=config.drop_tokens)
+    return _trained(config, task, scaling, training, validation, Path(out), resume, "pre-training")
+
+
+def finetune(
+    config: FinetuneConfig, data: Any, pretrained: str | Path, out: str | Path, *, resume: bool = False
+) -> Trained:
+    """Train the encoder of a model, with a new head, to tell the label of each id of a table."""
+    if config.label is None:
+        raise ValueError("fine-tuning needs a label to learn; name its column with label= (--label)")
+    before = load_model(pretrained)
+    schema = replace(config.columns.schema(before.schema or Schema()), label=config.label, classes=None)
+    require_fit(before, schema, f"the model in {pretrained}")
+    samples = _labelled(read_samples(data, schema, before.schema), config.kind)
+    training, validation = split(samples, config.validation)
+    scaling = replace(before.scaling or Scaling(), target_mean=None, target_scale=None)
+    seed_everything(config.train.seed)
+    encoder = before.encoder.rebuilt(dropout=config.dropout)
+    task: Task
+    if samples.schema.classes is None:
+        target = fit_scaling(training, values="none", target=True)
+        scaling = replace(scaling, target_mean=target.target_mean, target_scale=target.target_scale)
+        task = Regression(encoder, drop_tokens=config.drop_tokens)
+    else:
+        task = Classification(encoder, len(samples.schema.classes), drop_tokens=config.drop_tokens)
+    task.encoder.requires_grad_(not config.frozen)
+    config = replace(config, kind="regress" if samples.schema.classes is None else "classify")
+    return _trained(config, task, scaling, training, validation, Path(out), resume, "fine-tuning")
+
+
+def load_model(path: str | Path) -> Task:
+    """The task in a checkpoint, in the folder of a finished run (its best model, or else its last), or on the Hub."""
+    found = [Path(path, name) for name in ("best", "last") if Path(path, name).is_dir()]
+    if not found and Path(path, "states").is_dir():
+        raise ValueError(f"the run in {path} has not finished, so that it holds no model yet; resume it first")
+    return load(found[0] if found else path)
+
+
+def read_samples(data: Any, schema: Schema, known: Schema | None) -> SampleSet:
+    """Samples from a table; channels and the unit of time are those already known to a model, if there is one."""
+    samples = from_table(
+        data,
+        id=schema.id,
+        time=schema.time,
+        channel=schema.channel,
+        values=schema.values,
+        label=schema.label,
+        positions=schema.positions,
+        channels=known.channels if known is not None and known.channel and schema.channel else None,
+        time_unit=schema.time_unit or "second",
+    )
+    if known is not None:
+        require_same_clock(samples.schema.time_unit, known.time_unit, samples.schema.time)
+    return samples
+
+
+def require_fit(task: Task, schema: Schema, what: str) -> None:
+    """Refuse columns that are more or fewer than the model takes."""
+    model, axes = task.config, [schema.time, *schema.positions, *([schema.channel] if schema.channel else [])]
+    if (model.channels, model.position_dims) != (len(schema.values), len(axes)):
+        raise ValueError(
+            f"{what} takes {model.channels} columns of values at {model.position_dims} position axes, but the table is "
+            f"read with {len(schema.values)} ({', '.join(schema.values)}) at {len(axes)} ({', '.join(axes)}); name "
+            "others with --value, --position and --channel"
+        )
+
+
+def split(samples: SampleSet, config: SplitConfig) -> tuple[SampleSet, SampleSet | None]:
+    """Samples to train on and to validate on, in order; which is which depends on the seed and the number of ids."""
+    if config.share == 0:
+        return samples, None
+    n_validation = max(1, round(config.share * len(samples)))
+    if n_validation >= len(samples):
+        raise ValueError(
+            f"validation takes {n_validation} of {len(samples)} ids and leaves none to train on; lower validation.share"
+        )
+    chosen = np.random.default_rng(config.seed).permutation(len(samples))
+    is_validation = np.zeros(len(samples), dtype=bool)
+    is_validation[chosen[:n_validation]] = True
+    # A SampleSet takes index arrays and masks as well as slices.
+    return samples[~is_validation], samples[is_validation]  # type: ignore[call-overload]
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let a function write a file under another name, then put it in its place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    os.close(handle)
+    try:
+        write(Path(name))
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _trained(
+    config: Any,
+    task: Task,
+    scaling: Scaling,
+    training: SampleSet,
+    validation: SampleSet | None,
+    out: Path,
+    resume: bool,
+    title: str,
+) -> Trained:
+    """The end of every training job: note down what it is, then train."""
+    schema = training.schema
+    columns = {name: getattr(schema, name) for name in ("id", "time", "channel", "values", "positions", "time_unit")}
+    config = replace(config, columns=Columns(**columns))
+    task.scaling, task.schema = scaling, schema
+    if not Run(out).is_fresh and not resume:
+        raise ValueError(f"{out} already holds a run; resume it, or choose another folder")
+    notes = {JOB: to_dict(config), DATA: _digests(training, validation)}
+    if resume:
+        _require_same("settings", out / JOB, notes[JOB])
+        _require_same("data", out / DATA, notes[DATA])
+    for name, note in notes.items():
+        text = json.dumps(note, indent=2) + "\n"
+        write_whole(out / name, partial(Path.write_text, data=text))
+    history = train(
+        task,
+        training.map(scaling.apply),
+        config.train,
+        validation=None if validation is None else validation.map(scaling.apply),
+        out=out,
+        resume=resume,
+        title=title,
+    )
+    model = out / ("last" if validation is None else "best")
+    return Trained(model, task, history, len(training), 0 if validation is None else len(validation))
+
+
+def _require_same(what: str, path: Path, note: dict[str, Any]) -> None:
+    """Refuse to resume a run with other settings or on other data."""
+    if not path.is_file():
+        return
+    before = dict(_settings(read_json(path)))
+    changed = [key for key, value in _settings(note) if key not in before or before[key] != value]
+    if changed:
+        raise ValueError(
+            f"{path.parent} was started with other {what} ({', '.join(changed)}); leave them as they were, or start a "
+            "new run in another folder"
+        )
+
+
+def _settings(settings: dict[str, Any], where: str = "") -> list[tuple[str, Any]]:
+    """Every single setting by its path."""
+    found = []
+    for name, value in settings.items():
+        found += _settings(value, f"{where}{name}.") if isinstance(value, dict) else [(f"{where}{name}", value)]
+    return found
+
+
+def _digests(training: SampleSet, validation: SampleSet | None) -> dict[str, Any]:
+    """The names of the data, and what tells the samples from any others."""
+    digests = {"training": _digest(training), "validation": None if validation is None else _digest(validation)}
+    return to_dict({"channels": training.schema.channels, "classes": training.schema.classes, **digests})
+
+
+def _digest(samples: SampleSet) -> str:
+    digest = hashlib.sha256()
+    for sample in samples:
+        target = None if sample.target is None else sample.target.tolist()
+        digest.update(repr((sample.id, len(sample), target)).encode())
+        digest.update(sample.values.numpy().tobytes())
+        digest.update(sample.positions.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _labelled(samples: SampleSet, kind: Literal["classify", "regress"] | None) -> SampleSet:
+    """The samples with classes or numbers as their targets, as is wanted."""
+    classes, label = samples.schema.classes, samples.schema.label
+    if kind == "classify" and classes is None:
+        raise ValueError(f"column {label!r} holds floats, which are numbers; make them integers or text to classify")
+    if kind != "regress" or classes is None:
+        return samples
+    if any(isinstance(name, str | bool) for name in classes):
+        raise ValueError(f"column {label!r} holds {classes[0]!r}, which is no number to regress")
+    numbers = [float(name) for name in classes]
+    found = samples.map(lambda sample: replace(sample, target=numbers[int(sample.target)]))
+    return SampleSet(found.samples, replace(samples.schema, classes=None))

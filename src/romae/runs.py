@@ -1,0 +1,190 @@
+"""A run on disk: from its states it can be resumed as if it had never stopped.
+
+A run's folder holds
+
+    config.json       the training configuration
+    history.jsonl     one line per report
+    states/00000120/  weights, optimiser and counters after step 120; the last few are kept
+    best/, last/      checkpoints that `romae.load` reads
+
+A state is written under another name and moved into place when it is whole. Its description lists the digest of every
+file, so that a torn or altered one is found when it is read, and the state before it is used. Nothing is pickled.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from romae.checkpoint import read_weights
+
+DESCRIPTION = "state.json"
+
+
+class State(NamedTuple):
+    """All that a run needs to go on: named groups of tensors, and numbers."""
+
+    tensors: dict[str, dict[str, Tensor]]
+    numbers: dict[str, Any]
+
+
+@dataclass(slots=True)
+class History:
+    """What happened: one record per report. `seconds` is the time of this process and no part of the records."""
+
+    records: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+    n_skipped: int = 0
+
+    @property
+    def last(self) -> dict[str, Any]:
+        return self.records[-1]
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """The record with the lowest validation loss, or else the lowest training loss."""
+        return min(self.records, key=lambda record: record.get("validation", record["loss"]))
+
+
+class Run:
+    """The folder of a run."""
+
+    def __init__(self, folder: str | Path, *, n_states: int = 2) -> None:
+        self.folder, self.n_states = Path(folder), n_states
+        try:
+            (self.folder / "states").mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self.folder)
+            os.close(handle)
+            os.unlink(name)
+        except OSError as error:
+            raise ValueError(
+                f"cannot write to the folder {self.folder}: {error.strerror}; choose another one"
+            ) from None
+
+    @property
+    def history(self) -> Path:
+        return self.folder / "history.jsonl"
+
+    def states(self) -> list[Path]:
+        """The states that are there, oldest first."""
+        return sorted(path for path in (self.folder / "states").iterdir() if path.name.isdigit())
+
+    @property
+    def is_fresh(self) -> bool:
+        return not self.states() and not self.history.exists()
+
+    def last_state(self) -> str:
+        """The newest state, in words."""
+        states = self.states()
+        return f"the last state is {states[-1]}" if states else "no state has been written yet"
+
+    def write(self, step: int, state: State) -> Path:
+        """Write a state, whole or not at all, then forget the oldest ones."""
+        from safetensors.torch import save_file
+
+        place = self.folder / "states" / f"{step:08d}"
+        written = Path(tempfile.mkdtemp(prefix=".", dir=place.parent))
+        try:
+            digests = {}
+            for name, tensors in state.tensors.items():
+                file = written / f"{name}.safetensors"
+                save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, file)
+                digests[file.name] = _digest(file)
+            description = json.dumps({"files": digests, "numbers": state.numbers}, indent=1)
+            body = json.dumps({"digest": hashlib.sha256(description.encode()).hexdigest(), "body": description})
+            (written / DESCRIPTION).write_text(body)
+            for file in written.iterdir():
+                _flush(file)
+            shutil.rmtree(place, ignore_errors=True)
+            os.replace(written, place)
+            _flush(place.parent)
+        except OSError as error:
+            raise self._cannot_write(error, place) from error
+        finally:
+            shutil.rmtree(written, ignore_errors=True)
+        for old in self.states()[: -self.n_states]:
+            shutil.rmtree(old, ignore_errors=True)
+        return place
+
+    def read(self) -> State | None:
+        """The newest state that is whole; those that are not are named in a warning."""
+        for path in reversed(self.states()):
+            try:
+                return _read_state(path)
+            except ValueError as error:
+                warnings.warn(f"{error}; going back to the state before it", stacklevel=2)
+        return None
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        """Append a line to the history."""
+        try:
+            with self.history.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+                file.flush()
+        except OSError as error:
+            raise self._cannot_write(error, self.history) from error
+
+    def rewrite(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Set the history back to what it was when a state was written."""
+        temporary = self.history.with_suffix(".tmp")
+        temporary.write_text("".join(json.dumps(record) + "\n" for record in records))
+        os.replace(temporary, self.history)
+
+    def _cannot_write(self, error: OSError, path: Path) -> RuntimeError:
+        reason = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
+        return RuntimeError(f"cannot write {path}: {reason}; {self.last_state()}, from which the run can be resumed")
+
+
+def _read_state(path: Path) -> State:
+    try:
+        outer = json.loads((path / DESCRIPTION).read_text())
+        body = outer["body"]
+        if hashlib.sha256(body.encode()).hexdigest() != outer["digest"]:
+            raise ValueError(f"{path / DESCRIPTION} was altered")
+        description = json.loads(body)
+    except (OSError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path / DESCRIPTION} is torn or missing ({error})") from None
+    tensors = {}
+    for name, digest in description["files"].items():
+        if not (path / name).is_file() or _digest(path / name) != digest:
+            raise ValueError(f"{path / name} is torn, altered or missing")
+        tensors[name.removesuffix(".safetensors")] = read_weights(path / name)
+    return State(tensors, description["numbers"])
+
+
+def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The state of an optimiser as flat tensors, by parameter number and name."""
+    state = optimiser.state_dict()["state"]
+    return {f"{i}.{key}": torch.as_tensor(x) for i, one in state.items() for key, x in one.items() if x is not None}
+
+
+def fill_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Put the tensors of `optimiser_tensors` back."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        number, _, name = key.partition(".")
+        state.setdefault(int(number), {})[name] = value
+    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

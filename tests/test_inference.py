@@ -1,0 +1,500 @@
+"""Inference: the same answer whatever the batch, in the order of the request and in the units of the data."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+
+from romae import checkpoint, inference
+from romae.data.scaling import Scaling, fit_scaling
+from romae.data.series import Schema, from_arrays
+from romae.data.store import write_store
+from romae.data.tables import from_table
+from romae.inference import embed, interpolate, predict, predict_proba
+from romae.masking import UniformTokens
+from romae.model import ModelConfig, Size
+from romae.tasks import Classification, MaskedReconstruction, Regression
+from romae.tokens import Layout, Sample, collate
+from romae.training import TrainConfig, train
+
+LENGTHS = [6, 2, 11, 1, 11, 4, 30]
+SMALL = {"encoder": Size(width=16, heads=2, depth=2), "decoder": Size(width=8, heads=1, depth=2)}
+CONFIG = ModelConfig(channels=3, position_dims=1, dropout=0.5, **SMALL)
+SCALING = Scaling(
+    method="standard",
+    centre=((10.0, -5.0, 100.0),),
+    scale=((2.0, 0.5, 3.0),),
+    origins=("min",),
+    units=(4.0,),
+    target_mean=(50.0,),
+    target_scale=(7.0,),
+)
+close = {"rtol": 1e-5, "atol": 1e-5}
+
+
+def make(kind, config=CONFIG, scaling=None, **settings):
+    """A task whose weights are large enough for outputs to differ."""
+    torch.manual_seed(0)
+    task = kind(config, **settings)
+    with torch.no_grad():
+        task.head.linear.weight.normal_()
+    task.scaling = scaling
+    return task.eval()
+
+
+def raw_samples(lengths=LENGTHS, dims=1, channels=3) -> list[Sample]:
+    random = np.random.default_rng(0)
+    return [Sample(random.normal(5, 9, (n, channels)), 59_000 + random.uniform(0, 40, (n, dims))) for n in lengths]
+
+
+def masked_samples() -> list[Sample]:
+    return [replace(s, hidden=torch.arange(len(s)) % 2 == 0) for s in raw_samples([6, 2, 11, 11, 4, 30])]
+
+
+def times(samples, n_queries=(3, 0, 8, 1, 2, 40, 5)) -> list[np.ndarray]:
+    random = np.random.default_rng(1)
+    return [59_000 + random.uniform(-10, 50, n) for n, _ in zip(n_queries, samples, strict=False)]
+
+
+# One call of each kind, with the samples it is for.
+CALLS = {
+    "classes": lambda s, **o: predict(make(Classification, n_classes=4, scaling=SCALING), s, **o),
+    "probabilities": lambda s, **o: predict_proba(make(Classification, n_classes=4, scaling=SCALING), s, **o),
+    "numbers": lambda s, **o: predict(make(Regression, scaling=SCALING), s, **o),
+    "vectors": lambda s, **o: predict(make(Regression, n_targets=2), s, **o),
+    "numbers per token": lambda s, **o: predict(make(Regression, per="token", scaling=SCALING), s, **o),
+    "embeddings": lambda s, **o: embed(make(Classification, n_classes=4, scaling=SCALING), s, **o),
+    "mean embeddings": lambda s, **o: embed(make(MaskedReconstruction, replace(CONFIG, cls=False)), s, **o),
+    "token embeddings": lambda s, **o: embed(make(Regression, scaling=SCALING), s, per="token", **o),
+    "hidden values": lambda s, **o: predict(make(MaskedReconstruction, scaling=SCALING), s, **o),
+    "normalised values": lambda s, **o: predict(make(MaskedReconstruction, normalise=True, scaling=SCALING), s, **o),
+    "curves": lambda s, **o: interpolate(make(MaskedReconstruction, scaling=SCALING), s, [x.positions for x in s], **o),
+    "joint curves": lambda s, **o: interpolate(
+        make(MaskedReconstruction, replace(CONFIG, queries="joint"), scaling=SCALING), s, [x.positions for x in s], **o
+    ),
+}
+
+
+def samples_for(name: str) -> list[Sample]:
+    return masked_samples() if "values" in name else raw_samples()
+
+
+def assert_alike(found, expected, tolerance=close):
+    assert type(found) is type(expected) and len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        if isinstance(one, np.floating | np.ndarray):
+            assert_allclose(one, other, **tolerance)
+        else:
+            assert one == other
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_results_do_not_depend_on_the_batch_size(name):
+    samples = samples_for(name)
+    whole = CALLS[name](samples)
+    for budget in (1, 12, 40):
+        assert_alike(CALLS[name](samples, tokens_per_batch=budget), whole)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_results_do_not_depend_on_order_or_company(name):
+    samples = samples_for(name)
+    whole = CALLS[name](samples)
+    assert_alike(CALLS[name](samples[::-1])[::-1], whole)
+    for i in (0, 5):
+        assert_alike(CALLS[name]([samples[i]]), whole[i : i + 1])
+
+
+@torch.no_grad()
+def test_without_scaling_results_are_those_of_the_task():
+    samples, masked = raw_samples(), masked_samples()
+    batch = collate(samples)
+    task = make(Classification, n_classes=4)
+    logits = task.predict(batch)
+    assert_allclose(predict_proba(task, samples), logits.double().softmax(-1), **close)
+    assert_array_equal(predict(task, samples), logits.argmax(1))
+    task = make(Regression, n_targets=2)
+    assert_allclose(predict(task, samples), task.predict(batch), **close)
+    task = make(Regression, per="token")
+    assert_allclose(np.concatenate(predict(task, samples)), task.predict(batch), **close)
+    for settings in ({}, {"normalise": True}):
+        task = make(MaskedReconstruction, **settings)
+        assert_allclose(np.concatenate(predict(task, masked)), task.predict(collate(masked)), **close)
+    task = make(MaskedReconstruction, replace(CONFIG, queries="joint"))
+    assert_allclose(np.concatenate(predict(task, masked)), task.predict(collate(masked)), **close)
+
+
+def test_probabilities_sum_to_one_and_the_class_is_the_most_probable():
+    task, samples = make(Classification, n_classes=4), raw_samples()
+    probabilities = predict_proba(task, samples)
+    assert_allclose(probabilities.sum(1), 1, rtol=1e-12)
+    assert probabilities.std() > 0.05
+    task.schema = Schema(classes=("a", "b", "c", "d"))
+    assert predict(task, samples).tolist() == ["abcd"[i] for i in probabilities.argmax(1)]
+    task.schema = Schema(classes=(30, 10, 40, 20))
+    assert predict(task, samples).tolist() == [(30, 10, 40, 20)[i] for i in probabilities.argmax(1)]
+
+
+def test_one_target_is_a_number_and_several_are_a_vector():
+    samples = raw_samples()
+    assert predict(make(Regression), samples).shape == (7,)
+    assert predict(make(Regression, n_targets=2), samples).shape == (7, 2)
+    assert [x.shape for x in predict(make(Regression, per="token"), samples)] == [(n, 1) for n in LENGTHS]
+
+
+@torch.no_grad()
+def test_embeddings_are_cls_or_the_mean_and_tokens_come_without_cls():
+    samples = raw_samples()
+    for cls in (True, False):
+        task = make(MaskedReconstruction, replace(CONFIG, cls=cls))
+        encoded = [task.encoder(collate([sample]).tokens).values for sample in samples]
+        pooled = torch.stack([x[0] if cls else x.mean(0) for x in encoded])
+        assert_allclose(embed(task, samples), pooled, **close)
+        assert_alike(embed(task, samples, per="token"), [x[int(cls) :].numpy() for x in encoded])
+
+
+@torch.no_grad()
+def test_a_scaled_task_does_by_itself_what_can_be_done_by_hand():
+    samples, masked = raw_samples(), masked_samples()
+    by_hand = [SCALING.apply(sample) for sample in samples]
+    plain, scaled = make(Regression), make(Regression, scaling=SCALING)
+    assert_allclose(predict(scaled, samples), predict(plain, by_hand) * 7 + 50, **close)
+    assert_allclose(embed(scaled, samples), embed(plain, by_hand), **close)
+    centre, scale = np.array(SCALING.centre), np.array(SCALING.scale)
+    plain, scaled = make(MaskedReconstruction), make(MaskedReconstruction, scaling=SCALING)
+    expected = predict(plain, [SCALING.apply(sample) for sample in masked])
+    assert_alike(predict(scaled, masked), [x * scale + centre for x in expected])
+    asked = times(samples)
+    shifted = [(x - float(s.positions.min())) / 4 for x, s in zip(asked, samples, strict=True)]
+    expected = interpolate(plain, by_hand, shifted)
+    assert_alike(interpolate(scaled, samples, asked), [x * scale + centre for x in expected])
+
+
+def test_large_positions_keep_their_precision():
+    task = make(MaskedReconstruction, scaling=Scaling(origins=("first",), units=(1.0,)))
+    near = [Sample(s.values, s.positions - 59_000) for s in raw_samples()]
+    far = [Sample(s.values, s.positions + 2**40) for s in near]
+    asked = [np.arange(5.0)] * len(near)
+    found = interpolate(task, far, [x + 2**40 for x in asked])
+    assert_alike(found, interpolate(task, near, asked), {"rtol": 1e-3, "atol": 1e-3})
+
+
+def test_interpolation_at_hidden_positions_is_the_prediction_of_hidden_values():
+    task, masked = make(MaskedReconstruction, scaling=SCALING), masked_samples()
+    assert_alike(interpolate(task, masked, [s.positions[s.hidden] for s in masked]), predict(task, masked))
+
+
+def test_curves_are_aligned_with_the_request():
+    task, samples = make(MaskedReconstruction, scaling=SCALING), raw_samples()
+    asked = times(samples)
+    whole = interpolate(task, samples, asked)
+    assert [x.shape for x in whole] == [(len(x), 3) for x in asked]
+    assert all(x.dtype == np.float64 for x in whole)
+    orders = [np.random.default_rng(2).permutation(len(x)) for x in asked]
+    shuffled = interpolate(task, samples, [x[order] for x, order in zip(asked, orders, strict=True)])
+    assert_alike(shuffled, [x[order] for x, order in zip(whole, orders, strict=True)])
+    assert [len(x) for x in interpolate(task, samples, [[]] * len(samples))] == [0] * len(samples)
+
+
+@pytest.mark.parametrize("queries", ["independent", "joint"])
+def test_a_result_does_not_depend_on_what_else_is_asked(queries):
+    task = make(MaskedReconstruction, replace(CONFIG, queries=queries), scaling=SCALING)
+    sample = raw_samples()[2]
+    asked = np.linspace(59_000, 59_040, 9)
+    whole = interpolate(task, [sample], [asked])[0]
+    alone = [interpolate(task, [sample], [[x]])[0][0] for x in asked]
+    assert_allclose(whole, alone, **close)
+    together = interpolate(task, [sample], [asked], grouped=True)[0]
+    assert np.allclose(together, whole, **close) == (queries == "independent")
+
+
+@torch.no_grad()
+def test_grouped_queries_of_a_joint_decoder_are_decoded_as_the_task_does():
+    task, samples = make(MaskedReconstruction, replace(CONFIG, queries="joint")), raw_samples()
+    samples = [Sample(s.values, s.positions - 59_000) for s in samples]
+    asked = [x - 59_000 for x in times(samples)]
+    positions, layout = torch.tensor(np.concatenate(asked))[:, None].float(), Layout.of([len(x) for x in asked])
+    expected = task.reconstruct(collate(samples).tokens, positions, layout)
+    for budget in (1, 10**6):
+        found = interpolate(task, samples, asked, grouped=True, tokens_per_batch=budget)
+        assert_allclose(np.concatenate(found), expected, **close)
+
+
+def test_hidden_tokens_are_not_seen():
+    masked = masked_samples()
+    changed = [replace(s, values=torch.where(s.hidden[:, None], 1e3, s.values)) for s in masked]
+    task = make(MaskedReconstruction)
+    asked = [np.arange(59_000.0, 59_003)] * len(masked)
+    assert_alike(interpolate(task, changed, asked), interpolate(task, masked, asked))
+    assert_alike(predict(task, changed), predict(task, masked))
+    visible = [Sample(s.values[~s.hidden], s.positions[~s.hidden]) for s in masked]
+    assert_alike(embed(task, [*changed[:3], *visible[3:]]), embed(task, visible))
+
+
+class Sizes:
+    """The largest number of tokens that reached the encoder's and the decoder's blocks, and the number of calls."""
+
+    def __init__(self, task):
+        self.encoder, self.decoder = [], []
+        task.encoder.transformer.register_forward_pre_hook(lambda _, args: self.encoder.append(args[0].layout.n_tokens))
+        if isinstance(task, MaskedReconstruction):
+            task.decoder.register_forward_pre_hook(
+                lambda _, args: self.decoder.append(args[0].layout.n_tokens + args[2].n_tokens)
+            )
+
+
+@pytest.mark.parametrize("queries", ["independent", "joint"])
+def test_memory_is_bounded_and_a_sample_is_encoded_once(queries):
+    task = make(MaskedReconstruction, replace(CONFIG, queries=queries), scaling=SCALING)
+    sizes = Sizes(task)
+    n_queries = 100_000 if queries == "independent" else 2_000
+    asked = [np.linspace(59_000, 59_040, n) for n in (3, 5, n_queries)]
+    found = interpolate(task, raw_samples([6, 9, 20]), asked, tokens_per_batch=1000)
+    assert [len(x) for x in found] == [3, 5, n_queries]
+    assert max(sizes.decoder) <= 1000 and sum(sizes.encoder) == 7 + 10 + 21
+    assert len(sizes.decoder) < 1.2 * (n_queries / 979 if queries == "independent" else n_queries / (1000 // 22))
+
+
+def test_a_batch_holds_what_fits_and_a_long_sample_stands_alone():
+    samples = raw_samples([1] * 50 + [200, 3, 99])
+    for call in (predict, embed):
+        task = make(Regression)
+        sizes = Sizes(task)
+        call(task, samples, tokens_per_batch=50)
+        assert sorted(sizes.encoder) == [4, 50, 50, 100, 201]  # CLS counts
+    task = make(MaskedReconstruction)
+    sizes = Sizes(task)
+    interpolate(task, samples, [np.arange(60.0)] * len(samples), tokens_per_batch=50)
+    assert max(sizes.decoder) <= 201 + 25 and len(sizes.decoder) < 3 * len(samples)
+
+
+def test_the_task_is_left_as_it_was():
+    task, samples = make(Regression), raw_samples()
+    expected = predict(task, samples)
+    task.train()
+    task.encoder.projection.eval()
+    assert_allclose(predict(task, samples), expected, **close)  # no dropout
+    assert task.training and task.encoder.training and not task.encoder.projection.training
+    with pytest.raises(ValueError, match="channels"):
+        predict(task, raw_samples(channels=2))
+    assert task.training and torch.is_grad_enabled()
+    assert all(parameter.grad is None for parameter in task.parameters())
+
+
+def test_targets_are_ignored_whatever_they_are():
+    samples = raw_samples()
+    odd = [replace(s, target=t) for s, t in zip(samples, [1, None, 2.5, [1.0, 2.0], None, 3, None], strict=True)]
+    task = make(Regression, scaling=SCALING)
+    assert_allclose(predict(task, odd), predict(task, samples), **close)
+
+
+def test_half_precision_data_and_weights():
+    task, samples = make(Regression), raw_samples()
+    expected = predict(task, samples)
+    half = [replace(s, values=s.values.half()) for s in samples]
+    assert_allclose(predict(task, half), expected, rtol=0.05, atol=0.05)
+    assert np.isfinite(predict(task.bfloat16(), half)).all()
+
+
+def test_a_store_serves_as_well_as_a_list(tmp_path):
+    samples = raw_samples()
+    store = write_store(samples, tmp_path / "samples.arrow")
+    task = make(Classification, n_classes=3, scaling=SCALING)
+    assert_array_equal(predict_proba(task, store), predict_proba(task, samples))
+
+
+def test_a_loaded_task_predicts_the_same_from_raw_data(tmp_path):
+    task, samples = make(Classification, n_classes=3, scaling=SCALING), raw_samples()
+    task.schema = Schema(values=("a", "b", "c"), classes=("x", "y", "z"))
+    task.save(tmp_path / "model")
+    loaded = checkpoint.load(tmp_path / "model")
+    assert_array_equal(predict_proba(loaded, samples), predict_proba(task, samples))
+    assert predict(loaded, samples).tolist() == predict(task, samples).tolist()
+
+
+def scalar_task(data):
+    task = make(MaskedReconstruction, ModelConfig(channels=1, position_dims=2, **SMALL))
+    task.scaling, task.schema = fit_scaling(data, origin="min"), data.schema
+    return task
+
+
+def test_scalars_with_a_channel_axis_come_back_in_the_units_of_their_channel():
+    random = np.random.default_rng(0)
+    data = from_arrays(random.normal([1000, 0.001], [10, 0.0001], (4, 12, 2)), tokens="scalars", channels=["hot", "mv"])
+    task = scalar_task(data)
+    grid = np.array([[t, c] for t in (0.5, 3.5, 20) for c in (0, 1)])
+    whole = interpolate(task, data, [grid] * 4)
+    model = scalar_task(data)
+    model.scaling = model.schema = None
+    plain = interpolate(model, [task.scaling.apply(s) for s in data], [grid] * 4)
+    centre, scale = np.array(task.scaling.centre), np.array(task.scaling.scale)
+    for one, other in zip(whole, plain, strict=True):
+        assert_allclose(one, other * scale[[0, 1] * 3] + centre[[0, 1] * 3], rtol=1e-5)
+    for wrong in ([[0.0, 2.0]], [[0.0, 0.5]], [[0.0, -1.0]]):
+        with pytest.raises(ValueError, match="sample 2: token 0 has .* as its channel, but channels are 0 to 1"):
+            interpolate(task, data, [grid, grid, wrong, grid])
+        with pytest.raises(ValueError, match="as its channel"):
+            task.scaling = None
+            interpolate(task, data, [grid, grid, wrong, grid])
+        task = scalar_task(data)
+    with pytest.raises(ValueError, match=r"sample 0 must be \[q, 2\], got shape \[6\]; the last column is the index"):
+        interpolate(task, data, [grid[:, 0]] * 4)
+
+
+def test_times_may_be_dates_where_those_of_the_data_were():
+    dates = pd.date_range("2024-03-01", periods=12, freq="D")
+    table = pd.DataFrame({"id": 1, "day": dates, "x": np.arange(12.0)})
+    data = from_table(table, id="id", time="day", values=["x"], time_unit="day")
+    task = make(MaskedReconstruction, replace(CONFIG, channels=1), scaling=fit_scaling(data, origin="min"))
+    task.schema = data.schema
+    asked = dates[:5] + pd.Timedelta(hours=6)
+    numbers = data[0].positions[:5, 0] + 0.25
+    assert_alike(interpolate(task, data, [asked]), interpolate(task, list(data), [numbers]))
+    task.schema = None
+    with pytest.raises(TypeError, match="sample 0 are dates, but the times of the data are numbers"):
+        interpolate(task, list(data), [asked])
+    task.schema = replace(data.schema, time_unit="second")
+    with pytest.raises(ValueError, match="time unit day, but the task was trained on second"):
+        predict(task, data)
+
+
+def test_samples_whose_numbers_mean_something_else_are_refused():
+    arrays = np.random.default_rng(0).normal(size=(2, 6, 2))
+    named = from_arrays(arrays, tokens="scalars", channels=["g", "r"])
+    task = scalar_task(named)
+    for good in (named, from_arrays(arrays, tokens="scalars"), list(named)):
+        assert embed(task, good).shape == (2, 16)
+    for names in (["r", "g"], ["g", "z"]):
+        with pytest.raises(
+            ValueError, match=r"channels \['., '.'\], but the task was trained on \['g', 'r'\]".replace("'., '.'", ".*")
+        ):
+            embed(task, from_arrays(arrays, tokens="scalars", channels=names))
+    with pytest.raises(ValueError, match=r"channels \['r'\]"):
+        embed(task, from_arrays(arrays[..., 1:], tokens="scalars", channels=["r"]))
+    with pytest.raises(ValueError, match=r"channels \[0, 1, 2\]"):
+        embed(task, from_arrays(arrays[..., [0, 1, 1]], tokens="scalars"))
+    task = make(Regression, replace(CONFIG, channels=2))
+    task.schema = Schema(values=("flux", "error"))
+    with pytest.raises(ValueError, match="values .*'error', 'flux'.*from_table_like"):
+        predict(task, from_arrays(arrays, channels=["error", "flux"]))
+
+
+def test_bad_input_is_a_sentence(without_shape_checks):
+    samples = raw_samples()
+    task, classifier = make(MaskedReconstruction), make(Classification, n_classes=3)
+    with pytest.raises(ValueError, match="the model takes 3 channels, but sample 1 has 2"):
+        predict(classifier, [samples[0], Sample(np.ones((3, 2)), np.ones((3, 1)))])
+    with pytest.raises(ValueError, match="the model takes 1 position dimensions, but sample 'b' has 2"):
+        predict(classifier, [samples[0], Sample(np.ones((3, 3)), np.ones((3, 2)), id="b")])
+    with pytest.raises(ValueError, match="the list is empty"):
+        predict(classifier, [])
+    with pytest.raises(ValueError, match="the list is empty"):
+        interpolate(task, [], [])
+    with pytest.raises(TypeError, match=r"not Sample; for a single one use \[sample\]"):
+        embed(task, samples[0])
+    with pytest.raises(TypeError, match="not generator"):
+        embed(task, (sample for sample in samples))
+    with pytest.raises(TypeError, match="sample 0 is ndarray; make it a Sample"):
+        embed(task, [np.ones((3, 3))])
+    with pytest.raises(ValueError, match="tokens_per_batch must be at least 1, not 0"):
+        embed(task, samples, tokens_per_batch=0)
+    with pytest.raises(ValueError, match="per must be 'sample' or 'token', not 'batch'"):
+        embed(task, samples, per="batch")
+    with pytest.raises(TypeError, match="expected a task, .* not Encoder"):
+        embed(task.encoder, samples)
+    with pytest.raises(TypeError, match="predict needs a task of this library, not Encoder"):
+        predict(task.encoder, samples)
+    with pytest.raises(TypeError, match="probabilities need a Classification task, not MaskedReconstruction"):
+        predict_proba(task, samples)
+    with pytest.raises(ValueError, match="predicts hidden tokens, and sample 3 hides none"):
+        predict(task, samples)
+    classifier.schema = Schema(classes=("a", "b"))
+    with pytest.raises(ValueError, match="the task has 3 classes, but its schema names 2"):
+        predict(classifier, samples)
+
+
+def test_bad_queries_are_a_sentence(without_shape_checks):
+    samples, asked = raw_samples([3, 4]), [[1.0, 2.0]] * 2
+    task = make(MaskedReconstruction)
+    with pytest.raises(TypeError, match="only a MaskedReconstruction task can interpolate, not Regression"):
+        interpolate(make(Regression), samples, asked)
+    with pytest.raises(ValueError, match="normalise=True.*train with normalise=False"):
+        interpolate(make(MaskedReconstruction, normalise=True), samples, asked)
+    with pytest.raises(ValueError, match=r"positions for 1 samples, but there are 2; .* \[positions\] \* len"):
+        interpolate(task, samples, asked[:1])
+    with pytest.raises(TypeError, match="one array of positions per sample, not float"):
+        interpolate(task, samples, 1.0)
+    with pytest.raises(ValueError, match=r"sample 1 must be \[q, 1\], got shape \[1, 2\]"):
+        interpolate(task, samples, [[1.0], [[1.0, 2.0]]])
+    with pytest.raises(ValueError, match=r"sample 0 must be \[q, 1\], got shape \[\]"):
+        interpolate(task, samples, [1.0, 2.0])
+    with pytest.raises(ValueError, match="sample 1 must be finite, and query 2 has nan in column 0"):
+        interpolate(task, samples, [[1.0], [1.0, 2.0, np.nan]])
+    with pytest.raises(ValueError, match="sample 0 must be finite, and query 0 has inf"):
+        interpolate(task, samples, [[np.inf], [1.0]])
+    with pytest.raises(TypeError, match="sample 0 must be numbers, not <U1"):
+        interpolate(task, samples, [["a"], ["b"]])
+    with pytest.raises(ValueError, match="sample 0 cannot be read as an array"):
+        interpolate(task, samples, [[[1.0], [1.0, 2.0]], [1.0]])
+    with pytest.raises(ValueError, match="tokens_per_batch must be at least 1"):
+        interpolate(task, samples, asked, tokens_per_batch=0)
+
+
+def test_a_bar_is_for_long_work_on_a_terminal(monkeypatch, capsys):
+    task, samples = make(Regression), raw_samples()
+    monkeypatch.setattr(inference, "SECONDS_BEFORE_BAR", 0.0)
+    predict(task, samples, tokens_per_batch=1)
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    predict(task, samples, tokens_per_batch=1)
+    assert "predicting" in capsys.readouterr().err
+    monkeypatch.setattr(inference, "SECONDS_BEFORE_BAR", 60.0)
+    predict(task, samples, tokens_per_batch=1)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", ["probabilities", "curves", "joint curves", "normalised values"])
+def test_the_device_makes_no_difference(name, monkeypatch):
+    samples = samples_for(name)
+    expected = CALLS[name](samples)
+    on_host = make
+    monkeypatch.setitem(globals(), "make", lambda *args, **settings: on_host(*args, **settings).cuda())
+    assert_alike(CALLS[name](samples), expected, {"rtol": 1e-3, "atol": 1e-3})
+
+
+def sines(n_samples: int, seed: int) -> list[Sample]:
+    random = np.random.default_rng(seed)
+    samples = []
+    for _ in range(n_samples):
+        clock = 59_000 + np.sort(random.uniform(0, 100, 16))
+        phase = random.uniform(0, 2 * np.pi)
+        samples.append(Sample(wave(clock, phase), clock[:, None], id=phase))
+    return samples
+
+
+def wave(clock, phase):
+    """Of wavelength 50 around 300, with an amplitude of 20: nothing a model could work with unscaled."""
+    return 300 + 20 * np.sin(2 * np.pi * np.asarray(clock)[:, None] / 50 + phase)
+
+
+def test_a_trained_model_interpolates_sines_better_than_their_mean():
+    training = sines(400, seed=0)
+    scaling = fit_scaling(training, origin=59_000.0, unit=5.0)
+    torch.manual_seed(0)
+    config = ModelConfig(
+        channels=1, position_dims=1, encoder=Size(width=32, heads=2, depth=2), decoder=SMALL["encoder"]
+    )
+    task = MaskedReconstruction(config, masking=UniformTokens(ratio=0.5))
+    task.scaling = scaling
+    settings = TrainConfig(epochs=20, batch_size=20, lr=4e-3, device="cpu")
+    train(task, [scaling.apply(sample) for sample in training], settings)
+    testing = sines(20, seed=1)
+    asked = [np.linspace(59_010, 59_090, 50)] * 20
+    truth = [wave(x, sample.id) for x, sample in zip(asked, testing, strict=True)]
+    error = np.sqrt(np.mean((np.stack(interpolate(task, testing, asked)) - np.stack(truth)) ** 2))
+    assert error < 0.5 * 20 / np.sqrt(2)  # that of the mean

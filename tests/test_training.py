@@ -1,0 +1,380 @@
+"""The loop: sums over real targets, whatever the ranks and pieces; resuming equals never having stopped."""
+
+import errno
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.testing import assert_close
+
+import training_job
+from romae import checkpoint
+from romae.masking import UniformTokens
+from romae.model import ModelConfig, Size
+from romae.optim import WeightAverage, parameter_groups, warmup_cosine
+from romae.runs import Run, State
+from romae.tasks import Classification, MaskedReconstruction
+from romae.tokens import Sample
+from romae.training import REQUEUE, TrainConfig, evaluate, train
+
+JOB = Path(__file__).with_name("training_job.py")
+
+
+def trained(*settings: str, **arguments):
+    task = training_job.task()
+    history = train(task, training_job.samples(), training_job.config(*settings), **arguments)
+    return task, history
+
+
+def assert_same_weights(one: torch.nn.Module, other: torch.nn.Module, **tolerance) -> None:
+    for (name, a), (_, b) in zip(one.state_dict().items(), other.state_dict().items(), strict=True):
+        assert_close(a, b, msg=lambda text, name=name: f"{name}: {text}", **(tolerance or {"rtol": 0, "atol": 0}))
+
+
+# Learning
+
+
+def test_a_run_learns_and_tells(tmp_path):
+    lines = []
+    task, history = trained(
+        "epochs=30",
+        "save_every=1000",
+        validation=training_job.samples(),
+        out=tmp_path / "run",
+        log=lambda step, record: lines.append(step),
+    )
+    first, last = history.records[0], history.last
+    assert last["loss"] < 0.7 * first["loss"] and last["validation"] < 0.7 * first["validation"]
+    assert lines == [record["step"] for record in history.records] and last["step"] == 30 * 6
+    written = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
+    assert written == history.records
+    best = checkpoint.load(tmp_path / "run" / "best")
+    assert_same_weights(best, task)
+    again = evaluate(task, training_job.samples(), training_job.config())
+    assert again == pytest.approx(history.best["validation"], rel=1e-5)
+    assert history.best["validation"] == min(record["validation"] for record in history.records)
+
+
+def test_every_task_can_be_trained():
+    data = [replace(s, target=i % 2) for i, s in enumerate(training_job.samples())]
+    task = Classification(ModelConfig(channels=1, position_dims=1, encoder=Size(width=16, heads=2, depth=1)), 2)
+    history = train(task, data, TrainConfig(epochs=2, device="cpu", optimiser="sgd", lr=0.1))
+    assert history.last["loss"] < 1
+
+
+@pytest.mark.parametrize("settings", [("accumulate=3",), ("workers=2",), ("batch_size=8", "save_every=5")])
+def test_how_the_work_is_divided_does_not_matter(settings):
+    assert_same_weights(trained()[0], trained(*settings)[0], rtol=1e-4, atol=1e-6)
+
+
+def test_the_loss_is_divided_by_the_number_of_targets(monkeypatch):
+    """One step over all samples equals a step by hand on the mean over all hidden elements."""
+    data, config = training_job.samples(), training_job.config("epochs=1", "batch_size=100", "clip=none", "ema=none")
+    config = replace(config, optimiser="sgd", momentum=0.0, weight_decay=0.0, warmup=0.0, lr=0.1, accumulate=3)
+    task = training_job.task()
+    history = train(task, data, config)
+    by_hand = training_job.task()
+    from romae.data.loading import Loader
+    from romae.masking import SampleKeys
+
+    batch = next(iter(Loader(data, batch_size=100)))
+    loss = by_hand(by_hand.prepare(batch, SampleKeys(config.seed, 0, batch.indices)))
+    loss.mean.backward()
+    with torch.no_grad():
+        for parameter in by_hand.parameters():
+            parameter -= 0.1 * parameter.grad
+    assert_same_weights(task, by_hand, rtol=1e-4, atol=1e-6)
+    assert history.last["loss"] == pytest.approx(loss.mean.item(), rel=1e-5)
+
+
+def test_the_seed_decides_everything():
+    assert_same_weights(trained("seed=1")[0], trained("seed=1")[0])
+    one, other = trained("seed=1")[0], trained("seed=2")[0]
+    assert any(not torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def test_half_precision_trains_on_cpu_too():
+    _, history = trained("precision=bf16", "epochs=20")
+    assert history.last["loss"] < history.records[0]["loss"]
+
+
+def test_patience_ends_a_run_that_no_longer_improves():
+    data = training_job.samples()
+    config = replace(training_job.config("epochs=50", "ema=none"), lr=1e-12, patience=3)
+    history = train(training_job.task(), data, replace(config, lr=1e-30), validation=data)
+    assert len(history.records) <= 6
+
+
+def test_the_schedule_peaks_at_exactly_the_base_rate():
+    shares = [warmup_cosine(step, n_steps=100, n_warmup=10) for step in range(100)]
+    assert shares[10] == 1.0 == max(shares) and shares[9] < 1
+    assert all(a < b for a, b in zip(shares[:10], shares[1:11], strict=True))
+    assert all(a > b for a, b in zip(shares[10:], shares[11:], strict=False)) and 0 < shares[-1] < 1e-3
+    assert warmup_cosine(100, n_steps=100, n_warmup=10) == 0
+    assert warmup_cosine(0, n_steps=5, n_warmup=0) == 1
+
+
+def test_vectors_do_not_decay():
+    task = training_job.task()
+    decayed, spared = (set(map(id, group["params"])) for group in parameter_groups(task, 0.05))
+    names = {id(p): name for name, p in task.named_parameters()}
+    assert {names[i] for i in spared} >= {"encoder.cls", "decoder.mask_token", "head.norm.weight", "head.linear.bias"}
+    assert all(names[i].endswith("weight") and "norm" not in names[i] for i in decayed)
+
+
+def test_the_average_follows_the_weights():
+    layer = torch.nn.Linear(1, 1, bias=False)
+    with torch.no_grad():
+        layer.weight.fill_(1.0)
+        average = WeightAverage(layer, 0.75)
+        layer.weight.fill_(2.0)
+    average.update()
+    assert average.weights["weight"].item() == 1.25
+    with average.applied():
+        assert layer.weight.item() == 1.25
+    assert layer.weight.item() == 2.0
+
+
+# Guards
+
+
+def poisoned() -> list[Sample]:
+    data = training_job.samples()
+    data[7] = Sample([[1e30], [1e30], [2e30]], [[0.0], [1.0], [2.0]], id="the bad one")
+    return data
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_names_the_batch(tmp_path):
+    config = training_job.config("batch_size=1", "clip=none")
+    with pytest.raises(
+        FloatingPointError, match="the loss became inf at step .* samples the bad one; the last state is"
+    ):
+        train(training_job.task(), poisoned(), config, out=tmp_path / "run")
+    state = Run(tmp_path / "run").read()
+    assert all(torch.isfinite(x).all() for x in state.tensors["model"].values())
+
+
+def test_bad_batches_can_be_left_out_and_counted():
+    task, config = training_job.task(), training_job.config("batch_size=1", "nonfinite=skip", "epochs=2")
+    history = train(task, poisoned(), config)
+    assert history.n_skipped == 2
+    assert all(torch.isfinite(p).all() for p in task.parameters())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("epochs=0",), "epochs must be at least 1"),
+        (("lr=0",), "lr must be above 0"),
+        (("warmup=-1",), "warmup"),
+        (("clip=0",), "clip must be above 0"),
+        (("ema=1",), "between 0 and 1"),
+        (("patience=2",), "give validation samples"),
+    ],
+)
+def test_settings_that_make_no_sense_get_a_sentence(settings, message):
+    with pytest.raises(ValueError, match=message):
+        trained(*settings)
+
+
+# Resuming
+
+
+def test_a_torn_state_is_named_and_the_one_before_it_used(tmp_path):
+    run = Run(tmp_path, n_states=3)
+    for step in (1, 2, 3):
+        run.write(step, State({"model": {"w": torch.full((4,), float(step))}}, {"step": step}))
+    newest = tmp_path / "states" / "00000003"
+    whole = (newest / "model.safetensors").read_bytes()
+    (newest / "model.safetensors").write_bytes(whole[:-1] + b"\x01")
+    with pytest.warns(UserWarning, match="00000003/model.safetensors is torn, altered or missing"):
+        assert run.read().numbers["step"] == 2
+    description = tmp_path / "states" / "00000002" / "state.json"
+    description.write_text(description.read_text().replace('\\"step\\": 2', '\\"step\\": 9'))
+    with pytest.warns(UserWarning, match="state.json was altered"):
+        assert run.read().numbers["step"] == 1
+
+
+def test_old_states_are_forgotten(tmp_path):
+    run = Run(tmp_path, n_states=2)
+    for step in range(5):
+        run.write(step, State({}, {"step": step}))
+    assert [path.name for path in run.states()] == ["00000003", "00000004"]
+
+
+def test_a_full_disk_leaves_the_last_state_whole(tmp_path, monkeypatch):
+    run = Run(tmp_path)
+    run.write(1, State({"model": {"w": torch.ones(2)}}, {"step": 1}))
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    with pytest.raises(
+        RuntimeError, match="the disk is full; the last state is .*00000001, from which the run can be resumed"
+    ):
+        run.write(2, State({"model": {"w": torch.ones(2)}}, {"step": 2}))
+    assert run.read().numbers["step"] == 1 and len(os.listdir(tmp_path / "states")) == 1
+
+
+def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="cannot write to the folder"):
+        trained(out=tmp_path / "file" / "run")
+
+
+def test_a_run_is_not_overwritten_and_not_resumed_with_other_settings(tmp_path):
+    trained("epochs=1", out=tmp_path / "run")
+    with pytest.raises(ValueError, match="already holds a run; resume it"):
+        trained("epochs=1", out=tmp_path / "run")
+    with pytest.raises(ValueError, match=r"other settings \(train.lr\); start a new run"):
+        trained("epochs=1", "lr=0.5", out=tmp_path / "run", resume=True)
+    with pytest.raises(ValueError, match="say where it is"):
+        trained(resume=True)
+
+
+def start(folder: Path, *settings: str, rank: int = 0, n_ranks: int = 1, port: int = 0, seconds: float = 0.0):
+    environment = os.environ | {"SECONDS_PER_STEP": str(seconds)}
+    if n_ranks > 1:
+        environment |= {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(n_ranks),
+            "LOCAL_WORLD_SIZE": str(n_ranks),
+        }
+        environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
+    command = [sys.executable, str(JOB), str(folder), *settings]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ranks(folder: Path, *settings: str, n_ranks: int, seconds: float = 0.0) -> list[subprocess.Popen]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return [start(folder, *settings, rank=r, n_ranks=n_ranks, port=port, seconds=seconds) for r in range(n_ranks)]
+
+
+def finished(processes: list[subprocess.Popen], timeout: float = 120) -> list[str]:
+    errors = [process.communicate(timeout=timeout)[1] for process in processes]
+    assert all(process.returncode == 0 for process in processes), errors
+    return errors
+
+
+def kill_while_running(processes: list[subprocess.Popen], chance: random.Random) -> None:
+    for process in processes:
+        process.stdout.readline()
+    time.sleep(chance.uniform(0.3, 2.5))
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """What a finished run leaves, but for the times in it."""
+    files = [folder / "history.jsonl", *(folder / name / "model.safetensors" for name in ("best", "last"))]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "n_ranks"),
+    [((), 1), (("workers=2", "save_every=4"), 1), (("accumulate=3",), 1), ((), 2)],
+    ids=["plain", "workers", "accumulation", "two ranks"],
+)
+def test_killed_at_any_moment_and_resumed_equals_never_stopped(tmp_path, settings, n_ranks):
+    """With a state after every step, most of the time goes into writing them, so that kills hit writes as well."""
+
+    def begin(folder: Path, seconds: float) -> list[subprocess.Popen]:
+        if n_ranks == 1:
+            return [start(folder, *settings, seconds=seconds)]
+        return ranks(folder, *settings, n_ranks=n_ranks, seconds=seconds)
+
+    whole, torn = tmp_path / "whole", tmp_path / "torn"
+    finished(begin(whole, 0.0))
+    chance = random.Random(str(settings) + str(n_ranks))
+    for _ in range(2):
+        kill_while_running(begin(torn, 0.15), chance)
+    finished(begin(torn, 0.0))
+    assert contents(torn) == contents(whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_saves_and_ends_with_a_code_to_requeue_on(tmp_path, number):
+    process = start(tmp_path / "run", "save_every=1000", seconds=0.3)
+    process.stdout.readline()
+    while not (tmp_path / "run" / "config.json").exists():
+        time.sleep(0.05)
+    time.sleep(1)
+    process.send_signal(number)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == REQUEUE, error
+    assert "Resume it with resume=True" in error and Run(tmp_path / "run").read().numbers["step"] > 0
+
+
+@pytest.mark.slow
+def test_two_ranks_learn_what_one_does(tmp_path):
+    """Ragged samples, and a last batch of one sample, which only one rank can have."""
+    settings = ("epochs=3", "clip=0.5")
+    finished([start(tmp_path / "one", *settings)])
+    errors = finished(ranks(tmp_path / "two", *settings, n_ranks=2))
+    assert errors[0] and "step" not in errors[1]  # only the first rank speaks
+    one, two = (
+        [json.loads(x) for x in (tmp_path / name / "history.jsonl").read_text().splitlines()] for name in ("one", "two")
+    )
+    for a, b in zip(one, two, strict=True):
+        assert a == pytest.approx(b, rel=1e-5)
+    for name in ("best", "last"):
+        a, b = (load_file(tmp_path / run / name / "model.safetensors") for run in ("one", "two"))
+        for key in a:
+            assert_close(a[key], b[key], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_rank_that_dies_ends_the_others(tmp_path):
+    first, second = ranks(tmp_path / "run", n_ranks=2, seconds=0.2)
+    for process in (first, second):
+        process.stdout.readline()
+    while not (tmp_path / "run" / "history.jsonl").exists():
+        time.sleep(0.1)
+    second.kill()
+    _, error = first.communicate(timeout=90)
+    assert first.returncode not in (0, None) and error.strip()
+    second.communicate()
+
+
+@pytest.mark.cuda
+def test_a_step_never_waits_for_the_device(tmp_path):
+    data = training_job.samples() * 4
+    config = replace(
+        training_job.config("epochs=2", "batch_size=16"), device="auto", save_every=10**6, validate_every=10**6
+    )
+    task = MaskedReconstruction(training_job.task().config, masking=UniformTokens(ratio=0.5))
+    from romae.training import _Trainer
+
+    step, waits = _Trainer._step, []
+
+    def watched(self, pieces):
+        torch.cuda.set_sync_debug_mode("error" if self.step > 2 else "default")
+        try:
+            return step(self, pieces)
+        except RuntimeError as error:
+            waits.append(str(error))
+            raise
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Trainer, "_step", watched)
+        train(task, data, replace(config, precision="bf16"))
+    assert not waits
