@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,10 +13,12 @@ from safetensors.torch import load_file, save_file
 from romae.checkpoint import load
 from romae.data.scaling import fit_scaling
 from romae.data.series import from_arrays
+from romae.inference import predict_proba
 from romae.masking import Rows
 from romae.model import ModelConfig, Size
 from romae.rope import Ladder
 from romae.tasks import Classification, MaskedReconstruction, Regression
+from romae.tokens import Sample
 
 CONFIG = ModelConfig(
     channels=2,
@@ -169,3 +172,15 @@ def test_a_malicious_file_runs_nothing(tmp_path):
     with pytest.raises(ValueError, match="damaged or no safetensors file"):
         load(tmp_path / "a")
     assert not (tmp_path / "owned").exists()
+
+
+def test_checkpoints_of_this_format_stay_readable():
+    """A checkpoint written when the format was new, with what it predicted then."""
+    folder = Path(__file__).with_name("checkpoints")
+    task = load(folder / "format-2")
+    expected = load_file(folder / "format-2-expected.safetensors")
+    assert task.schema.classes == ("cat", "dog") and task.schema.values == ("height", "weight")
+    lengths = expected["lengths"].tolist()
+    parts = zip(expected["values"].split(lengths), expected["positions"].split(lengths), strict=True)
+    found = predict_proba(task, [Sample(values, positions) for values, positions in parts])
+    np.testing.assert_allclose(found, expected["probabilities"].numpy(), rtol=1e-4)

@@ -345,6 +345,19 @@ def test_scalars_with_a_channel_axis_come_back_in_the_units_of_their_channel():
         interpolate(task, data, [grid[:, 0]] * 4)
 
 
+def test_a_channel_that_training_did_not_have_is_found_before_the_work():
+    arrays = np.random.default_rng(0).normal(size=(2, 6, 3))
+    arrays[..., 1] = np.nan
+    data = from_arrays(arrays, tokens="scalars")
+    task = scalar_task(data)
+    task.schema, sizes = None, Sizes(task)
+    with pytest.raises(ValueError, match="sample 1: channel 1 was not in the training data"):
+        interpolate(task, data, [[[0.5, 2.0]], [[0.5, 1.0]]])
+    with pytest.raises(ValueError, match="sample 0: token 0 has 3.0 as its channel"):
+        interpolate(task, data, [[[0.5, 3.0]], [[0.5, 0.0]]])
+    assert sizes.encoder == []
+
+
 def test_times_may_be_dates_where_those_of_the_data_were():
     dates = pd.date_range("2024-03-01", periods=12, freq="D")
     table = pd.DataFrame({"id": 1, "day": dates, "x": np.arange(12.0)})
@@ -369,9 +382,7 @@ def test_samples_whose_numbers_mean_something_else_are_refused():
     for good in (named, from_arrays(arrays, tokens="scalars"), list(named)):
         assert embed(task, good).shape == (2, 16)
     for names in (["r", "g"], ["g", "z"]):
-        with pytest.raises(
-            ValueError, match=r"channels \['., '.'\], but the task was trained on \['g', 'r'\]".replace("'., '.'", ".*")
-        ):
+        with pytest.raises(ValueError, match=r"channels \[.*\], but the task was trained on \['g', 'r'\]"):
             embed(task, from_arrays(arrays, tokens="scalars", channels=names))
     with pytest.raises(ValueError, match=r"channels \['r'\]"):
         embed(task, from_arrays(arrays[..., 1:], tokens="scalars", channels=["r"]))
@@ -483,18 +494,17 @@ def wave(clock, phase):
 
 
 def test_a_trained_model_interpolates_sines_better_than_their_mean():
-    training = sines(400, seed=0)
-    scaling = fit_scaling(training, origin=59_000.0, unit=5.0)
+    training = sines(200, seed=0)
+    scaling = fit_scaling(training, origin=59_000.0, unit=8.0)
     torch.manual_seed(0)
-    config = ModelConfig(
-        channels=1, position_dims=1, encoder=Size(width=32, heads=2, depth=2), decoder=SMALL["encoder"]
-    )
+    size = Size(width=32, heads=2, depth=2)
+    config = ModelConfig(channels=1, position_dims=1, encoder=size, decoder=replace(size, depth=1), cls=False)
     task = MaskedReconstruction(config, masking=UniformTokens(ratio=0.5))
-    task.scaling = scaling
-    settings = TrainConfig(epochs=20, batch_size=20, lr=4e-3, device="cpu")
+    settings = TrainConfig(epochs=6, batch_size=10, lr=6e-3, device="cpu")
     train(task, [scaling.apply(sample) for sample in training], settings)
+    task.scaling = scaling
     testing = sines(20, seed=1)
     asked = [np.linspace(59_010, 59_090, 50)] * 20
     truth = [wave(x, sample.id) for x, sample in zip(asked, testing, strict=True)]
     error = np.sqrt(np.mean((np.stack(interpolate(task, testing, asked)) - np.stack(truth)) ** 2))
-    assert error < 0.5 * 20 / np.sqrt(2)  # that of the mean
+    assert error < 0.3 * 20 / np.sqrt(2)  # the last is the error of the mean; ours was 0.13 of it

@@ -56,6 +56,10 @@ _HOME = {
     "Regression": "tasks",
     "TrainConfig": "training",
     "train": "training",
+    "predict": "inference",
+    "predict_proba": "inference",
+    "embed": "inference",
+    "interpolate": "inference",
     "load": "checkpoint",
     "load_reference": "reference",
 }

@@ -22,11 +22,17 @@ TABLE_ENDINGS = (".csv", ".csv.gz", ".parquet", ".pq")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceConfig:
-    """What predicting, embedding and interpolating are told; `grouped` matters to models with joint queries alone."""
+    """What predicting, embedding and interpolating are told."""
 
     columns: Columns = Columns()
     device: Literal["auto", "cpu"] = "auto"
     tokens_per_batch: int = inference.TOKENS_PER_BATCH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterpolateConfig(InferenceConfig):
+    """For models with joint queries: `grouped` asks all queries of an id together, as they were in training."""
+
     grouped: bool = False
 
 
@@ -58,7 +64,7 @@ def embed_table(config: InferenceConfig, data: Any, model: str | Path) -> "pd.Da
 
 
 def interpolate_table(
-    config: InferenceConfig, data: Any, model: str | Path, *, queries: Any = None, at: str | None = None
+    config: InterpolateConfig, data: Any, model: str | Path, *, queries: Any = None, at: str | None = None
 ) -> "pd.DataFrame":
     """The values at each row of a table of queries, in its order, or on an even grid of times for every id and channel.
 
@@ -81,7 +87,7 @@ def interpolate_table(
 def require_table_ending(path: str | Path) -> None:
     """Refuse the name of a table that `write_table` cannot write, before anything is worked out."""
     if not str(path).endswith(TABLE_ENDINGS):
-        raise ValueError(f"cannot tell what {Path(path).name} should be: name it {', '.join(TABLE_ENDINGS)}")
+        raise ValueError(f"cannot tell what {Path(path).name} should be: expected one of {', '.join(TABLE_ENDINGS)}")
 
 
 def write_table(table: "pd.DataFrame", path: str | Path) -> None:

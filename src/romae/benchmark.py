@@ -15,7 +15,7 @@ import torch
 
 from romae.data.loading import Loader
 from romae.data.store import Store, write_store
-from romae.tokens import Sample
+from romae.tokens import Batch, Sample
 
 
 def loading(folder: str | Path, *, n_samples: int = 50_000, memory_budget: int = 8 << 20) -> dict[str, Any]:
@@ -102,3 +102,62 @@ def read_all(path: str, budget: int) -> None:
     for _ in batches:
         peak = max(peak, process.memory_info().rss)
     print(peak - before)
+
+
+def loop(*, n_steps: int = 100, workers: int = 2) -> dict[str, Any]:
+    """What the training loop costs: its time per step beside forward, backward and optimiser alone.
+
+    Both run the same model over batches of the same kind; alone, the batches lie ready on the device.
+    """
+    from romae.model import ModelConfig, Size
+    from romae.optim import optimiser
+    from romae.tasks import MaskedReconstruction
+    from romae.tokens import collate
+    from romae.training import TrainConfig, train
+
+    on_gpu = torch.cuda.is_available()
+    device = torch.device("cuda" if on_gpu else "cpu")
+    size = Size(width=768, heads=12, depth=4) if on_gpu else Size(width=48, heads=2, depth=3)
+    batch_size = 256 if on_gpu else 32
+    config = ModelConfig(channels=2, position_dims=2, encoder=size, decoder=size)
+    settings = TrainConfig(
+        epochs=1, batch_size=batch_size, workers=workers, precision="bf16" if on_gpu else "float32", warmup=0
+    )
+    samples = list(_curves(batch_size * n_steps, 20, 200))
+    task = MaskedReconstruction(config).to(device)
+    made = optimiser(task, "adamw", lr=1e-4, betas=(0.9, 0.95), momentum=0.9, weight_decay=0.05)
+    ready = [task.prepare(collate(samples[i : i + batch_size]).to(device)) for i in range(0, len(samples), batch_size)]
+
+    def step(batch: Batch) -> None:
+        with torch.autocast(device.type, torch.bfloat16, enabled=on_gpu):
+            loss = task(batch)
+        loss.mean.backward()
+        torch.nn.utils.clip_grad_norm_(task.parameters(), 1.0)
+        made.step()
+        made.zero_grad()
+
+    def alone() -> float:
+        started = time.perf_counter()
+        for batch in ready:
+            step(batch)
+        if on_gpu:
+            torch.cuda.synchronize()
+        return (time.perf_counter() - started) / n_steps
+
+    def looped(n: int) -> float:
+        return train(MaskedReconstruction(config), samples[: n * batch_size], settings, title="loop").seconds
+
+    alone()
+    looped(5)
+    # Start and end of a run cost the same in a long and in a short one, so the difference is the steps'.
+    n_short = n_steps // 5
+    runs = [(alone(), (looped(n_steps) - looped(n_short)) / (n_steps - n_short)) for _ in range(3)]
+    bare, whole = (float(np.median([run[i] for run in runs])) for i in (0, 1))
+    return {
+        "benchmark": "loop",
+        "milliseconds_per_step": round(1e3 * whole, 3),
+        "milliseconds_per_step_without_the_loop": round(1e3 * bare, 3),
+        "overhead_share": round(whole / bare - 1, 4),
+        "runs": [[round(1e3 * x, 3) for x in run] for run in runs],
+        "machine": machine(),
+    }

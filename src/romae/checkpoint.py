@@ -160,6 +160,7 @@ def read_json(path: Path) -> Any:
 def _swap(written: Path, directory: Path) -> None:
     """Put a finished folder in its place. A crash leaves the old one, the new one, or the old one set aside."""
     for file in written.iterdir():
+        os.chmod(file, 0o644)
         with file.open("rb") as opened:
             os.fsync(opened.fileno())
     os.chmod(written, 0o755)

@@ -22,8 +22,6 @@ data_app = typer.Typer(
 benchmark_app = typer.Typer(help="Figures of speed and memory on this machine.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 app.add_typer(benchmark_app, name="benchmark")
-for command in COMMANDS:
-    app.command()(command)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -41,10 +39,11 @@ def main() -> None:
         sys.exit(1)
 
 
-def _version(wanted: bool) -> None:
+def _version(wanted: bool) -> bool:
     if wanted:
         typer.echo(f"romae {__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()
@@ -82,6 +81,10 @@ def demo(
         return
     _table("Error at readings that were hidden from the model", rows)
     typer.echo(f"trained for {outcome.seconds:.0f} s; the curves are in {outcome.picture}")
+
+
+for command in COMMANDS:
+    app.command()(command)
 
 
 @app.command("import-reference")

@@ -16,10 +16,10 @@ import typer
 if TYPE_CHECKING:
     import pandas as pd
 
-    from romae.answers import InferenceConfig
+    from romae.answers import InferenceConfig, InterpolateConfig
     from romae.jobs import FinetuneConfig, PretrainConfig, Trained
 
-    C = TypeVar("C", PretrainConfig, FinetuneConfig, InferenceConfig)
+    C = TypeVar("C", PretrainConfig, FinetuneConfig, InferenceConfig, InterpolateConfig)
 
 CTRL_C = 128 + signal.SIGINT
 
@@ -70,7 +70,8 @@ def pretrain(
     from romae import jobs
 
     columns = _given(id=id, time=time, channel=channel, values=value, positions=position)
-    told = _configured(jobs.PretrainConfig, config, columns, settings, _job(out) if resume else None)
+    before = _job(out) if resume else None
+    told = _configured(jobs.PretrainConfig, config, columns, settings, before)
     with _resumable(out, "pretrain", data):
         _tell(jobs.pretrain(told, data, out, resume=resume), as_json)
 
@@ -101,8 +102,8 @@ def finetune(
     from romae import jobs
 
     columns = _given(id=id, time=time, channel=channel, values=value, positions=position)
-    told = _configured(jobs.FinetuneConfig, config, columns, settings, _job(out) if resume else None)
-    told = replace(told, **_given(label=label))
+    before = _job(out) if resume else None
+    told = _configured(jobs.FinetuneConfig, config, columns, settings, before, **_given(label=label))
     with _resumable(out, "finetune", data, "--pretrained", pretrained):
         _tell(jobs.finetune(told, data, pretrained, out, resume=resume), as_json)
 
@@ -184,7 +185,7 @@ def interpolate(
 
     answers.require_table_ending(out)
     columns = _given(id=id, time=time, channel=channel, values=value, positions=position)
-    told = _configured(answers.InferenceConfig, config, columns, settings)
+    told = _configured(answers.InterpolateConfig, config, columns, settings)
     _write(answers.interpolate_table(told, data, model, queries=queries, at=at), out, as_json)
 
 
@@ -203,14 +204,19 @@ def _job(out: Path) -> Path | None:
 
 
 def _configured(
-    kind: "type[C]", file: Path | None, columns: dict[str, Any], settings: list[str] | None, before: Path | None = None
+    kind: "type[C]",
+    file: Path | None,
+    columns: dict[str, Any],
+    settings: list[str] | None,
+    before: Path | None = None,
+    **options: Any,
 ) -> "C":
     """The settings of a file, or else of the run to resume, then the options, then what --set says."""
     from romae.config import load_config, override
 
     file = file or before
     config = kind() if file is None else load_config(kind, file)
-    config = replace(config, columns=replace(config.columns, **columns))
+    config = replace(config, columns=replace(config.columns, **columns), **options)
     return override(config, *(settings or ()))
 
 
@@ -272,7 +278,7 @@ def _tell(trained: "Trained", as_json: bool) -> None:
         checked = f", at best {summary['validation_loss']:.4g} on {trained.n_validation} samples kept out"
     typer.echo(
         f"{trained.model}: {summary['task']} with {summary['parameters']:,} parameters, trained on "
-        f"{trained.n_training:,} samples for {summary['steps']:,} steps in {history.seconds:.0f} s; "
+        f"{trained.n_training:,} samples for {summary['steps']:,} steps in {history.seconds:.1f} s; "
         f"loss {summary['loss']:.4g}{checked}"
     )
 

@@ -87,7 +87,7 @@ def embed(
         tokens = work.batch.tokens
         encoded = task.encoder(tokens)
         if per == "sample":
-            return task._pooled(encoded).float().cpu().split(1)
+            return task.pooled(encoded).float().cpu().split(1)
         values = encoded.values
         if task.config.cls:
             values = second_part(values, Layout.singles(len(tokens), tokens.device), tokens.layout)
@@ -249,7 +249,7 @@ def _runs(costs: list[int], budget: int) -> Iterator[slice]:
 
 def _batch(task: Task, members: list[Sample]) -> Batch:
     """The samples as the task sees them, on its device and in its precision."""
-    scaled = [_scaling(task).apply(replace(sample, target=None)) for sample in members]
+    scaled = members if task.scaling is None else [task.scaling.apply(sample) for sample in members]
     if any(sample.hidden is None for sample in scaled):
         scaled = [sample if sample.hidden is None else collate([sample]).tokens.unpack()[0] for sample in scaled]
     weight = task.encoder.projection.weight
@@ -334,11 +334,12 @@ def _require_same_names(task: Task, samples: SampleSet) -> None:
 
 
 def _checked(task: Task, samples: Sequence[Sample], i: int | np.integer) -> Sample:
-    """Sample number i, fit for the model and with a name for messages."""
+    """Sample number i if it fits the model, with a name for messages and without its target."""
     sample = samples[int(i)]
     if not isinstance(sample, Sample):
         raise TypeError(f"sample {i} is {type(sample).__name__}; make it a Sample, or use from_table or from_arrays")
-    sample = sample if sample.id is not None else replace(sample, id=int(i))
+    if sample.id is None or sample.target is not None:
+        sample = replace(sample, id=int(i) if sample.id is None else sample.id, target=None)
     for what, found, wanted in (
         ("channels", sample.values.shape[1], task.config.channels),
         ("position dimensions", sample.positions.shape[1], task.config.position_dims),

@@ -9,6 +9,7 @@ The command line calls these functions and nothing else. A training job leaves i
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -279,6 +280,7 @@ def _trained(
     columns = {name: getattr(schema, name) for name in ("id", "time", "channel", "values", "positions", "time_unit")}
     config = replace(config, columns=Columns(**columns))
     task.scaling, task.schema = scaling, schema
+    is_new = not out.exists()
     if not Run(out).is_fresh and not resume:
         raise ValueError(f"{out} already holds a run; resume it, or choose another folder")
     notes = {JOB: to_dict(config), DATA: _digests(training, validation)}
@@ -288,15 +290,20 @@ def _trained(
     for name, note in notes.items():
         text = json.dumps(note, indent=2) + "\n"
         write_whole(out / name, partial(Path.write_text, data=text))
-    history = train(
-        task,
-        training.map(scaling.apply),
-        config.train,
-        validation=None if validation is None else validation.map(scaling.apply),
-        out=out,
-        resume=resume,
-        title=title,
-    )
+    try:
+        history = train(
+            task,
+            training.map(scaling.apply),
+            config.train,
+            validation=None if validation is None else validation.map(scaling.apply),
+            out=out,
+            resume=resume,
+            title=title,
+        )
+    except (ValueError, TypeError, ImportError):
+        if is_new and Run(out).is_fresh:  # it never started, so nothing is left of it
+            shutil.rmtree(out, ignore_errors=True)
+        raise
     model = out / ("last" if validation is None else "best")
     return Trained(model, task, history, len(training), 0 if validation is None else len(validation))
 

@@ -110,7 +110,7 @@ class Task(nn.Module):
 
         return checkpoint.push_to_hub(self, name, private=private)
 
-    def _pooled(self, encoded: Tokens) -> Float[Tensor, "b w"]:
+    def pooled(self, encoded: Tokens) -> Float[Tensor, "b w"]:
         return encoded.first() if self.config.cls else encoded.mean()
 
 
@@ -232,7 +232,7 @@ class Classification(Task):
         return self._logits(batch.tokens).float()
 
     def _logits(self, tokens: Tokens) -> Float[Tensor, "b k"]:
-        return self.head(self._pooled(self.encoder(tokens)))
+        return self.head(self.pooled(self.encoder(tokens)))
 
 
 class Regression(Task):
@@ -285,7 +285,7 @@ class Regression(Task):
         tokens = batch.tokens
         encoded = self.encoder(tokens)
         if self.per == "sample":
-            return self.head(self._pooled(encoded)).float()
+            return self.head(self.pooled(encoded)).float()
         values = encoded.values
         if self.config.cls:
             values = second_part(values, Layout.singles(len(tokens), tokens.device), tokens.layout)

@@ -150,6 +150,7 @@ class _Trainer:
             pieces=config.accumulate,
             workers=config.workers,
             pin=self.device.type == "cuda",
+            transform=_Preparation(task, config.seed) if config.workers else None,  # else on the device, in `_prepared`
         )
         made = optimiser(
             task,
@@ -180,6 +181,7 @@ class _Trainer:
         shown = Progress(self.title, self.n_steps, start=self.step, is_shown=self.is_first)
         with shown, contextlib.nullcontext() if self.run is None else stop_signals(self._ask_to_stop):
             while self.epoch < self.config.epochs and not self._is_over():
+                self.model.train()  # before workers start, which draw what is drawn in training
                 pieces = self.loader.epoch(self.epoch, start=self.batch)
                 for batch in self._together(pieces):
                     n_tokens = self._step(batch)
@@ -294,9 +296,7 @@ class _Trainer:
         return self._plan[self.batch]
 
     def _prepared(self, batch: Batch, epoch: int) -> Batch:
-        assert batch.indices is not None
-        keys = SampleKeys(self.config.seed, epoch, batch.indices)
-        return self.task.prepare(batch.to(self.device, non_blocking=True), keys)
+        return _Preparation(self.task, self.config.seed)(batch.to(self.device, non_blocking=True), epoch)
 
     def _filler(self) -> Batch:
         """A sample that a rank without one works on, so that it can meet the others; it counts nothing."""
@@ -433,16 +433,26 @@ def evaluate(task: Any, samples: Sequence[Sample], config: TrainConfig, *, accel
     for batch in loader:
         if batch is None:
             continue
-        assert batch.indices is not None
-        keys = SampleKeys(config.seed, VALIDATION, batch.indices)
+        prepared = _Preparation(plain, config.seed)(batch.to(device), VALIDATION)
         with contextlib.nullcontext() if accelerator is None else accelerator.autocast():
-            loss = plain(plain.prepare(batch.to(device), keys))
+            loss = plain(prepared)
         sums += torch.stack([loss.total.double(), loss.weight])
     if accelerator is not None:
         sums = accelerator.reduce(sums, "sum")
     task.train(was_training)
     total, weight = sums.tolist()
     return total / max(weight, 1.0)
+
+
+class _Preparation:
+    """Draws what a task draws, by the keys of the samples; in a worker process or here, the result is the same."""
+
+    def __init__(self, task: Task, seed: int) -> None:
+        self.task, self.seed = task, seed
+
+    def __call__(self, batch: Batch, epoch: int) -> Batch:
+        assert batch.indices is not None
+        return self.task.prepare(batch, SampleKeys(self.seed, epoch, batch.indices))
 
 
 def seed_everything(*key: int) -> None:

@@ -1,6 +1,6 @@
 """Loading: samples in memory or in a store to packed batches, in an order that follows from seed and epoch alone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 from romae.tokens import Batch, Sample, collate
 
 Indices = Int64[np.ndarray, "_"]
+Transform = Callable[[Batch, int], Batch]
 
 
 class Loader:
@@ -20,7 +21,7 @@ class Loader:
     A batch has `batch_size` samples, or as many as fit into `tokens_per_batch` tokens. `group` puts samples of similar
     length together. Several ranks share each batch without overlap, and each rank's share may come in `pieces`, one
     after the other; a piece is None where a short last batch has no sample left for it. Any epoch can be started at
-    any batch.
+    any batch. `transform(batch, epoch)` is applied where a batch is made: here, or in a worker process.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Loader:
         pieces: int = 1,
         workers: int = 0,
         pin: bool = False,
+        transform: Transform | None = None,
     ) -> None:
         if len(samples) == 0:
             raise ValueError("there are no samples to load")
@@ -51,6 +53,7 @@ class Loader:
         self.samples, self.seed, self.shuffle, self.group = samples, seed, shuffle, group
         self.batch_size, self.tokens_per_batch = batch_size, tokens_per_batch
         self.rank, self.n_ranks, self.pieces, self.workers, self.pin = rank, n_ranks, pieces, workers, pin
+        self.transform = transform
         self.lengths = lengths_of(samples)
         if tokens_per_batch is not None and self.lengths.max() > tokens_per_batch:
             raise ValueError(
@@ -77,7 +80,7 @@ class Loader:
             return iter(())
         return iter(
             DataLoader(
-                _Batches(self.samples, parts),
+                _Batches(self.samples, parts, self.transform, epoch),
                 batch_size=None,
                 num_workers=self.workers,
                 pin_memory=self.pin,
@@ -119,8 +122,10 @@ def lengths_of(samples: Sequence[Sample]) -> Int64[np.ndarray, "n"]:
 class _Batches(Dataset[Batch | None]):
     """The batches of one rank in one epoch, made where they are asked for: here or in a worker process."""
 
-    def __init__(self, samples: Sequence[Sample], parts: list[Indices]) -> None:
-        self.samples, self.parts = samples, parts
+    def __init__(
+        self, samples: Sequence[Sample], parts: list[Indices], transform: Transform | None, epoch: int
+    ) -> None:
+        self.samples, self.parts, self.transform, self.epoch = samples, parts, transform, epoch
         self.gather: Any = getattr(samples, "batch", None)
 
     def __len__(self) -> int:
@@ -134,4 +139,5 @@ class _Batches(Dataset[Batch | None]):
             batch = self.gather(indices)
         else:
             batch = collate([self.samples[int(i)] for i in indices])
-        return replace(batch, indices=torch.from_numpy(indices))
+        batch = replace(batch, indices=torch.from_numpy(indices))
+        return batch if self.transform is None else self.transform(batch, self.epoch)

@@ -41,7 +41,7 @@ def _time(text: str, schema: Schema) -> float:
         else:
             date = pd.Timestamp(text)
             if date.tz is None and schema.time_zone is not None:
-                date = date.tz_localize(schema.time_zone)
+                date = date.tz_localize(schema.time_zone, ambiguous="NaT", nonexistent="NaT")
             date = date if date.tz is None else date.tz_convert("UTC").tz_localize(None)
             number = float(numbers_from_dates(np.array([date.to_datetime64()]), schema.time_unit)[0])
     except (ValueError, TypeError, OverflowError):

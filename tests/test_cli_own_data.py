@@ -1,0 +1,232 @@
+"""The commands for people's own tables: from a file to a file, how they stop, and what they say to bad input."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+import pytest
+
+import romae.jobs
+from romae import cli
+from romae.config import load_config
+from romae.jobs import FinetuneConfig, PretrainConfig
+from romae.training import REQUEUE
+from test_jobs import CURVES, contents
+
+SIZE = "{width=8,heads=2,depth=1}"
+COLUMNS = ("--id", "star", "--time", "mjd", "--channel", "band", "--value", "flux")
+TINY = [f"--set=model.encoder={SIZE}", f"--set=model.decoder={SIZE}", "--set=train.epochs=3", "--set=train.device=cpu"]
+TINY += ["--set=train.batch_size=4"]
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """Runs the command line in this process, as its entry point does, in a folder with a table."""
+    CURVES.to_parquet(tmp_path / "curves.parquet")
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["romae", *map(str, arguments)])
+        monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        code = stopped.value.code
+        return Done(code if isinstance(code, int) else 0, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def interrupted(monkeypatch):
+    """Makes training send signals to this process when it reports for the second time."""
+    train = romae.jobs.train
+
+    def install(*signals):
+        def log(step, record):
+            if record["epoch"] == 2:
+                for number in signals:
+                    signal.raise_signal(number)
+
+        monkeypatch.setattr(romae.jobs, "train", lambda *a, **k: train(*a, **k, log=log))
+
+    yield install
+    monkeypatch.setattr(romae.jobs, "train", train)
+
+
+def test_from_a_table_to_predictions_embeddings_and_curves(run):
+    done = run("pretrain", "curves.parquet", *COLUMNS, "--out", "run", *TINY, "--json")
+    summary = json.loads(done.out)
+    assert done.code == 0 and summary["model"] == "run/best" and summary["task"] == "MaskedReconstruction"
+    assert summary["training"] + summary["validation"] == 16 and summary["steps"] == 3 * 4
+    assert summary["validation_loss"] > 0 and "pre-training: step 12 of 12" in done.err
+
+    done = run("finetune", "curves.parquet", "--pretrained", "run", "--label", "kind", "--out", "new/clf", *TINY[2:])
+    assert done.code == 0 and done.out.startswith("new/clf/best: Classification with ")
+    done = run("predict", "curves.parquet", "--model", "new/clf", "--out", "answers/p.csv", "--json")
+    columns = ["star", "kind", "probability_fast", "probability_slow"]
+    assert json.loads(done.out) == {"out": "answers/p.csv", "rows": 16, "columns": columns}
+    assert list(pd.read_csv("answers/p.csv").columns) == columns
+
+    done = run("embed", "curves.parquet", "--model", "run/last", "--out", "e.parquet", "--set", "tokens_per_batch=50")
+    assert done.out.startswith("e.parquet: 16 rows of star, embedding_0, ") and done.out.endswith("… (9 columns)\n")
+    assert len(pd.read_parquet("e.parquet")) == 16
+
+    done = run("interpolate", "curves.parquet", "--model", "run", "--at", "59000:59006:3", "--out", "grid.csv")
+    assert done.code == 0 and "96 rows of star, mjd, band, flux" in done.out
+    pd.read_csv("grid.csv")[5:9][["mjd", "band", "star"]].to_csv("queries.csv", index=False)
+    done = run("interpolate", "curves.parquet", "--model", "run", "--queries", "queries.csv", "--out", "asked.csv")
+    grid, asked = pd.read_csv("grid.csv"), pd.read_csv("asked.csv")
+    pd.testing.assert_frame_equal(asked, grid[5:9].reset_index(drop=True), rtol=1e-5)
+
+
+def test_the_written_configuration_can_be_fed_back(run):
+    run("pretrain", "curves.parquet", *COLUMNS, "--out", "first", *TINY, "--set", 'masking={kind="rows",ratio=0.4}')
+    done = run("pretrain", "curves.parquet", "--config", "first/job.json", "--out", "second")
+    assert done.code == 0 and contents(Path("first")) == contents(Path("second"))
+
+
+def test_a_file_of_settings_gives_way_to_options_and_those_to_set(run):
+    Path("job.toml").write_text(
+        'label = "freq"\ndrop_tokens = 0.1\n[train]\nepochs = 1\ndevice = "cpu"\nlr = 0.5\n[columns]\nid = "nobody"\n'
+    )
+    run("pretrain", "curves.parquet", *COLUMNS, "--out", "run", *TINY)
+    given = ("--id", "star", "--label", "kind", "--set", "train.lr=0.01")
+    done = run("finetune", "curves.parquet", "--pretrained", "run", "--config", "job.toml", *given, "--out", "clf")
+    assert done.code == 0
+    config = load_config(FinetuneConfig, "clf/job.json")
+    assert (config.columns.id, config.label, config.drop_tokens) == ("star", "kind", 0.1)
+    assert (config.train.epochs, config.train.lr) == (1, 0.01)
+
+
+def test_the_settings_in_the_documentation_are_settings(tmp_path):
+    page = (Path(__file__).resolve().parents[1] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    (tmp_path / "job.toml").write_text(page.split("```toml\n")[1].split("```")[0])
+    config = load_config(PretrainConfig, tmp_path / "job.toml")
+    assert (config.model.encoder, config.masking.kind, config.train.epochs) == ("small", "rows", 50)
+
+
+def test_rows_that_are_dropped_are_told_in_one_line(run, monkeypatch):
+    CURVES.assign(flux=CURVES["flux"].mask(CURVES.index == 3)).to_csv("gaps.csv", index=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        monkeypatch.setattr(warnings, "showwarning", lambda m, *_: print(warnings.formatwarning(m), file=sys.stderr))
+        done = run("pretrain", "gaps.csv", *COLUMNS, "--out", "run", *TINY)
+    assert done.code == 0 and "warning: dropped 1 of 160 rows with a missing value" in done.err
+
+
+# Stopping
+
+
+@pytest.mark.parametrize(
+    ("signals", "code", "message"),
+    [
+        ([signal.SIGINT], 130, "the run has saved its state and stopped"),
+        ([signal.SIGINT, signal.SIGINT], 130, "the run was stopped; resume from its last state"),
+        ([signal.SIGTERM], REQUEUE, "the run has saved its state and stopped"),
+    ],
+    ids=["Ctrl-C", "Ctrl-C twice", "SIGTERM"],
+)
+def test_a_run_that_was_stopped_says_how_to_go_on_and_ends_like_one_that_was_not(
+    run, interrupted, monkeypatch, signals, code, message
+):
+    run("pretrain", "curves.parquet", *COLUMNS, "--out", "whole", *TINY)
+    with monkeypatch.context():
+        interrupted(*signals)
+        done = run("pretrain", "curves.parquet", *COLUMNS, "--out", "stopped", *TINY)
+    assert done.code == code and message in done.err and "Traceback" not in done.err
+    assert "with: romae pretrain curves.parquet --out stopped --resume" in done.err
+    assert not Path("stopped/best").exists()
+    interrupted()
+    assert run("pretrain", "curves.parquet", "--out", "stopped", "--resume").code == 0
+    assert contents(Path("stopped")) == contents(Path("whole"))
+
+
+def test_a_worker_that_dies_of_ctrl_c_is_no_failed_run(run, monkeypatch):
+    def train(*arguments, **settings):
+        monkeypatch.setattr(signal, "getsignal", lambda number: lambda *_: None)
+        monkeypatch.setattr(signal, "raise_signal", lambda number: None)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+        raise RuntimeError("a worker was interrupted")
+
+    monkeypatch.setattr(romae.jobs, "train", train)
+    done = run("pretrain", "curves.parquet", *COLUMNS, "--out", "run", *TINY)
+    assert done.code == 130 and "it has not saved a state yet" in done.err
+
+
+@pytest.mark.parametrize("error", [FloatingPointError("the loss became nan at step 2"), RuntimeError("disk is full")])
+def test_a_run_that_fails_ends_in_one_sentence_and_exit_code_1(run, monkeypatch, error):
+    def train(*arguments, **settings):
+        raise error
+
+    monkeypatch.setattr(romae.jobs, "train", train)
+    done = run("pretrain", "curves.parquet", *COLUMNS, "--out", "run", *TINY)
+    assert done == Done(1, "", f"romae: {error}\n")
+
+
+def test_a_loss_that_is_no_number_names_step_and_samples(run):
+    done = run("pretrain", "curves.parquet", *COLUMNS, "--out", "run", *TINY, "--set=train.lr=1e30")
+    assert done.code == 1 and "the loss became" in done.err and "on the samples s" in done.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, REQUEUE)])
+def test_a_real_process_that_is_stopped_saves_first(tmp_path, number, code):
+    data, out = tmp_path / "curves.parquet", tmp_path / "run"
+    CURVES.to_parquet(data)
+    command = [sys.executable, "-m", "romae", "pretrain", data, *COLUMNS, "--out", out, *TINY]
+    process = subprocess.Popen([*command, "--set=train.epochs=100000"], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline and not any(out.glob("states/[0-9]*")):
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == code, said
+    assert f"resume it with: romae pretrain {data} --out {out} --resume" in said and "Traceback" not in said
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["pretrain", "none.csv", "--out", "run"], "there is no file none.csv"),
+        (["pretrain", "curves.parquet", "--out", "run"], "column 'id' is not there; the table has ['star', 'mjd',"),
+        (["pretrain", "curves.parquet", *COLUMNS, "--out", "run", "--set", "train.epoch=1"], "key 'train.epoch'"),
+        (["pretrain", "curves.parquet", *COLUMNS, "--out", "run", "--config", "no.toml"], "cannot read no.toml"),
+        (["pretrain", "curves.parquet", *COLUMNS], "Missing option '--out'"),
+        (["finetune", "curves.parquet", "--pretrained", "x", "--out", "run"], "fine-tuning needs a label to learn"),
+        (
+            ["finetune", "curves.parquet", "--pretrained", "x", "--label", "kind", "--out", "run"],
+            "no checkpoint folder",
+        ),
+        (["predict", "curves.parquet", "--model", "x", "--out", "p.csv"], "there is no checkpoint folder x"),
+        (["predict", "curves.parquet", "--model", "x", "--out", "p.txt"], "cannot tell what p.txt should be"),
+        (["embed", "curves.parquet", "--model", "x", "--out", "e.csv", "--set", "size=1"], "unknown key 'size'"),
+        (["interpolate", "curves.parquet", "--model", "x", "--out", "i.csv"], "say where to interpolate"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(run, arguments, message):
+    done = run(*arguments)
+    assert done.code == 2 and message in done.err and done.out == ""
+    assert [path.name for path in Path().iterdir()] == ["curves.parquet"]
+
+
+@pytest.mark.parametrize("command", ["pretrain", "finetune", "predict", "embed", "interpolate"])
+def test_help_teaches_with_an_example(run, command):
+    done = run(command, "--help")
+    assert done.code == 0 and f"Example: romae {command} " in done.out and "--config" in done.out

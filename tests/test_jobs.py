@@ -1,0 +1,428 @@
+"""Jobs on people's own tables: what they leave on disk, what they keep apart, and in whose units they answer."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import romae
+from romae.answers import InferenceConfig, InterpolateConfig, embed_table, interpolate_table, predict_table, write_table
+from romae.config import from_dict, load_config, to_dict
+from romae.inference import predict, predict_proba
+from romae.jobs import (
+    Columns,
+    FinetuneConfig,
+    ModelSettings,
+    PretrainConfig,
+    ScalingConfig,
+    SplitConfig,
+    finetune,
+    load_model,
+    pretrain,
+    read_samples,
+    split,
+)
+from romae.masking import Rows
+from romae.model import ModelConfig, Size
+from romae.tasks import MaskedReconstruction
+
+SMALL = Size(width=8, heads=2, depth=1)
+COLUMNS = Columns(id="star", time="mjd", channel="band", values=("flux",))
+TRAIN = romae.TrainConfig(epochs=2, batch_size=8, device="cpu")
+PRETRAIN = PretrainConfig(
+    columns=COLUMNS,
+    validation=SplitConfig(share=0.25),
+    model=ModelSettings(encoder=SMALL, decoder=SMALL),
+    train=TRAIN,
+)
+FINETUNE = FinetuneConfig(validation=SplitConfig(share=0.25), train=TRAIN)
+
+
+def curves(n: int = 16) -> pd.DataFrame:
+    """Light curves in two bands at times of their own, far from 0, with a class, a number and a count."""
+    random = np.random.default_rng(0)
+    parts = []
+    for i in range(n):
+        frequency, times = random.uniform(0.2, 0.6), 59000 + np.sort(random.uniform(0, 6, 10))
+        band = random.choice(["g", "r"], 10)
+        band[:2] = ["g", "r"]
+        flux = 100 + 20 * np.sin(2 * np.pi * frequency * times) + np.where(band == "g", 0, 500)
+        known = {"kind": "fast" if i % 2 else "slow", "freq": 1e6 + frequency, "count": 10 + i % 3}
+        parts.append(pd.DataFrame({"star": f"s{i:02d}", "mjd": times, "band": band, "flux": flux, **known}))
+    return pd.concat(parts, ignore_index=True)
+
+
+CURVES = curves()
+SHUFFLED = CURVES.sample(frac=1, random_state=1)
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    return pretrain(PRETRAIN, CURVES, tmp_path_factory.mktemp("pretrained") / "run").model.parent
+
+
+@pytest.fixture(scope="module")
+def classifier(pretrained, tmp_path_factory):
+    out = tmp_path_factory.mktemp("classifier") / "run"
+    return finetune(replace(FINETUNE, label="kind"), CURVES, pretrained, out).model.parent
+
+
+@pytest.fixture(scope="module")
+def regressor(pretrained, tmp_path_factory):
+    out = tmp_path_factory.mktemp("regressor") / "run"
+    return finetune(replace(FINETUNE, label="freq"), CURVES, pretrained, out).model.parent
+
+
+def contents(folder):
+    """Every file of a run by its place and its bytes."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# What is written
+
+
+def test_the_configuration_beside_a_run_makes_the_same_run_bit_for_bit(pretrained, tmp_path):
+    config = load_config(PretrainConfig, pretrained / "job.json")
+    assert config == replace(PRETRAIN, columns=replace(COLUMNS, positions=()))
+    pretrain(config, SHUFFLED, tmp_path / "again")
+    assert contents(tmp_path / "again") == contents(pretrained)
+
+
+def test_the_configuration_of_fine_tuning_says_what_followed_from_the_data(classifier, pretrained, tmp_path):
+    config = load_config(FinetuneConfig, classifier / "job.json")
+    assert (config.kind, config.columns.channel, config.columns.values) == ("classify", "band", ("flux",))
+    finetune(config, SHUFFLED, pretrained, tmp_path / "again")
+    assert contents(tmp_path / "again") == contents(classifier)
+
+
+def test_every_setting_survives_the_way_through_json():
+    config = replace(
+        PRETRAIN,
+        masking=Rows(ratio=0.3),
+        scaling=ScalingConfig(values="asinh", origin=("min", 3.0), unit=("gap", 2.0)),
+        model=ModelSettings(encoder="small", ladder="paper"),
+    )
+    assert from_dict(PretrainConfig, json.loads(json.dumps(to_dict(config)))) == config
+
+
+def test_another_seed_makes_another_model(pretrained, tmp_path):
+    again = pretrain(replace(PRETRAIN, train=replace(TRAIN, seed=1)), CURVES, tmp_path / "run").task
+    weight = load_model(pretrained).encoder.projection.weight
+    assert not torch.equal(again.encoder.projection.weight, weight)
+
+
+def test_without_validation_the_last_model_is_the_model(tmp_path):
+    trained = pretrain(replace(PRETRAIN, validation=SplitConfig(share=0)), CURVES, tmp_path / "run")
+    assert trained.model == tmp_path / "run" / "last" and trained.n_validation == 0
+    assert isinstance(load_model(tmp_path / "run"), MaskedReconstruction)
+
+
+def test_a_table_is_written_whole_by_its_ending(tmp_path):
+    table = CURVES[["star", "mjd", "flux"]]
+    for name, read in {"a.csv": pd.read_csv, "a.csv.gz": pd.read_csv, "new/a.parquet": pd.read_parquet}.items():
+        write_table(table, tmp_path / name)
+        pd.testing.assert_frame_equal(read(tmp_path / name), table, check_dtype=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "a.csv.gz", "new"]
+    with pytest.raises(ValueError, match="cannot tell what a.xlsx should be: expected one of .csv, "):
+        write_table(table, tmp_path / "a.xlsx")
+
+
+# What is kept apart
+
+
+def samples_of(table):
+    return read_samples(table, COLUMNS.schema(romae.Schema()), None)
+
+
+def test_a_split_takes_each_id_once_and_follows_the_seed():
+    samples = samples_of(CURVES)
+    training, validation = split(samples, SplitConfig(share=0.25, seed=3))
+    ids = [[sample.id for sample in part] for part in (training, validation)]
+    assert sorted(ids[0] + ids[1]) == [sample.id for sample in samples] and len(ids[1]) == 4
+    assert ids == [
+        [sample.id for sample in part] for part in split(samples_of(SHUFFLED), SplitConfig(share=0.25, seed=3))
+    ]
+    assert ids[1] != [sample.id for sample in split(samples, SplitConfig(share=0.25, seed=4))[1]]
+
+
+def test_scaling_sees_the_training_part_alone(pretrained, tmp_path):
+    """Other values and labels of the samples kept out change nothing about how data are scaled."""
+    held = [sample.id for sample in split(samples_of(CURVES), PRETRAIN.validation)[1]]
+    is_held = CURVES["star"].isin(held)
+    changed = CURVES.assign(flux=CURVES["flux"] + is_held * 1e4, freq=CURVES["freq"] + is_held * 1e4)
+    scaling = load_model(pretrained).scaling
+    assert pretrain(PRETRAIN, changed, tmp_path / "held").task.scaling == scaling
+    assert pretrain(PRETRAIN, CURVES.assign(flux=CURVES["flux"] + 1), tmp_path / "all").task.scaling != scaling
+    targets = [
+        finetune(replace(FINETUNE, label="freq"), table, pretrained, tmp_path / f"{i}").task.scaling.target_mean
+        for i, table in enumerate((CURVES, changed))
+    ]
+    assert targets[0] == targets[1]
+
+
+def test_fine_tuning_keeps_the_scaling_of_pre_training(pretrained, classifier, regressor):
+    before = load_model(pretrained).scaling
+    assert load_model(classifier).scaling == before
+    assert replace(load_model(regressor).scaling, target_mean=None, target_scale=None) == before
+
+
+def test_a_frozen_encoder_keeps_its_weights_and_the_other_does_not(pretrained, classifier, tmp_path):
+    frozen = finetune(replace(FINETUNE, label="kind", frozen=True), CURVES, pretrained, tmp_path / "run").task
+    before, free = load_model(pretrained).encoder.state_dict(), load_model(classifier).encoder.state_dict()
+    assert all(torch.equal(value, before[key]) for key, value in frozen.encoder.state_dict().items())
+    assert not all(torch.equal(value, before[key]) for key, value in free.items())
+
+
+def test_ladders_follow_the_data_or_the_paper(pretrained, tmp_path):
+    ladders = load_model(pretrained).config.ladders
+    assert ladders is not None and 0 < ladders[0].scale < 6
+    paper = replace(PRETRAIN, model=replace(PRETRAIN.model, ladder="paper"))
+    assert pretrain(paper, CURVES, tmp_path / "run").task.config.ladders is None
+
+
+# Answers
+
+
+@pytest.mark.parametrize("table", [CURVES, SHUFFLED], ids=["in order", "shuffled"])
+def test_a_loaded_model_predicts_on_raw_tables_at_once(table, classifier, regressor):
+    task = romae.load(classifier / "best")
+    samples = romae.from_table_like(table, task.schema)
+    answer = predict_table(InferenceConfig(), table, classifier)
+    assert list(answer.columns) == ["star", "kind", "probability_fast", "probability_slow"]
+    assert answer["star"].tolist() == sorted(set(CURVES["star"]))
+    assert answer["kind"].tolist() == predict(task, samples).tolist()
+    np.testing.assert_array_equal(answer.iloc[:, 2:], predict_proba(task, samples))
+    number = predict_table(InferenceConfig(), table, regressor)
+    assert list(number.columns) == ["star", "freq"] and number["freq"].between(1e6 - 2, 1e6 + 3).all()
+
+
+def test_the_order_of_rows_changes_no_answer(pretrained, classifier):
+    for model, answer in ((classifier, predict_table), (pretrained, embed_table)):
+        tables = [answer(InferenceConfig(), table, model) for table in (CURVES, SHUFFLED)]
+        pd.testing.assert_frame_equal(*tables, check_exact=True)
+    tables = [interpolate_table(InterpolateConfig(), t, pretrained, at="59000:59006:3") for t in (CURVES, SHUFFLED)]
+    pd.testing.assert_frame_equal(*tables, check_exact=True)
+
+
+def test_labels_that_are_absent_unknown_or_missing_do_not_matter_to_predictions(classifier):
+    want = predict_table(InferenceConfig(), CURVES, classifier)
+    for table in (CURVES.drop(columns="kind"), CURVES.assign(kind="new"), CURVES.assign(kind=None)):
+        pd.testing.assert_frame_equal(predict_table(InferenceConfig(), table, classifier), want)
+
+
+def test_a_table_with_other_column_names_is_answered_in_its_own(classifier, pretrained):
+    renamed = CURVES.rename(columns={"star": "object", "mjd": "time", "flux": "value"})
+    config = InterpolateConfig(columns=Columns(id="object", time="time", values=("value",)))
+    got, want = predict_table(config, renamed, classifier), predict_table(InferenceConfig(), CURVES, classifier)
+    pd.testing.assert_frame_equal(got, want.rename(columns={"star": "object"}))
+    grid = interpolate_table(config, renamed, pretrained, at="59000:59001:2")
+    assert list(grid.columns) == ["object", "time", "band", "value"]
+
+
+def test_embeddings_have_one_row_per_id(pretrained):
+    answer = embed_table(InferenceConfig(), CURVES, pretrained)
+    assert answer.shape == (16, 1 + SMALL.width) and list(answer.columns)[:2] == ["star", "embedding_0"]
+
+
+def test_a_grid_asks_every_id_and_channel_in_data_units(pretrained):
+    answer = interpolate_table(InterpolateConfig(), CURVES, pretrained, at="59000:59006:4")
+    assert list(answer.columns) == ["star", "mjd", "band", "flux"] and len(answer) == 16 * 2 * 4
+    assert answer["mjd"].unique().tolist() == [59000, 59002, 59004, 59006]
+    means = answer.groupby("band")["flux"].mean()
+    assert 50 < means["g"] < 150 and 550 < means["r"] < 650
+
+
+def test_queries_are_answered_in_the_order_they_were_asked(pretrained):
+    grid = interpolate_table(InterpolateConfig(), CURVES, pretrained, at="59000:59006:4")
+    asked = grid.sample(n=30, random_state=2).reset_index(drop=True)
+    answer = interpolate_table(InterpolateConfig(), CURVES, pretrained, queries=asked[["band", "mjd", "star"]])
+    pd.testing.assert_frame_equal(answer, asked, rtol=1e-5)
+
+
+def test_dates_come_back_as_dates(tmp_path):
+    dates = pd.Timestamp("2024-03-01", tz="Europe/Oslo") + pd.to_timedelta(CURVES["mjd"] - 59000, unit="D")
+    table = CURVES.assign(mjd=dates.dt.round("us"))
+    config = replace(PRETRAIN, columns=replace(COLUMNS, time_unit="day"))
+    run = pretrain(config, table, tmp_path / "run").model.parent
+    answer = interpolate_table(InterpolateConfig(), table, run, at="2024-03-01T12:00:2024-03-03T12:00:3")
+    wanted = pd.date_range("2024-03-01T12:00", periods=3, tz="Europe/Oslo")
+    assert (answer["mjd"].iloc[:3].to_numpy() == wanted.to_numpy()).all()
+    queries = answer[["star", "mjd", "band"]].iloc[::-1]
+    again = interpolate_table(InterpolateConfig(), table, run, queries=queries)
+    np.testing.assert_allclose(again["flux"], answer["flux"].iloc[::-1], rtol=1e-5)
+    with pytest.raises(ValueError, match="column 'mjd' holds numbers, but dates, counted by the day are expected"):
+        embed_table(InferenceConfig(), CURVES, run)
+    for start in ("0", "yesterday", "2024-03-31T02:30"):  # the last does not exist: the clocks went forward
+        with pytest.raises(ValueError, match=f"cannot read '{start}' as a date"):
+            interpolate_table(InterpolateConfig(), table, run, at=f"{start}:{start}:3")
+
+
+def test_integers_are_numbers_if_we_say_so(pretrained, tmp_path):
+    config = replace(FINETUNE, label="count", kind="regress")
+    run = finetune(config, CURVES, pretrained, tmp_path / "run").model.parent
+    assert predict_table(InferenceConfig(), CURVES, run)["count"].between(7, 15).all()
+    classes = finetune(replace(FINETUNE, label="count"), CURVES, pretrained, tmp_path / "classes").task
+    assert classes.schema.classes == (10, 11, 12)
+
+
+def test_a_model_without_names_is_told_them(tmp_path):
+    """A checkpoint that knows no table, such as an imported one, takes the columns that it is given."""
+    torch.manual_seed(0)
+    MaskedReconstruction(ModelConfig(channels=1, position_dims=2, encoder=SMALL, decoder=SMALL)).save(tmp_path / "bare")
+    table = CURVES.assign(mjd=CURVES["mjd"] - 59000)
+    assert len(embed_table(InferenceConfig(columns=COLUMNS), table, tmp_path / "bare")) == 16
+    config = replace(FINETUNE, columns=COLUMNS, label="freq")
+    run = finetune(config, table, tmp_path / "bare", tmp_path / "run").model.parent
+    assert predict_table(InferenceConfig(), table, run)["freq"].between(1e6 - 2, 1e6 + 3).all()
+
+
+# Resuming
+
+
+def test_a_finished_run_resumes_to_itself(pretrained, tmp_path):
+    trained = pretrain(PRETRAIN, CURVES, tmp_path / "run")
+    before = contents(tmp_path / "run")
+    again = pretrain(PRETRAIN, SHUFFLED, tmp_path / "run", resume=True)
+    assert contents(tmp_path / "run") == before and again.history.records == trained.history.records
+
+
+@pytest.mark.parametrize(
+    ("config", "table", "message"),
+    [
+        (replace(PRETRAIN, masking=Rows()), CURVES, r"other settings \(masking.ratio, masking.axis, masking.kind\)"),
+        (replace(PRETRAIN, drop_tokens=0.2), CURVES, r"other settings \(drop_tokens\)"),
+        (PRETRAIN, CURVES.assign(flux=CURVES["flux"].round()), r"other data \(training, validation\)"),
+        (PRETRAIN, CURVES.replace({"band": {"r": "z"}}), r"other data \(channels\)"),
+    ],
+    ids=["masking", "drop_tokens", "values", "channels"],
+)
+def test_a_run_is_not_resumed_as_another_one(pretrained, config, table, message):
+    before = contents(pretrained)
+    with pytest.raises(ValueError, match=f"was started with {message}; leave them as they were"):
+        pretrain(config, table, pretrained, resume=True)
+    assert contents(pretrained) == before
+
+
+def test_a_run_is_not_overwritten(pretrained):
+    before = contents(pretrained)
+    with pytest.raises(ValueError, match="already holds a run; resume it, or choose another folder"):
+        pretrain(replace(PRETRAIN, drop_tokens=0.2), CURVES, pretrained)
+    assert contents(pretrained) == before
+
+
+def test_an_unfinished_run_is_no_model_yet(tmp_path):
+    (tmp_path / "run" / "states").mkdir(parents=True)
+    with pytest.raises(ValueError, match="has not finished, so that it holds no model yet; resume it first"):
+        load_model(tmp_path / "run")
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"columns": replace(COLUMNS, time="day")}, "column 'day' is not there; the table has .*'star', 'mjd'"),
+        ({"columns": Columns()}, "column 'id' is not there"),
+        ({"validation": SplitConfig(share=0.99)}, "validation takes 16 of 16 ids and leaves none to train on"),
+        ({"columns": replace(COLUMNS, positions=("freq", "count"))}, "head size 4 must be a multiple of 2 x 4"),
+        ({"masking": Rows(axis=5)}, "axis 5 is outside the 2 position dimensions"),
+        ({"validation": SplitConfig(share=0), "train": replace(TRAIN, patience=2)}, "give validation samples as well"),
+    ],
+    ids=["column", "defaults", "validation", "head size", "masking", "patience"],
+)
+def test_pretraining_says_what_is_wrong_and_leaves_nothing(tmp_path, config, message):
+    with pytest.raises(ValueError, match=message):
+        pretrain(replace(PRETRAIN, **config), CURVES, tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_id_of_its_own_for_every_row_is_recognised(tmp_path):
+    table = CURVES.assign(row=np.arange(len(CURVES)))
+    with pytest.raises(ValueError, match="every sample has a single row, .* is 'row' the column"):
+        pretrain(replace(PRETRAIN, columns=replace(COLUMNS, id="row")), table, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({}, "fine-tuning needs a label to learn; name its column"),
+        ({"label": "class"}, "column 'class' is not there; the table has"),
+        ({"label": "freq", "kind": "classify"}, "column 'freq' holds floats, which are numbers"),
+        ({"label": "kind", "kind": "regress"}, "column 'kind' holds 'fast', which is no number to regress"),
+        (
+            {"label": "kind", "columns": Columns(values=("flux", "freq"), positions=("count",))},
+            r"takes 1 columns of values at 2 position axes, but the table is read with 2 \(flux, freq\) at 3 "
+            r"\(mjd, count, band\)",
+        ),
+    ],
+    ids=["no label", "column", "floats", "text", "shape"],
+)
+def test_finetuning_says_what_is_wrong_and_leaves_nothing(pretrained, tmp_path, config, message):
+    with pytest.raises(ValueError, match=message):
+        finetune(replace(FINETUNE, **config), CURVES, pretrained, tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_channel_that_the_model_does_not_know_is_named(pretrained):
+    table = CURVES.replace({"band": {"r": "z"}})
+    with pytest.raises(ValueError, match="channel in column 'band' 'z' of row .* is unknown; known are"):
+        embed_table(InferenceConfig(), table, pretrained)
+
+
+def test_a_model_that_was_only_pretrained_does_not_predict(pretrained):
+    with pytest.raises(ValueError, match="was only pre-trained; finetune it to predict"):
+        predict_table(InferenceConfig(), CURVES, pretrained)
+
+
+def asked(**columns):
+    return pd.DataFrame({"star": ["s00", "s01"], "mjd": [59000.0, 59001.0], "band": ["g", "r"]} | columns)
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ({}, "say where to interpolate"),
+        ({"at": "0:1:2", "queries": asked()}, "say where to interpolate"),
+        ({"at": "0:1"}, "cannot read the grid '0:1'; write it as start:stop:n"),
+        ({"at": "0:1:0"}, "cannot read the grid '0:1:0'"),
+        ({"at": "0:end:5"}, "cannot read 'end' as a number"),
+        ({"at": "0:inf:5"}, "cannot read 'inf' as a number"),
+        ({"queries": asked(star=["s00", "x"])}, "the table of queries: row 1 asks for star 'x', which the data lack"),
+        ({"queries": asked(star=["s00", None])}, "the table of queries: row 1, column 'star' is missing"),
+        ({"queries": asked(mjd=[1.0, np.nan])}, "the table of queries: row 1, column 'mjd' is missing"),
+        ({"queries": asked(band=["g", "z"])}, "the table of queries: channel in column 'band' 'z' of row 1 is unknown"),
+        ({"queries": asked().drop(columns="band")}, "the table of queries: column 'band' is not there; the table has"),
+        ({"queries": asked()[:0]}, "the table of queries: the table has no rows"),
+        ({"queries": asked(mjd=pd.to_datetime(["2024", "2025"]))}, "holds dates, counted by the second, but numbers"),
+    ],
+)
+def test_queries_that_cannot_be_answered_are_named(pretrained, where, message):
+    with pytest.raises(ValueError, match=message):
+        interpolate_table(InterpolateConfig(), CURVES, pretrained, **where)
+
+
+def test_a_grid_of_times_leaves_no_axis_open(tmp_path):
+    config = replace(PRETRAIN, columns=Columns(id="star", time="mjd", values=("flux",), positions=("count",)))
+    run = pretrain(config, CURVES, tmp_path / "run").model.parent
+    with pytest.raises(ValueError, match=r"leaves the positions \['count'\] open"):
+        interpolate_table(InterpolateConfig(), CURVES, run, at="0:1:2")
+    queries = pd.DataFrame({"star": ["s00"], "mjd": [59000.0], "count": [10.0]})
+    assert np.isfinite(interpolate_table(InterpolateConfig(), CURVES, run, queries=queries)["flux"][0])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: SplitConfig(share=1.0), "share is the part of the ids to validate on"),
+        (lambda: ModelSettings(encoder="huge"), "there is no size 'huge'; there are .*'tiny'"),
+        (lambda: from_dict(PretrainConfig, {"mask": {}}), "unknown key 'mask'; PretrainConfig has"),
+        (lambda: from_dict(FinetuneConfig, {"model": {}}), "unknown key 'model'; FinetuneConfig has"),
+    ],
+)
+def test_settings_are_checked(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
