@@ -86,8 +86,7 @@ def run(folder: str | Path, *, seed: int = 0, epochs: int = 30, n_train: int = 1
     picture = folder / "interpolation.png"
     title = "Two sensors, one oscillator: each curve is drawn from the black points of both"
     interpolation(panels(task, testing[:3]), title=title).savefig(picture, dpi=150)
-    seconds = sum(record["seconds"] for record in history.records)
-    return Outcome(metrics.rmse(predicted, truth), **errors, noise=NOISE, seconds=seconds, picture=picture)
+    return Outcome(metrics.rmse(predicted, truth), **errors, noise=NOISE, seconds=history.seconds, picture=picture)
 
 
 @torch.no_grad()

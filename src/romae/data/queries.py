@@ -57,18 +57,18 @@ def read_queries(table: Any, samples: SampleSet) -> tuple[list[Float64[np.ndarra
     schema = samples.schema
     optional = [] if schema.channel is None else [schema.channel]
     try:
-        frame = tables._read_frame(table, [schema.id, schema.time, *schema.positions, *optional])
+        frame = tables.read_frame(table, [schema.id, schema.time, *schema.positions, *optional])
         if len(frame) == 0:
             raise ValueError("the table has no rows")
-        ids, names = encode_names(frame[schema.id], None, f"id in column {schema.id!r}", tables._row)
-        times, unit, _ = tables._read_times(frame[schema.time], schema.time_unit or "second")
+        ids, names = encode_names(frame[schema.id], None, f"id in column {schema.id!r}", tables.row_number)
+        times, unit, _ = tables.read_times(frame[schema.time], schema.time_unit or "second")
         require_same_clock(unit, schema.time_unit, schema.time)
         coordinates = {schema.time: times}
         for axis in schema.positions:
-            coordinates[axis] = as_numbers(frame[axis], f"column {axis!r}", tables._row)
+            coordinates[axis] = as_numbers(frame[axis], f"column {axis!r}", tables.row_number)
         if schema.channel is not None:
             what = f"channel in column {schema.channel!r}"
-            index, _ = encode_names(frame[schema.channel], schema.channels, what, tables._row)
+            index, _ = encode_names(frame[schema.channel], schema.channels, what, tables.row_number)
             coordinates[schema.channel] = np.where(index < 0, np.nan, index)
         wrong = {schema.id: ids < 0} | {name: ~np.isfinite(x) for name, x in coordinates.items()}
         for column, mask in wrong.items():

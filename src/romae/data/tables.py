@@ -63,17 +63,19 @@ def from_table(
     )
     if channel is None and channels is not None:
         raise ValueError("channels are named, but no channel column is; say which it is with channel=")
-    frame = _read_frame(table, schema.columns)
+    frame = read_frame(table, schema.columns)
     if len(frame) == 0:
         raise ValueError("the table has no rows")
-    sample_of_row, ids = encode_names(frame[id], None, f"id in column {id!r}", _row)
-    times, unit, zone = _read_times(frame[time], time_unit)
-    coordinates = {time: times} | {name: as_numbers(frame[name], _column(name), _row) for name in schema.positions}
-    measured = {name: as_numbers(frame[name], _column(name), _row) for name in schema.values}
+    sample_of_row, ids = encode_names(frame[id], None, f"id in column {id!r}", row_number)
+    times, unit, zone = read_times(frame[time], time_unit)
+    coordinates = {time: times} | {
+        name: as_numbers(frame[name], _column(name), row_number) for name in schema.positions
+    }
+    measured = {name: as_numbers(frame[name], _column(name), row_number) for name in schema.values}
     missing = {id: sample_of_row < 0} | {name: np.isnan(x) for name, x in (coordinates | measured).items()}
     channel_names: tuple[Name, ...] = ()
     if channel is not None:
-        index, channel_names = encode_names(frame[channel], channels, f"channel in column {channel!r}", _row)
+        index, channel_names = encode_names(frame[channel], channels, f"channel in column {channel!r}", row_number)
         coordinates[channel], missing[channel] = index.astype(np.float64), index < 0
     for name, x in coordinates.items():
         if np.isinf(x).any():
@@ -119,7 +121,7 @@ def from_table_like(table: Any, schema: Schema) -> SampleSet:
     return SampleSet(found.samples, schema)
 
 
-def _row(i: int) -> str:
+def row_number(i: int) -> str:
     return f"row {i}"
 
 
@@ -152,7 +154,7 @@ def _column_names(table: Any) -> list[Any]:
     raise ValueError(f"cannot tell what {path.name} is: expected .csv, .csv.gz or .parquet")
 
 
-def _read_frame(table: Any, columns: Sequence[str]) -> "pd.DataFrame":
+def read_frame(table: Any, columns: Sequence[str]) -> "pd.DataFrame":
     """The columns as a pandas table whose rows are numbered from 0."""
     import pandas as pd
     import pyarrow as pa
@@ -177,7 +179,7 @@ def _read_frame(table: Any, columns: Sequence[str]) -> "pd.DataFrame":
     return table.select(list(columns)).to_pandas(date_as_object=False, ignore_metadata=True)
 
 
-def _read_times(column: "pd.Series", unit: TimeUnit) -> tuple[Float64[np.ndarray, "n"], TimeUnit | None, str | None]:
+def read_times(column: "pd.Series", unit: TimeUnit) -> tuple[Float64[np.ndarray, "n"], TimeUnit | None, str | None]:
     """Times as numbers, with their unit and time zone if they were dates."""
     from pandas.api import types
 
@@ -190,7 +192,7 @@ def _read_times(column: "pd.Series", unit: TimeUnit) -> tuple[Float64[np.ndarray
         dates = column.to_numpy(dtype="datetime64[us]")
         return numbers_from_dates(dates, unit), unit, None if zone is None else str(zone)
     try:
-        return as_numbers(column, _column(str(column.name)), _row), None, None
+        return as_numbers(column, _column(str(column.name)), row_number), None, None
     except TypeError as error:
         raise TypeError(f"{error}; if these are dates, convert the column with pandas.to_datetime") from None
 
