@@ -107,9 +107,40 @@ def test_a_write_that_fails_leaves_the_old_checkpoint(tmp_path, monkeypatch):
 
 def test_other_peoples_folders_are_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(ValueError, match="holds something else than a checkpoint"):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match="holds 'thesis.tex' beside a checkpoint"):
         TASKS[0].save(tmp_path)
-    assert os.listdir(tmp_path) == ["thesis.tex"]
+    assert sorted(os.listdir(tmp_path)) == ["config.json", "thesis.tex"]
+    with pytest.raises(ValueError, match="is a file; a checkpoint is a folder"):
+        TASKS[0].save(tmp_path / "thesis.tex")
+
+
+def test_a_link_and_the_present_folder_are_places_like_others(tmp_path, monkeypatch):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    TASKS[0].save(tmp_path / "link")
+    TASKS[1].save(tmp_path / "link")
+    assert isinstance(load(tmp_path / "real"), Classification) and sorted(os.listdir(tmp_path)) == ["link", "real"]
+    monkeypatch.chdir(tmp_path / "real")
+    TASKS[2].save(".")
+    assert isinstance(load(tmp_path / "real"), Regression) and sorted(os.listdir(tmp_path)) == ["link", "real"]
+
+
+@pytest.mark.usefixtures("without_shape_checks")
+def test_a_strategy_of_ones_own_is_not_lost_in_silence(tmp_path):
+    class Mine:
+        def hidden(self, tokens, source=None):
+            return torch.arange(tokens.layout.n_tokens) % 2 == 0
+
+    with pytest.raises(ValueError, match="this task cannot be saved"):
+        MaskedReconstruction(CONFIG, masking=Mine()).save(tmp_path / "a")
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.usefixtures("without_shape_checks")
+def test_precision_and_numpy_numbers_survive(tmp_path):
+    Classification(CONFIG, np.int64(3)).double().save(tmp_path / "a")
+    assert load(tmp_path / "a").head.linear.weight.dtype == torch.float64
 
 
 def edit(path, **changes):
@@ -135,6 +166,8 @@ def test_what_does_not_fit_is_reported(tmp_path):
     [
         ({"format": 99}, "has format 99; this version of romae reads up to 2: update romae"),
         ({"format": None}, "does not say which format it has"),
+        ({"extra": 3}, "lacks or has too much: .'extra'."),
+        ({"task": []}, "names the task"),
         ({"schema": {"colour": "red"}}, "unknown key 'schema.colour'"),
         ({"task": "Divination"}, "names the task 'Divination'; there are"),
         ({"settings": {"n_classes": 4, "oracle": True}}, "unknown key 'settings.oracle'"),

@@ -47,6 +47,13 @@ def test_check_reference_exits_with_1_when_outputs_differ(theirs):
     assert done.returncode == 1 and not json.loads(done.stdout)[0]["passed"]
 
 
+def test_check_reference_goes_on_past_a_folder_it_cannot_read(theirs, tmp_path):
+    done = romae("check-reference", tmp_path / "nowhere", theirs, "--json")
+    rows = json.loads(done.stdout)
+    assert done.returncode == 2 and [row["passed"] for row in rows] == [False, True]
+    assert "model_config.json does not exist" in done.stderr
+
+
 def test_the_authors_folders_pass():
     if not PARITY:
         pytest.skip("needs the authors' checkpoints in shared/parity beside the project")

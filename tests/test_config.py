@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import pytest
 
 from romae.config import from_dict, load_config, override, to_dict
@@ -70,8 +71,19 @@ def test_settings_are_addressed_by_their_path():
         (lambda: from_dict(Example, {"epochs": 1, "mode": "medium"}), "mode must be one of"),
         (lambda: from_dict(Example, {"epochs": 1, "betas": [1.0]}), "betas must have 2 entries"),
         (lambda: from_dict(Example, {"epochs": 1, "model": {"channels": 1, "dims": 2}}), "unknown key 'model.dims'"),
-        (lambda: from_dict(Example, {"epochs": 1, "model": 3}), "model must be a table"),
-        (lambda: from_dict(Example, {"epochs": 1, "masking": {"kind": "nothing"}}), "masking must be"),
+        (lambda: from_dict(Example, {"epochs": 1, "model": 3}), "model must be a ModelConfig, not 3"),
+        (
+            lambda: from_dict(Example, {"epochs": 1, "masking": {"kind": "nothing"}}),
+            "masking must say its kind, one of",
+        ),
+        (lambda: from_dict(Example, {"epochs": 1, "masking": {"ratio": 0.5}}), "masking must say its kind"),
+        (lambda: from_dict(Example, {"epochs": 1, "masking": {"kind": "rows", "ratio": 1.5}}), "share of rows to hide"),
+        (lambda: ModelConfig(channels=1, position_dims=1, encoder="tiny"), "encoder must be a Size, not 'tiny'"),
+        (lambda: ModelConfig(channels=2.5, position_dims=1), "channels must be int, not 2.5"),
+        (lambda: ModelConfig(channels=1, position_dims=1, cls="no"), "cls must be bool, not 'no'"),
+        (lambda: ModelConfig(channels=1, position_dims=1, norm_eps=-1.0), "norm_eps must be above 0"),
+        (lambda: Size(width=8.0, heads=1, depth=1), "width must be int, not 8.0"),
+        (lambda: Ladder(wavelengths=(float("nan"),)), "wavelengths must be above 0"),
         (lambda: override(EXAMPLE, "epochs"), "write it as key=value"),
         (lambda: override(EXAMPLE, "model.widht=3"), "unknown key 'model.widht'"),
         (lambda: override(EXAMPLE, "epochs.x=3"), "'epochs' is a single value"),
@@ -82,6 +94,20 @@ def test_settings_are_addressed_by_their_path():
 def test_what_is_not_understood_is_refused(make, message):
     with pytest.raises((ValueError, TypeError), match=message):
         make()
+
+
+def test_settings_are_read_together():
+    changed = override(EXAMPLE, "model.encoder.width=64", "model.encoder.heads=4")  # 64 would not go with 6 heads
+    assert changed.model.encoder == Size(width=64, heads=4, depth=12)
+
+
+@pytest.mark.usefixtures("without_shape_checks")
+def test_numbers_of_numpy_become_pythons():
+    config = ModelConfig(
+        channels=np.int64(2), position_dims=1, dropout=np.float32(0.5), ladders=[Ladder(scale=np.float64(2))]
+    )
+    assert type(config.channels) is int and type(config.dropout) is float and isinstance(config.ladders, tuple)
+    assert from_dict(ModelConfig, json.loads(json.dumps(to_dict(config)))) == config
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path):

@@ -9,9 +9,9 @@ import romae
 
 SOURCE = Path(romae.__file__).parent
 ORDER = """
-tokens patches config rope attention model masking tasks data datasets metrics baselines optim checkpoint reference
-progress runs guards training inference jobs answers recipe estimators plots report demo benchmark
-cli_data cli recipes
+config layout tokens patches rope attention model masking tasks data datasets metrics baselines optim checkpoint
+reference progress runs guards training inference jobs answers recipe estimators plots report demo benchmark cli_data
+cli recipes
 """.split()
 # The one door downwards: a method that saves, found where people look for it.
 DOORS = {("tasks", "checkpoint")}

@@ -69,17 +69,57 @@ def test_a_span_is_contiguous(n, ratio, seed):
     assert in_order.diff().abs().sum() <= 2 and (in_order.diff() == 1).sum() <= 1
 
 
-def test_a_tube_runs_along_the_axes_left_out():
-    grid = torch.cartesian_prod(torch.arange(4.0), torch.arange(6.0), torch.arange(6.0))
-    tokens = Tokens.pack([torch.zeros(len(grid), 1)], [grid])
-    hidden = Spans(ratio=9 / 36, axes=(1, 2)).hidden(tokens, seeded(5)).reshape(4, 6, 6)
-    whole = [hidden[:, y, x].all() for y in range(6) for x in range(6)]
-    assert hidden.sum() == 36 and sum(whole) >= 4
+def line(n: int) -> Tokens:
+    return Tokens.pack([torch.zeros(n, 1)], [torch.arange(float(n)).unsqueeze(-1)])
+
+
+@pytest.mark.parametrize("n_spans", [1, 2, 3])
+def test_there_are_as_many_spans_as_asked_for_unless_some_meet(n_spans):
+    found = []
+    for seed in range(30):
+        hidden = Spans(ratio=0.15, n_spans=n_spans).hidden(line(100), seeded(seed)).long()
+        found.append(int(hidden[0] + (hidden.diff() == 1).sum()))
+    assert max(found) == n_spans and sum(found) > 0.7 * 30 * n_spans
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_span_is_a_box_in_units_of_the_extent(seed):
+    """Some token is nearer to all hidden ones than to any visible one, by the largest of the scaled differences."""
+    positions = torch.rand(60, 2, generator=seeded(seed)) * torch.tensor([1.0, 50.0])
+    hidden = Spans(ratio=0.4).hidden(Tokens.pack([torch.zeros(60, 1)], [positions]), seeded(seed))
+    scaled = positions / (positions.amax(0) - positions.amin(0))
+    distance = (scaled.unsqueeze(1) - scaled).abs().amax(-1)
+    assert (distance[:, hidden].amax(1) < distance[:, ~hidden].amin(1)).any()
+
+
+def test_the_unit_of_an_axis_changes_no_span():
+    positions = [torch.rand(30, 2, generator=seeded(i)) for i in range(2)]
+    other_unit = [positions[0] * torch.tensor([1.0, 1024.0]), positions[1]]
+    one, other = (Tokens.pack([torch.zeros(30, 1)] * 2, where) for where in (positions, other_unit))
+    for seed in range(5):
+        assert torch.equal(Spans().hidden(one, seeded(seed)), Spans().hidden(other, seeded(seed)))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_tube_runs_along_the_axes_left_out(seed):
+    """Twelve columns at places of their own, each at four times: three of them are hidden, at every time."""
+    columns = torch.rand(12, 2, generator=seeded(seed)).repeat(4, 1)
+    times = torch.arange(4.0).repeat_interleave(12).unsqueeze(-1)
+    tokens = Tokens.pack([torch.zeros(48, 1)], [torch.cat([times, columns], 1)])
+    hidden = Spans(ratio=3 / 12, axes=(1, 2)).hidden(tokens, seeded(seed)).reshape(4, 12)
+    assert hidden[0].sum() == 3 and (hidden == hidden[0]).all()
 
 
 def test_the_future_is_what_comes_last():
     tokens = Tokens.pack([torch.zeros(4, 1)], [torch.tensor([[3.0], [0.0], [2.0], [1.0]])])
     assert Future(ratio=0.5).hidden(tokens).tolist() == [True, False, True, False]
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+def test_the_future_lies_along_its_axis(axis):
+    positions = torch.stack([torch.randperm(10, generator=seeded(i)) for i in range(3)], 1).float()
+    hidden = Future(ratio=0.3, axis=axis).hidden(Tokens.pack([torch.zeros(10, 1)], [positions]))
+    assert torch.equal(hidden, positions[:, axis] >= 7)
 
 
 def test_every_token_is_as_likely_to_be_hidden():
@@ -94,6 +134,22 @@ def test_the_seed_alone_decides(masking):
     first = masking.hidden(tokens, seeded(3))
     assert torch.equal(first, masking.hidden(tokens, seeded(3)))
     assert any(not torch.equal(first, masking.hidden(tokens, seeded(seed))) for seed in range(4, 8))
+
+
+@pytest.mark.parametrize("masking", [UniformTokens(), Rows(), Channels(), Spans()])
+def test_without_a_source_every_call_draws_anew(masking):
+    torch.manual_seed(0)
+    tokens = made([20, 13, 4], dims=3)
+    drawn = {tuple(masking.hidden(tokens).tolist()) for _ in range(8)}
+    assert len(drawn) > 4
+
+
+@pytest.mark.parametrize("source", [lambda: seeded(0), lambda: None], ids=["generator", "none"])
+def test_every_row_is_as_likely_to_be_hidden(source):
+    torch.manual_seed(0)
+    drawn_from = source()
+    share = torch.stack([Rows(ratio=0.25).hidden(line(8), drawn_from) for _ in range(2000)]).float().mean(0)
+    assert (share - 0.25).abs().max() < 0.05
 
 
 def keys(*indices: int, seed: int = 0, epoch: int = 0) -> SampleKeys:

@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+import romae.model
+from brute_force import norm
 from romae.model import SIZES, Decoder, Encoder, ModelConfig, Size
 from romae.rope import Ladder
 from romae.tokens import Tokens
@@ -91,18 +93,21 @@ def asked(*lengths: int, seed: int = 5) -> Tokens:
     return Tokens.pack([torch.zeros(n, 2) for n in lengths], [torch.rand(n, 2, generator=generator) for n in lengths])
 
 
+@pytest.mark.parametrize("positions", ["rope", "absolute"])
 @pytest.mark.parametrize("kind", ["joint", "independent"])
-def test_the_decoder_sees_queries_at_their_positions(tokens, kind):
-    model = encoder()
+def test_the_decoder_sees_queries_at_their_positions(tokens, kind, positions):
+    encoded = encoder(positions=positions)(tokens)
     torch.manual_seed(0)
-    decoder, queries = Decoder(config(queries=kind)).eval(), asked(2, 1, 1, 3, 2)
-    output = decoder(model(tokens), queries.positions, queries.layout)
+    decoder, queries = Decoder(config(queries=kind, positions=positions)).eval(), asked(2, 1, 1, 3, 2)
+    output = decoder(encoded, queries.positions, queries.layout)
     assert output.shape == (9, 16)
     elsewhere = queries.positions.clone()
     elsewhere[0] += 1
-    changed = (decoder(model(tokens), elsewhere, queries.layout) - output).abs().amax(-1) > 1e-6
+    changed = (decoder(encoded, elsewhere, queries.layout) - output).abs().amax(-1) > 1e-6
     # Another query of the same sample notices only where queries are joint.
     assert changed.tolist() == [True, kind == "joint"] + [False] * 7
+    # Where the encoded tokens stand matters as well.
+    assert ((decoder(moved(encoded, 1.0), queries.positions, queries.layout) - output).abs().amax(-1) > 1e-6).all()
 
 
 def test_independent_queries_do_not_depend_on_how_they_are_grouped(tokens):
@@ -129,6 +134,47 @@ def test_stochastic_depth_grows_over_the_layers_and_keeps_the_mean(tokens):
     assert torch.equal(block.eval()._dropped(branch, tokens.layout), branch)
 
 
+def test_a_block_leaves_out_either_branch_of_a_sample(tokens):
+    """With both branches kept half of the time, a sample leaves a block in one of four ways."""
+    size = Size(width=24, heads=2, depth=1)
+    block = encoder(stochastic_depth=0.5, encoder=size).transformer.blocks[0]
+    x = torch.randn(sum(LENGTHS), 24, generator=torch.Generator().manual_seed(1))
+    attended = x + 2 * block.attention(block.attention_norm(x), None, tokens.layout, None)
+    ways = [x, attended, *(y + 2 * block.mlp(block.mlp_norm(y)) for y in (x, attended))]
+    seen: list[set[int]] = [set() for _ in LENGTHS]
+    block.train()
+    torch.manual_seed(0)
+    for _ in range(60):
+        parts = zip(*(y.split(LENGTHS) for y in (block(x, None, tokens.layout), *ways)), strict=True)
+        for sample, (output, *expected) in zip(seen, parts, strict=True):
+            errors = [(output - y).abs().max().item() for y in expected]
+            assert min(errors) < 1e-4
+            sample.add(errors.index(min(errors)))
+    assert seen == [{0, 1, 2, 3}] * len(LENGTHS)
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_random"),
+    [
+        ({"dropout": 0.3}, [True, True, True]),
+        ({"dropout": 0.3, "attention_dropout": 0.0}, [False, False, True]),
+        ({"dropout": 0.0, "attention_dropout": 0.3}, [True, True, False]),
+    ],
+    ids=["both", "feed-forward", "attention"],
+)
+def test_each_dropout_acts_on_its_own_branch(tokens, settings, is_random):
+    block, queries = encoder(**settings).transformer.blocks[0], asked(2, 1, 1, 3, 2).layout
+    x = torch.randn(sum(LENGTHS) + 9, 24, generator=torch.Generator().manual_seed(1))
+    branches = (
+        lambda: block.attention(x[:-9], None, tokens.layout, None),
+        lambda: block.attention(x, None, tokens.layout, queries)[-9:],
+        lambda: block.mlp(x),
+    )
+    for training in (True, False):
+        block.train(training)
+        assert [not torch.equal(branch(), branch()) for branch in branches] == [training and one for one in is_random]
+
+
 def test_dropout_acts_in_training_alone(tokens):
     model = encoder(dropout=0.3)
     assert torch.equal(model(tokens).values, encoder()(tokens).values)
@@ -145,6 +191,56 @@ def test_checkpointing_changes_memory_and_nothing_else(tokens):
         model(tokens).values.square().sum().backward()
     for one, other in zip(plain.parameters(), saving.parameters(), strict=True):
         assert torch.equal(one.grad, other.grad)
+
+
+def test_checkpointing_goes_through_every_block_in_training(tokens, monkeypatch):
+    called, checkpoint = [], romae.model.checkpoint
+    monkeypatch.setattr(
+        romae.model, "checkpoint", lambda block, *rest, **kw: called.append(block) or checkpoint(block, *rest, **kw)
+    )
+    for checkpointing in (False, True):
+        model = encoder(checkpointing=checkpointing)
+        model(tokens)
+        assert not called
+        model.train()(tokens)
+        assert called == (list(model.transformer.blocks) if checkpointing else [])
+
+
+@pytest.mark.parametrize("make", [Encoder, Decoder])
+def test_norms_of_blocks_use_the_models_eps(make):
+    x = torch.randn(4, 24, generator=torch.Generator().manual_seed(1))
+    for block in make(config(norm_eps=0.5, decoder=SMALL)).transformer.blocks:
+        for layer in (block.attention_norm, block.mlp_norm):
+            assert_close(layer(x), norm(x, layer.weight, 0.5))
+
+
+@pytest.mark.parametrize("make", [Encoder, Decoder])
+@pytest.mark.parametrize("depth", [2, 12])
+def test_weights_start_at_the_scale_that_keeps_variances(make, depth):
+    size = Size(width=96, heads=2, depth=depth)
+    torch.manual_seed(0)
+    model = make(config(encoder=size, decoder=size))
+    for block in model.transformer.blocks:
+        for layer, gain in (
+            (block.qkv, 1),
+            (block.up, 1),
+            (block.out, (2 * depth) ** -0.5),
+            (block.down, (2 * depth) ** -0.5),
+        ):
+            scale = gain * layer.in_features**-0.5
+            assert layer.weight.std().item() == pytest.approx(scale, rel=0.04)
+            assert abs(layer.weight.mean().item()) < 0.06 * scale
+    assert not model.projection.bias.any()
+    if make is Decoder:
+        assert model.projection.weight.std().item() == pytest.approx(96**-0.5, rel=0.04)
+
+
+def test_a_deep_stack_keeps_the_scale_of_its_input(generator):
+    tokens = Tokens.pack([torch.randn(40, 2)] * 4, [10 * torch.rand(40, 2, generator=generator) for _ in range(4)])
+    stack = encoder(encoder=Size(width=96, heads=4, depth=12)).transformer
+    x = torch.randn(160, 96, generator=generator)
+    output = stack.run(x, tokens.positions, tokens.layout)
+    print(output.std() / x.std(), (output - x).std())
 
 
 def test_rebuilding_hands_over_every_weight(tokens):

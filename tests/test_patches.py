@@ -68,9 +68,27 @@ def test_an_irregular_dimension_brings_its_coordinates():
         (lambda: unpatchify(torch.zeros(3, 4), (2, 2), (2, 2)), "3 tokens do not fill"),
         (lambda: unpatchify(torch.zeros(4, 5), (2, 2), (2, 2)), "do not hold whole patches"),
         (lambda: unpatchify(torch.zeros(4, 8), (2, 2), (2, 2)), "say which dimension"),
+        (lambda: unpatchify(torch.zeros(4, 8), (2, 2), (2, 2), channels=7), "channels=7 is outside a grid of 2"),
+        (lambda: unpatchify(torch.zeros(4, 8), (2, 2), (2, 2), channels=-4), "channels=-4 is outside a grid of 2"),
+        (lambda: unpatchify(torch.zeros(4, 8), (2, 0), (2, 2)), "patch sizes must be .* and dimension 1 has 0"),
+        (lambda: unpatchify(torch.zeros(4, 8), (2, 2), (-2, -2)), "counts must be .* and dimension 0 has -2"),
+        (lambda: unpatchify(torch.zeros(1, 1), (), ()), "there are no patch sizes"),
+        (lambda: unpatchify(torch.zeros(1, 1), (1,), ()), "there are no counts"),
+        (lambda: unpatchify(torch.zeros(8), (2,), (4,)), r"tokens must be \[..., n, values\], got shape \[8\]"),
+        (lambda: patchify(torch.zeros(4, 8), (1, 8), irregular=[5]), "irregular names dimension 5, .* 0 to 1"),
+        (lambda: patchify(torch.zeros(4, 8), (1, 8), irregular=[-1]), "irregular names dimension -1, .* 0 to 1"),
+        (lambda: patchify(torch.zeros(4), ()), "there are no patch sizes"),
+        (lambda: patchify(torch.zeros(4), (2.0,)), "patch sizes must be whole numbers .* dimension 0 has 2.0"),
+        (lambda: grid_counts((), ()), "there are no patch sizes"),
+        (lambda: grid_positions((2, 2), {1: [0, 1]}, patch=(1,)), "the patch has 1 dimensions, but there are 2 counts"),
+        (lambda: grid_positions(()), "there are no counts; a grid has at least one dimension"),
+        (lambda: grid_positions((-1, 2)), "counts must be whole numbers of at least 1, and dimension 0 has -1"),
+        (lambda: grid_positions((2, 0)), "counts must be whole numbers of at least 1, and dimension 1 has 0"),
+        (lambda: grid_positions((2,), {0: [0.0, float("nan")]}), "finite, and step 1 of dimension 0 is at nan"),
+        (lambda: grid_positions((2,), {0: [float("-inf"), 0.0]}), "finite, and step 0 of dimension 0 is at -inf"),
     ],
 )
-def test_what_does_not_fit_gets_a_sentence(make, message):
+def test_what_does_not_fit_gets_a_sentence(make, message, without_shape_checks):
     with pytest.raises(ValueError, match=message):
         make()
 
@@ -78,3 +96,8 @@ def test_what_does_not_fit_gets_a_sentence(make, message):
 def test_the_sizes_that_would_fit_are_named():
     with pytest.raises(ValueError, match="use a patch of 6 or 10 or 15"):
         grid_counts((30,), (16,))
+
+
+def test_coordinates_that_are_no_numbers_get_a_sentence():
+    with pytest.raises(TypeError, match="the coordinates of dimension 0 cannot be read as numbers"):
+        grid_positions((2,), {0: ["monday", "tuesday"]})

@@ -10,6 +10,7 @@ import brute_force
 from conftest import SHARED
 from romae.checkpoint import load
 from romae.reference import TOLERANCE, largest_difference, load_reference
+from romae.tasks import Regression
 
 PARITY = sorted(path for path in (SHARED / "parity").glob("*") if path.is_dir())
 
@@ -48,7 +49,9 @@ def settings_of(width: int, heads: int, depth: int, feed_forward: int | None) ->
     }
 
 
-def write_folder(folder, *, dims: int, cls: bool, ragged: bool, pretrain: bool, feed_forward: int | None) -> None:
+def write_folder(
+    folder, *, dims: int, cls: bool, ragged: bool, pretrain: bool, feed_forward: int | None, n_outputs: int = 5
+) -> None:
     """A checkpoint in the authors' format whose outputs come from the plain implementation, in double precision."""
     generator = torch.Generator().manual_seed(dims)
     heads, width, narrow, channels, n = (2, 1), 24, 12, 2, 9
@@ -70,7 +73,7 @@ def write_folder(folder, *, dims: int, cls: bool, ragged: bool, pretrain: bool, 
         "n_pos_dims": dims,
         "p_rope_val": 0.75,
     }
-    head_width, n_outputs = (narrow, channels) if pretrain else (width, 5)
+    head_width, n_outputs = (narrow, channels) if pretrain else (width, n_outputs)
     if pretrain:
         weights |= layers("decoder", narrow, 1, 2 * narrow, generator) | {
             "encoder_decoder_proj.weight": torch.randn(narrow, width, generator=generator) / width**0.5,
@@ -147,9 +150,44 @@ def test_a_difference_is_found(folder):
     assert largest_difference(folder) == pytest.approx(0.01, rel=0.01)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_types_of_the_stored_arrays_do_not_matter(folder, dtype):
+    stored = load_file(folder / "io.safetensors")
+    stored["values"] = stored["values"].to(dtype)
+    stored["mask"] = stored["mask"].bool()
+    save_file(stored, folder / "io.safetensors")
+    assert largest_difference(folder) < (TOLERANCE if dtype == torch.float64 else 1)
+
+
+def test_a_single_output_is_a_regression(tmp_path):
+    write_folder(tmp_path / "one", dims=1, cls=True, ragged=False, pretrain=False, feed_forward=None, n_outputs=1)
+    assert (
+        isinstance(load_reference(tmp_path / "one"), Regression) and largest_difference(tmp_path / "one") <= TOLERANCE
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"logits": lambda x: x[0]}, "logits in .* has shape"),
+        ({"mask": lambda x: torch.ones_like(x).triu()}, "must hide as many tokens in every sample"),
+        ({"logits": lambda x: x[:, :2]}, "tokens are hidden, but the logits are for"),
+        ({"positions": lambda x: x[:, 0]}, "positions in .* has shape"),
+    ],
+)
+def test_arrays_that_do_not_fit_get_a_sentence(folder, change, message):
+    stored = load_file(folder / "io.safetensors")
+    for name, edit in change.items():
+        stored[name] = edit(stored[name]).contiguous()
+    save_file(stored, folder / "io.safetensors")
+    with pytest.raises(ValueError, match=message):
+        largest_difference(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"encoder_config": ["d_model"]}, "holds something unexpected"),
         ({"pos_encoding": "absolute"}, "only the rotary ones"),
         ({"n_channels": 3}, r"encoder.projection.weight is \[24, 2\] instead of \[24, 3\]"),
         ({"use_cls": False}, "unexpected encoder.cls"),

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from romae.masking import Future, Rows, UniformTokens
 from romae.model import Encoder, ModelConfig, Size
 from romae.tasks import Classification, Head, MaskedReconstruction, Regression
-from romae.tokens import Batch, Sample, Tokens, collate
+from romae.tokens import Batch, Layout, Sample, Tokens, collate
 
 LENGTHS = [6, 2, 11, 11, 4]
 CONFIG = ModelConfig(
@@ -157,6 +157,32 @@ def test_the_trivial_loss_is_that_of_the_best_constant(generator):
     smooth = 0.1 + 0.7 * shares
     assert_close(Classification(CONFIG, 3, confidence=0.8).trivial(batch).mean, -(smooth * smooth.log()).sum())
     assert_close(Regression(CONFIG).trivial(batch).mean.item(), 0.64)
+
+
+def test_samples_of_one_row_are_no_obstacle_either():
+    config = replace(CONFIG, position_dims=2)
+    batch = collate([Sample(torch.randn(n, 3), torch.tensor([[7.0, i] for i in range(n)])) for n in (3, 5)])
+    loss = MaskedReconstruction(config, masking=Rows())(batch)
+    assert loss.weight == 0 and loss.mean == 0
+
+
+def test_positions_that_do_not_fit_get_a_sentence(generator):
+    task = seeded(MaskedReconstruction)
+    tokens = collate(samples(generator)).tokens
+    with pytest.raises(ValueError, match=r"expected 2 positions of 1 coordinates, got \[2, 3\]"):
+        task.reconstruct(tokens, torch.zeros(2, 3), Layout.of([1, 1, 0, 0, 0]))
+    with pytest.raises(ValueError, match="leave Sample"):
+        hidden = [
+            replace(s, hidden=torch.arange(len(s)) == 0, target=torch.zeros(len(s), 1)) for s in samples(generator)
+        ]
+        seeded(Regression, per="token")(collate(hidden))
+
+
+@pytest.mark.usefixtures("without_shape_checks")
+def test_a_masking_that_is_none_is_refused_at_once():
+    for masking in ("rows", UniformTokens):
+        with pytest.raises(TypeError, match="masking must be a strategy such as"):
+            MaskedReconstruction(CONFIG, masking=masking)
 
 
 def test_every_parameter_learns(generator):

@@ -144,6 +144,41 @@ def test_positions_stay_in_double_precision_until_a_batch_is_made():
     assert collate([sample]).tokens.positions.dtype == torch.float32
 
 
+@pytest.mark.parametrize(
+    ("positions", "message"),
+    [
+        (1.7e9 + 10 * np.arange(5.0), "positions of sample 'a' on axis 0 are too large .* subtract an origin first"),
+        (np.array([0.0, 1e300]), "too large for single precision"),
+    ],
+)
+def test_positions_that_would_collapse_are_refused(positions, message):
+    sample = Sample(np.ones((len(positions), 1)), positions[:, None], id="a")
+    with pytest.raises(ValueError, match=message):
+        collate([sample])
+    with pytest.raises(ValueError, match="too large for single precision"):
+        Tokens.from_padded(sample.values[None], sample.positions[None], torch.ones(1, len(positions), dtype=torch.bool))
+
+
+def test_positions_that_rounding_hardly_moves_are_taken():
+    days = 59000 + np.arange(50.0)[:, None] * 1.37
+    assert collate([Sample(np.ones((50, 1)), days)]).tokens.positions.diff(dim=0).min() > 1.3
+    assert collate([Sample([[1.0]], [[1.7e9 + 0.3]])]).tokens.layout.n_tokens == 1  # one token has no gap to lose
+
+
+def test_a_sample_keeps_its_values_when_the_array_changes():
+    values = np.ones((2, 1), np.float32)
+    sample = Sample(values, [[0.0], [1.0]])
+    values[0] = np.nan
+    assert torch.isfinite(sample.values).all()
+
+
+def test_samples_that_lost_their_tokens_have_no_mean():
+    kept = made([2, 3]).select(torch.tensor([False, False, True, True, False]))
+    for ask in (kept.mean, kept.first):
+        with pytest.raises(ValueError, match="sample 0 has no token left"):
+            ask()
+
+
 @settings(max_examples=20)
 @given(st.sampled_from([float("nan"), float("inf"), -float("inf")]), st.booleans())
 def test_numbers_that_are_none_are_refused(number, in_values):
@@ -173,6 +208,11 @@ def test_padding_is_not_looked_at():
         (lambda: Sample([[1.0]], [[0.0]], hidden=[1, 0]), "must be 1 booleans"),
         (lambda: Sample([[1.0]], [[0.0]], target=[[1.0], [2.0]]), r"one row per token \[1, k\]"),
         (lambda: Sample([[1.0]], [[0.0]], target=float("nan")), "target must be finite"),
+        (lambda: Sample([[1.0]], [[0.0]], target=np.array([1e300])), "target must be finite in single precision"),
+        (lambda: Sample([[1.0]], [[0.0]], target=[]), "target must be a number"),
+        (lambda: Layout.of([2**62, 2**62]), "overflow the 32-bit offsets"),
+        (lambda: concat(made([1]), made([1], channels=3)), "cannot join tokens of different kinds"),
+        (lambda: Tokens.pack([torch.ones(1, 1)], []), "1 samples of values but 0 of positions"),
         (lambda: collate([]), "at least one sample"),
         (
             lambda: collate([Sample([[1.0]], [[0.0]]), Sample([[1.0, 2.0]], [[0.0]])]),
@@ -205,10 +245,14 @@ def test_bad_input_gets_a_sentence(make, message):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Sample([[1.0]], torch.zeros(1, 1, dtype=torch.float16)), "too coarse for angles"),
+        (lambda: Sample([[1.0]], torch.zeros(1, 1, dtype=torch.float16)), "angles need float32 or float64"),
         (lambda: Sample([["a"]], [[0.0]]), "values cannot be read as numbers"),
         (lambda: Sample([[1j]], [[0.0]]), "complex"),
         (lambda: Sample([[1.0]], [[0.0]], target="cat"), "target 'cat' is not a number"),
+        (lambda: Sample([[1.0]], [[0.0]], target=1j), "targets are complex"),
+        (lambda: Sample([[1.0]], [[0.0]], hidden="yes"), "hidden must be 1 booleans"),
+        (lambda: Layout.of([1.7, 2.2]), "lengths must be whole numbers"),
+        (lambda: Layout.of([[1, 2]]), "lengths must be whole numbers"),
         (
             lambda: Tokens(torch.zeros(1, 1), torch.zeros(1, 1, dtype=torch.float64), Layout.of([1])),
             "need torch.float32",

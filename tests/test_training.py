@@ -87,7 +87,7 @@ def test_the_loss_is_divided_by_the_number_of_targets(monkeypatch):
     from romae.data.loading import Loader
     from romae.masking import SampleKeys
 
-    batch = next(iter(Loader(data, batch_size=100)))
+    batch = next(Loader(data, batch_size=100).epoch())
     loss = by_hand(by_hand.prepare(batch, SampleKeys(config.seed, 0, batch.indices)))
     loss.mean.backward()
     with torch.no_grad():

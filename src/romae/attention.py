@@ -8,7 +8,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
-from romae.tokens import Layout
+from romae.layout import Layout
 
 Queries = Float[Tensor, "t h e"]
 Keys = Float[Tensor, "u h e"]
@@ -23,6 +23,8 @@ def attend(
     `layout` says where the samples of the queries lie, `context` where those of the keys do, if they differ.
     """
     context = layout if context is None else context
+    if len(q) == 0:  # nothing is asked: no kernel takes that
+        return q
     if layout.is_equal and context.is_equal:
         return _dense(q, k, v, (layout.n_samples, layout.longest), (layout.n_samples, context.longest), dropout)
     if q.device.type != "cuda":

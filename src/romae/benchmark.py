@@ -35,7 +35,7 @@ def loading(folder: str | Path, *, n_samples: int = 50_000, memory_budget: int =
         many = write_store(_curves(1_000_000, 1, 3), Path(name) / "many.arrow").path
         started = time.perf_counter()
         opened = Loader(Store(many), batch_size=1024, shuffle=True)
-        next(iter(opened))
+        next(opened.epoch())
         start_up = time.perf_counter() - started
     return {
         "benchmark": "loading",
@@ -95,7 +95,7 @@ def read_all(path: str, budget: int) -> None:
     import psutil
 
     process = psutil.Process()
-    batches = iter(Loader(Store(path, memory_budget=budget), batch_size=64, shuffle=True))
+    batches = Loader(Store(path, memory_budget=budget), batch_size=64, shuffle=True).epoch()
     for _ in range(5):
         next(batches)
     before = peak = process.memory_info().rss

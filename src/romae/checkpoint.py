@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from romae import __version__
 from romae.config import from_dict, read_arguments, to_dict
 from romae.data.scaling import Scaling
 from romae.data.series import Schema
-from romae.model import Encoder, ModelConfig
+from romae.model import Encoder, ModelConfig, misfits
 from romae.tasks import TASKS, Task
 
 FORMAT = 2
@@ -29,9 +30,11 @@ def save(task: Task, directory: str | Path) -> None:
     """Write a task to a folder, whole or not at all; a checkpoint that is already there is replaced."""
     from safetensors.torch import save_file
 
-    directory = Path(directory)
-    if directory.exists() and not (directory / CONFIG).is_file() and any(directory.iterdir()):
-        raise ValueError(f"{directory} holds something else than a checkpoint; choose an empty or a new folder")
+    directory = Path(directory).resolve()
+    if directory.exists() and not directory.is_dir():
+        raise ValueError(f"{directory} is a file; a checkpoint is a folder")
+    if directory.exists() and (others := sorted(set(os.listdir(directory)) - {WEIGHTS, CONFIG})):
+        raise ValueError(f"{directory} holds {others[0]!r} beside a checkpoint; choose an empty or a new folder")
     description = {
         "format": FORMAT,
         "romae": __version__,
@@ -41,6 +44,12 @@ def save(task: Task, directory: str | Path) -> None:
         "scaling": to_dict(task.scaling),
         "schema": to_dict(task.schema),
     }
+    try:
+        same = read_arguments(type(task), json.loads(json.dumps(description["settings"])), given=["encoder"])
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"this task cannot be saved: {error}; use one of the strategies in romae.masking") from None
+    if same != task.settings:
+        raise ValueError(f"this task cannot be saved: its settings {task.settings} would not come back as they are")
     directory.parent.mkdir(parents=True, exist_ok=True)
     written = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
     try:
@@ -57,15 +66,17 @@ def load(path: str | Path) -> Task:
     directory = _local(path)
     description = _current(read_json(directory / CONFIG), directory / CONFIG)
     name = description.get("task")
-    if name not in TASKS:
+    if not isinstance(name, str) or name not in TASKS:
         raise ValueError(f"{directory / CONFIG} names the task {name!r}; there are {sorted(TASKS)}")
-    missing = sorted({"model", "settings", "scaling", "schema"} - set(description))
-    if missing:
-        raise ValueError(f"{directory / CONFIG} lacks {missing}")
+    known = {"format", "romae", "task", "model", "settings", "scaling", "schema"}
+    if wrong := sorted(known ^ set(description)):
+        raise ValueError(f"{directory / CONFIG} lacks or has too much: {wrong}")
     encoder = Encoder(from_dict(ModelConfig, description["model"], where="model"))
     settings = read_arguments(TASKS[name], description["settings"], where="settings", given=["encoder"])
+    weights = read_weights(directory / WEIGHTS)
     task = TASKS[name](encoder, **settings)
-    fill(task, read_weights(directory / WEIGHTS), str(directory))
+    task.to(dtype=weights.get("encoder.projection.weight", torch.empty(0)).dtype)
+    fill(task, weights, str(directory))
     if description["scaling"] is not None:
         task.scaling = from_dict(Scaling, description["scaling"], where="scaling")
     if description["schema"] is not None:
@@ -102,7 +113,7 @@ def _local(path: str | Path) -> Path:
 def _current(description: Any, path: Path) -> dict[str, Any]:
     """The description in today's format; older ones are brought up to it, newer ones refused."""
     found = description.get("format") if isinstance(description, dict) else None
-    if not isinstance(found, int) or found < 1:
+    if type(found) is not int or found < 1:
         raise ValueError(f"{path} does not say which format it has; it is no checkpoint of romae")
     if found > FORMAT:
         raise ValueError(f"{path} has format {found}; this version of romae reads up to {FORMAT}: update romae")
@@ -121,14 +132,7 @@ _MIGRATIONS = {1: _with_scaling}
 
 def fill(module: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
     """Load weights strictly, with a report of all that does not fit."""
-    expected = module.state_dict()
-    problems = [f"missing {key}" for key in expected if key not in weights]
-    problems += [f"unexpected {key}" for key in weights if key not in expected]
-    problems += [
-        f"{key} is {list(weights[key].shape)} instead of {list(value.shape)}"
-        for key, value in expected.items()
-        if key in weights and weights[key].shape != value.shape
-    ]
+    problems = misfits(module, weights)
     if problems:
         shown = "; ".join(problems[:6]) + (f"; and {len(problems) - 6} more" if len(problems) > 6 else "")
         raise ValueError(f"the weights in {where} do not fit its configuration: {shown}")
@@ -169,5 +173,9 @@ def _swap(written: Path, directory: Path) -> None:
         return
     aside = Path(tempfile.mkdtemp(prefix=f".{directory.name}-old-", dir=directory.parent))
     os.replace(directory, aside)
-    os.replace(written, directory)
+    try:
+        os.replace(written, directory)
+    except OSError:
+        os.replace(aside, directory)
+        raise
     shutil.rmtree(aside)

@@ -1,6 +1,7 @@
 """The command line: each command is one call into the library."""
 
 import json
+import math
 import sys
 import warnings
 from pathlib import Path
@@ -114,12 +115,25 @@ def check_reference(
     """
     from romae.reference import TOLERANCE, largest_difference
 
-    differences = {str(path): largest_difference(path) for path in directories}
-    rows = [{"folder": k, "largest difference": v, "passed": v <= TOLERANCE} for k, v in differences.items()]
+    rows: list[dict[str, Any]] = []
+    for path in directories:
+        try:
+            difference, problem = largest_difference(path), ""
+        except ValueError as error:
+            difference, problem = math.nan, str(error)
+        shown = None if math.isnan(difference) else difference
+        row = {"folder": str(path), "largest difference": shown, "passed": difference <= TOLERANCE}
+        rows.append(row | ({"problem": problem} if problem else {}))
     if as_json:
         typer.echo(json.dumps(rows))
     else:
-        _table(f"Largest difference from the authors' outputs (at most {TOLERANCE:g})", rows)
+        title = f"Largest difference from the authors' outputs (at most {TOLERANCE:g})"
+        _table(title, [{k: v for k, v in row.items() if k != "problem"} for row in rows])
+    for row in rows:
+        if "problem" in row:
+            typer.echo(f"romae: {row['problem']}", err=True)
+    if any("problem" in row for row in rows):
+        raise typer.Exit(2)
     if not all(row["passed"] for row in rows):
         raise typer.Exit(1)
 
@@ -181,19 +195,23 @@ def benchmark_loading(
 
 def _table(title: str, rows: list[dict[str, Any]]) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left")
-    for column in rows[0]:
-        table.add_column(column)
+    table = Table(title=escape(title), title_justify="left")
+    columns = list(rows[0])
+    for column in columns:
+        table.add_column(escape(column), overflow="fold")
     for row in rows:
-        table.add_row(*(_shown(value) for value in row.values()))
+        table.add_row(*(escape(_shown(row[column])) for column in columns))
     Console().print(table)
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if value is None:
+        return "unknown"
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 

@@ -7,6 +7,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Container, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -21,7 +22,7 @@ def to_dict(config: Any) -> Any:
         return {str(key): to_dict(value) for key, value in config.items()}
     if isinstance(config, tuple | list):
         return [to_dict(value) for value in config]
-    return config
+    return _plain(config)
 
 
 def from_dict(cls: type[C], data: Mapping[str, Any], *, where: str = "") -> C:
@@ -61,27 +62,35 @@ def load_config(cls: type[C], path: str | Path) -> C:
 
 def override(config: C, *settings: str) -> C:
     """A configuration with settings replaced, each written as `a.b=3` (the value in TOML; bare words are text)."""
+    data = to_dict(config)
     for setting in settings:
         path, equals, text = setting.partition("=")
         if not equals or not path.strip():
             raise ValueError(f"cannot read setting {setting!r}; write it as key=value, for example train.epochs=6")
-        config = _replaced(config, path.strip().split("."), _parsed(text.strip()), "")
-    return config
+        *parents, key = path.strip().split(".")
+        place = data
+        for i, parent in enumerate(parents):
+            if not isinstance(place.get(parent, {}), dict):
+                raise ValueError(f"{'.'.join(parents[: i + 1])!r} is a single value and has no setting {key!r}")
+            place = place.setdefault(parent, {})
+        place[key] = _parsed(text.strip())
+    return from_dict(type(config), data)
 
 
-def _replaced(config: Any, path: list[str], value: Any, where: str) -> Any:
-    key, *rest = path
-    if not dataclasses.is_dataclass(config):
-        raise ValueError(f"{where!r} is a single value and has no setting {key!r}")
-    fields = sorted(f.name for f in dataclasses.fields(config) if f.init)
-    here = _join(where, key)
-    if key not in fields:
-        raise ValueError(f"unknown key {here!r}; {type(config).__name__} has {fields}")
-    if rest:
-        new = _replaced(getattr(config, key), rest, value, here)
-    else:
-        new = _read(typing.get_type_hints(type(config))[key], value, here)
-    return dataclasses.replace(config, **{key: new})  # type: ignore[type-var]
+def check_types(config: Any) -> None:
+    """For `__post_init__`: hold every field of a frozen configuration against its annotation.
+
+    Numbers of numpy become Python's, lists become tuples, and whole numbers are welcome where a float is asked for.
+    """
+    cls: Any = type(config)
+    for name, hint in _hints(cls).items():
+        value = getattr(config, name)
+        object.__setattr__(config, name, _read(hint, value, name))
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
 
 
 def _parsed(text: str) -> Any:
@@ -105,6 +114,7 @@ def _read(hint: Any, value: Any, where: str) -> Any:
     """The value as the type that the annotation names, or a sentence that says why not."""
     if hint is Any:
         return value
+    value = _plain(value)
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return _read_union(arguments, value, where)
@@ -119,12 +129,22 @@ def _read(hint: Any, value: Any, where: str) -> Any:
             raise TypeError(f"{where} must be a table, not {value!r}")
         return dict(value)
     if dataclasses.is_dataclass(hint):
-        return value if isinstance(value, hint) else from_dict(hint, value, where=where)  # type: ignore[arg-type]
+        if isinstance(value, hint):  # type: ignore[arg-type]
+            return value
+        if not isinstance(value, Mapping):
+            raise TypeError(f"{where} must be a {hint.__name__}, not {value!r}")  # type: ignore[union-attr]
+        return from_dict(hint, value, where=where)  # type: ignore[arg-type]
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(hint, type) or not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
         raise TypeError(f"{where} must be {getattr(hint, '__name__', hint)}, not {value!r}")
     return value
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy as Python's."""
+    is_numpy = type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0
+    return value.item() if is_numpy else value
 
 
 def _read_tuple(arguments: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
@@ -141,8 +161,19 @@ def _read_union(arguments: tuple[Any, ...], value: Any, where: str) -> Any:
     if value is None and type(None) in arguments:
         return None
     kinds = [kind for kind in arguments if kind is not type(None)]
+    named = {_hints(kind)["kind"].__args__[0]: kind for kind in kinds if "kind" in getattr(kind, "__annotations__", ())}
+    if named and isinstance(value, Mapping):
+        if value.get("kind") not in named:
+            raise ValueError(f"{where} must say its kind, one of {sorted(named)}, not {value.get('kind')!r}")
+        return _read(named[value["kind"]], value, where)
     reasons: list[Exception] = []
     for kind in kinds:
+        if dataclasses.is_dataclass(kind) and isinstance(value, kind):  # type: ignore[arg-type]
+            return value
+        if getattr(kind, "_is_protocol", False):
+            if isinstance(value, kind):
+                return value
+            continue
         try:
             return _read(kind, value, where)
         except (TypeError, ValueError) as error:

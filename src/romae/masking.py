@@ -15,7 +15,9 @@ import torch
 from jaxtyping import Bool, Float, Float32, Int64
 from torch import Tensor
 
-from romae.tokens import Layout, Tokens
+from romae.config import check_types
+from romae.layout import Layout
+from romae.tokens import Tokens
 
 
 class SampleKeys:
@@ -33,7 +35,7 @@ class SampleKeys:
         self.n_drawn += 1
         sample = layout.sample_of_token
         place = torch.arange(layout.n_tokens, device=layout.device) - layout.offsets[sample]
-        keys = _mixed(self.keys.to(layout.device, non_blocking=True) + self.n_drawn)
+        keys = _mixed(self.keys.to(layout.device) + self.n_drawn)
         bits = _mixed(keys[sample] + place)
         return ((bits >> 40) & 0xFFFFFF).float() / 2**24
 
@@ -54,7 +56,7 @@ def noise(layout: Layout, source: Source) -> Float32[Tensor, "t"]:
     if isinstance(source, SampleKeys):
         return source.draw(layout)
     drawn = torch.rand(layout.n_tokens, generator=source, device="cpu" if source is None else source.device)
-    return drawn.to(layout.device, non_blocking=True)
+    return drawn.to(layout.device, non_blocking=layout.device.type == "cuda")
 
 
 @runtime_checkable
@@ -80,6 +82,7 @@ class _Share:
     ratio: float = 0.75
 
     def __post_init__(self) -> None:
+        check_types(self)
         if not 0 < self.ratio < 1:
             raise ValueError(f"ratio is the share of tokens to hide, between 0 and 1, not {self.ratio}")
 
@@ -99,13 +102,17 @@ class UniformTokens(_Share):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Whole rows: all tokens that share a coordinate on one axis, such as every variable measured at one time."""
+    """Whole rows: all tokens that share a coordinate on one axis, such as every variable measured at one time.
+
+    A sample with a single row keeps it.
+    """
 
     ratio: float = 0.5
     axis: int = 0
     kind: Literal["rows"] = "rows"
 
     def __post_init__(self) -> None:
+        check_types(self)
         if not 0 < self.ratio < 1:
             raise ValueError(f"ratio is the share of rows to hide, between 0 and 1, not {self.ratio}")
 
@@ -137,6 +144,10 @@ class Spans(_Share):
 
     def __post_init__(self) -> None:
         _Share.__post_init__(self)
+        if self.axes is not None and not self.axes:
+            raise ValueError(
+                "axes names the position axes that a span is limited on, and none is named; leave it out for all"
+            )
         if self.n_spans < 1:
             raise ValueError(f"n_spans must be at least 1, not {self.n_spans}")
 

@@ -15,8 +15,10 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from romae.attention import attend
+from romae.config import check_types
+from romae.layout import Layout
 from romae.rope import AxialRope, Ladder, Rotation, Sinusoid, nearest_multiples, rotate
-from romae.tokens import Layout, Tokens, concat, second_part
+from romae.tokens import Tokens, concat, second_part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,7 @@ class Size:
     feed_forward: int | None = None
 
     def __post_init__(self) -> None:
+        check_types(self)
         for name in ("width", "heads", "depth", "feed_forward"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -85,15 +88,14 @@ class ModelConfig:
     checkpointing: bool = False
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.channels < 1 or self.position_dims < 1:
             raise ValueError(
                 f"a model needs at least one channel and one position dimension, not {self.channels} and "
                 f"{self.position_dims}"
             )
-        if self.positions not in ("rope", "absolute"):
-            raise ValueError(f"positions must be 'rope' or 'absolute', not {self.positions!r}")
-        if self.queries not in ("joint", "independent"):
-            raise ValueError(f"queries must be 'joint' or 'independent', not {self.queries!r}")
+        if not self.norm_eps > 0:
+            raise ValueError(f"norm_eps must be above 0, not {self.norm_eps}")
         if not 0 <= self.keep <= 1:
             raise ValueError(f"keep is the share of frequencies that rotate, between 0 and 1, not {self.keep}")
         for name in ("dropout", "attention_dropout", "stochastic_depth"):
@@ -227,6 +229,11 @@ class Encoder(nn.Module):
                 f"the model takes {config.position_dims} position dimensions, but the tokens have "
                 f"{tokens.position_dims}"
             )
+        if tokens.values.dtype != self.projection.weight.dtype and not torch.is_autocast_enabled(tokens.device.type):
+            raise TypeError(
+                f"the model computes in {self.projection.weight.dtype}, but the values are {tokens.values.dtype}; "
+                "convert them with tokens.to(dtype=…)"
+            )
         embedded = replace(tokens, values=self.projection(tokens.values))
         if self.cls is not None:
             embedded = concat(_repeated(self.cls, embedded), embedded)
@@ -236,12 +243,25 @@ class Encoder(nn.Module):
         """A new encoder with every weight of this one and some settings changed, for example dropout=0.2."""
         encoder = Encoder(replace(self.config, **changes))
         weight = self.projection.weight
-        encoder.to(device=weight.device, dtype=weight.dtype)
-        problems = encoder.load_state_dict(self.state_dict(), strict=False)
-        if problems.missing_keys or problems.unexpected_keys:
-            lost = [*problems.missing_keys, *problems.unexpected_keys]
-            raise ValueError(f"settings {sorted(changes)} change the weights {lost}; build a new Encoder for that")
+        encoder.to(device=weight.device, dtype=weight.dtype).train(self.training)
+        if lost := misfits(encoder, self.state_dict()):
+            raise ValueError(
+                f"{sorted(changes)} cannot change here: {'; '.join(lost[:3])}. Build a new Encoder for that"
+            )
+        encoder.load_state_dict(self.state_dict())
         return encoder
+
+
+def misfits(module: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
+    """What is missing, unexpected or of another shape where weights meet a module, in words."""
+    expected = module.state_dict()
+    found = [f"missing {key}" for key in expected if key not in weights]
+    found += [f"unexpected {key}" for key in weights if key not in expected]
+    return found + [
+        f"{key} is {list(weights[key].shape)} instead of {list(value.shape)}"
+        for key, value in expected.items()
+        if key in weights and weights[key].shape != value.shape
+    ]
 
 
 class Decoder(nn.Module):

@@ -6,6 +6,7 @@ channels fastest.
 """
 
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,9 +19,8 @@ def grid_counts(size: Sequence[int], patch: Sequence[int]) -> tuple[int, ...]:
     """How many patches lie along each dimension of a grid of this size."""
     if len(size) != len(patch):
         raise ValueError(f"the grid has {len(size)} dimensions {list(size)}, the patch {len(patch)} {list(patch)}")
+    _require_sizes(patch, "patch sizes")
     for axis, (n, p) in enumerate(zip(size, patch, strict=True)):
-        if p < 1:
-            raise ValueError(f"patch sizes must be at least 1, and dimension {axis} has {p}")
         if n < p:
             raise ValueError(f"dimension {axis} has size {n}, smaller than one patch of {p}")
         if n % p:
@@ -38,10 +38,12 @@ def patchify(x: Tensor, patch: Sequence[int], *, channels: int | None = None, ir
     for [h, w, 3]); None if there is none. Dimensions in front of the grid are batch dimensions. `irregular`
     names the grid dimensions, channels not counted, whose coordinates are not evenly spaced.
     """
+    _require_sizes(patch, "patch sizes")
     dims = len(patch)
     for axis in irregular:
-        if patch[axis] != 1:
-            raise ValueError(_irregular_sentence(axis, patch[axis]))
+        if not 0 <= axis < dims:
+            raise ValueError(f"irregular names dimension {axis}, but the patch has 0 to {dims - 1}")
+        _require_unpatched(axis, patch[axis])
     x, n_batch = _channels_last(x, dims, channels)
     counts = grid_counts(x.shape[n_batch:-1], patch)
     split = [size for count, p in zip(counts, patch, strict=True) for size in (count, p)]
@@ -52,9 +54,13 @@ def patchify(x: Tensor, patch: Sequence[int], *, channels: int | None = None, ir
 
 def unpatchify(tokens: Tensor, patch: Sequence[int], counts: Sequence[int], *, channels: int | None = None) -> Tensor:
     """Put patches back into their grid: the exact inverse of `patchify`, given the counts of `grid_counts`."""
+    _require_sizes(patch, "patch sizes")
+    _require_sizes(counts, "counts")
     dims, n_batch = len(patch), tokens.ndim - 2
     if len(counts) != dims:
         raise ValueError(f"the patch has {dims} dimensions, but there are {len(counts)} counts")
+    if n_batch < 0:
+        raise ValueError(f"tokens must be [..., n, values], got shape {list(tokens.shape)}")
     if tokens.shape[-2] != math.prod(counts):
         raise ValueError(f"{tokens.shape[-2]} tokens do not fill a grid of {list(counts)} patches")
     n_channels, left = divmod(tokens.shape[-1], math.prod(patch))
@@ -62,6 +68,7 @@ def unpatchify(tokens: Tensor, patch: Sequence[int], counts: Sequence[int], *, c
         raise ValueError(f"tokens of {tokens.shape[-1]} values do not hold whole patches of {list(patch)}")
     if channels is None and n_channels != 1:
         raise ValueError(f"tokens hold {n_channels} channels; say which dimension they go to with channels=")
+    _require_channels(channels, dims)
     batch = tokens.shape[:n_batch]
     x = tokens.reshape(*batch, *counts, *patch, n_channels)
     order = _patch_order(n_batch, dims)
@@ -78,6 +85,9 @@ def grid_positions(
     A dimension in `coordinates` brings its own instead: a number for each of its steps. Such a dimension cannot
     be patched (give `patch` to have that checked).
     """
+    _require_sizes(counts, "counts")
+    if patch is not None and len(patch) != len(counts):
+        raise ValueError(f"the patch has {len(patch)} dimensions, but there are {len(counts)} counts")
     coordinates = coordinates or {}
     unknown = sorted(axis for axis in coordinates if not 0 <= axis < len(counts))
     if unknown:
@@ -87,20 +97,44 @@ def grid_positions(
         if axis not in coordinates:
             axes.append(torch.arange(count, dtype=torch.float64))
             continue
-        if patch is not None and patch[axis] != 1:
-            raise ValueError(_irregular_sentence(axis, patch[axis]))
-        own = torch.as_tensor(coordinates[axis], dtype=torch.float64)
-        if own.shape != (count,):
-            raise ValueError(f"dimension {axis} has {count} steps but coordinates of shape {list(own.shape)}")
-        axes.append(own)
+        if patch is not None:
+            _require_unpatched(axis, patch[axis])
+        axes.append(_own_coordinates(axis, count, coordinates[axis]))
     return torch.cartesian_prod(*axes).reshape(-1, len(counts))
 
 
-def _irregular_sentence(axis: int, patch: int) -> str:
-    return (
-        f"dimension {axis} has coordinates of its own, so its patch must be 1, not {patch}: the steps inside a patch "
-        "share one position, and unevenly spaced steps would lose theirs"
-    )
+def _own_coordinates(axis: int, count: int, given: Any) -> Float64[Tensor, "n"]:
+    try:
+        own = torch.as_tensor(given, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"the coordinates of dimension {axis} cannot be read as numbers: {error}") from None
+    if own.shape != (count,):
+        raise ValueError(f"dimension {axis} has {count} steps but coordinates of shape {list(own.shape)}")
+    if not own.isfinite().all():
+        step = int((~own.isfinite()).nonzero()[0])
+        raise ValueError(f"coordinates must be finite, and step {step} of dimension {axis} is at {own[step].item()}")
+    return own
+
+
+def _require_sizes(sizes: Sequence[int], name: str) -> None:
+    if len(sizes) == 0:
+        raise ValueError(f"there are no {name}; a grid has at least one dimension")
+    for axis, size in enumerate(sizes):
+        if not isinstance(size, numbers.Integral) or size < 1:
+            raise ValueError(f"{name} must be whole numbers of at least 1, and dimension {axis} has {size}")
+
+
+def _require_unpatched(axis: int, patch: int) -> None:
+    if patch != 1:
+        raise ValueError(
+            f"dimension {axis} has coordinates of its own, so its patch must be 1, not {patch}: the steps inside a "
+            "patch share one position, and unevenly spaced steps would lose theirs"
+        )
+
+
+def _require_channels(channels: int | None, dims: int) -> None:
+    if channels is not None and not -dims - 1 <= channels <= dims:
+        raise ValueError(f"channels={channels} is outside a grid of {dims} dimensions and one for channels")
 
 
 def _channels_last(x: Tensor, dims: int, channels: int | None) -> tuple[Tensor, int]:
@@ -110,8 +144,7 @@ def _channels_last(x: Tensor, dims: int, channels: int | None) -> tuple[Tensor, 
         raise ValueError(f"a grid of shape {list(x.shape)} lacks dimensions for a patch of {dims}{with_channels}")
     if channels is None:
         return x.unsqueeze(-1), n_batch
-    if not -dims - 1 <= channels <= dims:
-        raise ValueError(f"channels={channels} is outside a grid of {dims} dimensions and one for channels")
+    _require_channels(channels, dims)
     return x.movedim(n_batch + channels % (dims + 1), -1), n_batch
 
 

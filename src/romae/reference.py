@@ -11,7 +11,7 @@ from torch import Tensor
 from romae.checkpoint import fill, read_json, read_weights
 from romae.model import SIZES, Encoder, ModelConfig, Size
 from romae.patches import patchify
-from romae.tasks import Classification, MaskedReconstruction, Task
+from romae.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens import Batch, Tokens
 
 TOLERANCE = 1e-4
@@ -38,9 +38,12 @@ def load_reference(directory: str | Path) -> Task:
     settings = read_json(directory / "model_config.json")
     try:
         task = _empty_task(settings)
+        weights = _renamed(read_weights(directory / "model.safetensors"))
     except KeyError as error:
-        raise ValueError(f"{directory / 'model_config.json'} lacks {error.args[0]!r}") from None
-    fill(task, _renamed(read_weights(directory / "model.safetensors")), str(directory))
+        raise ValueError(f"the checkpoint {directory} lacks {error.args[0]!r}") from None
+    except (TypeError, AttributeError, RuntimeError) as error:
+        raise ValueError(f"{directory / 'model_config.json'} holds something unexpected: {error}") from None
+    fill(task, weights, str(directory))
     return task.eval()
 
 
@@ -48,31 +51,41 @@ def load_reference(directory: str | Path) -> Task:
 def largest_difference(directory: str | Path) -> float:
     """How far our outputs are from those stored beside a checkpoint (io.safetensors), on real tokens."""
     directory = Path(directory)
-    task, patch = load_reference(directory), read_json(directory / "model_config.json")["tubelet_size"]
-    io = read_weights(directory / "io.safetensors")
-    missing = [name for name in ("values", "positions", "logits") if name not in io]
-    if missing:
-        raise ValueError(f"{directory / 'io.safetensors'} lacks {missing}")
-    values = patchify(io["values"], patch, channels=1)
-    positions = io["positions"].transpose(1, 2).contiguous()
-    valid = ~io["pad_mask"].bool() if "pad_mask" in io else torch.ones(values.shape[:2], dtype=torch.bool)
-    if isinstance(task, Classification):
-        ours = task.predict(Batch(Tokens.from_padded(values, positions, valid)))
-        return _distance(ours, io["logits"])
-    assert isinstance(task, MaskedReconstruction)
-    if "mask" not in io:
-        raise ValueError(f"{directory / 'io.safetensors'} lacks the mask of a pre-training checkpoint")
-    masked = io["mask"].bool()
-    tokens, is_hidden = Tokens.from_padded(values, positions, valid), masked[valid]
-    visible, hidden = tokens.select(~is_hidden), tokens.select(is_hidden)
-    ours = task.reconstruct(visible, hidden.positions, hidden.layout)
+    task, stored = load_reference(directory), read_weights(directory / "io.safetensors")
+    wanted = {"values": 5, "positions": 3, "logits": 3 if isinstance(task, MaskedReconstruction) else 2}
+    if isinstance(task, MaskedReconstruction):
+        wanted["mask"] = 2
+    for name, dims in wanted.items():
+        if name not in stored:
+            raise ValueError(f"{directory / 'io.safetensors'} lacks {name!r}")
+        if stored[name].ndim != dims:
+            raise ValueError(
+                f"{name} in {directory / 'io.safetensors'} has shape {list(stored[name].shape)}, not {dims}-D"
+            )
+    patch = read_json(directory / "model_config.json")["tubelet_size"]
+    values = patchify(stored["values"].float(), patch, channels=1)
+    positions = stored["positions"].double().transpose(1, 2).contiguous()
+    valid = ~stored["pad_mask"].bool() if "pad_mask" in stored else torch.ones(values.shape[:2], dtype=torch.bool)
+    tokens, theirs = Tokens.from_padded(values, positions, valid), stored["logits"].float()
+    if not isinstance(task, MaskedReconstruction):
+        return _distance(task.predict(Batch(tokens)), theirs)
+    masked = stored["mask"].bool()
+    if masked.shape != valid.shape or len(set(masked.sum(1).tolist())) != 1:
+        raise ValueError(f"the mask in {directory / 'io.safetensors'} must hide as many tokens in every sample")
+    is_hidden = masked[valid]
+    hidden = tokens.select(is_hidden)
+    ours = task.reconstruct(tokens.select(~is_hidden), hidden.positions, hidden.layout)
     is_real = valid[masked].reshape(len(values), -1)  # padding that was marked as masked has a meaningless output
-    return _distance(ours, io["logits"][is_real])
+    if is_real.shape != theirs.shape[:2]:
+        raise ValueError(f"{list(is_real.shape)} tokens are hidden, but the logits are for {list(theirs.shape[:2])}")
+    return _distance(ours, theirs[is_real])
 
 
 def _distance(ours: Tensor, theirs: Tensor) -> float:
     if ours.shape != theirs.shape:
         raise ValueError(f"our outputs are {list(ours.shape)}, theirs {list(theirs.shape)}")
+    if ours.numel() == 0:
+        raise ValueError("there is no real output to compare")
     return float((ours - theirs).abs().max())
 
 
@@ -82,12 +95,14 @@ def _empty_task(settings: Mapping[str, Any]) -> Task:
             f"the checkpoint uses {settings['pos_encoding']!r} positions; only the rotary ones ('ropend') are read: "
             "the authors' absolute ones count tokens instead of taking their positions"
         )
-    encoder = settings["encoder_config"]
+    encoder, decoder = settings["encoder_config"], settings.get("decoder_config")
+    if decoder is not None and decoder["layer_norm_eps"] != encoder["layer_norm_eps"]:
+        raise ValueError("encoder and decoder differ in layer_norm_eps, and our models have one for both")
     config = ModelConfig(
         channels=math.prod(settings["tubelet_size"]) * settings["n_channels"],
         position_dims=settings["n_pos_dims"],
         encoder=_size(encoder),
-        decoder=_size(settings["decoder_config"]) if "decoder_config" in settings else SIZES["tiny-shallow"],
+        decoder=SIZES["tiny-shallow"] if decoder is None else _size(decoder),
         cls=settings["use_cls"],
         queries="joint",
         keep=settings["p_rope_val"],
@@ -96,9 +111,10 @@ def _empty_task(settings: Mapping[str, Any]) -> Task:
         stochastic_depth=encoder.get("drop_path_rate", 0.0),
         norm_eps=encoder["layer_norm_eps"],
     )
-    if "decoder_config" in settings:
+    if decoder is not None:
         return MaskedReconstruction(Encoder(config), normalise=settings["normalize_targets"])
-    return Classification(Encoder(config), settings["dim_output"])
+    n_outputs = settings["dim_output"]
+    return Regression(Encoder(config), 1) if n_outputs == 1 else Classification(Encoder(config), n_outputs)
 
 
 def _size(settings: Mapping[str, Any]) -> Size:
@@ -125,8 +141,7 @@ def _renamed(theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
                 continue  # taken together with the queries
             if name == "attention.wq.weight":
                 stem = f"{part}.layers.{layer}.attention"
-                parts = [theirs[f"{stem}.{w}.weight"] for w in ("wq", "wk", "wv") if f"{stem}.{w}.weight" in theirs]
-                ours[f"{block}.qkv.weight"] = torch.cat(parts)
+                ours[f"{block}.qkv.weight"] = torch.cat([theirs[f"{stem}.{w}.weight"] for w in ("wq", "wk", "wv")])
                 continue
             stem, _, suffix = name.rpartition(".")
             ours[f"{block}.{_LAYER_NAMES.get(stem, stem)}.{suffix}"] = value

@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Float, Float32, Float64
 from torch import Tensor, nn
 
+from romae.config import check_types
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ladder:
@@ -28,6 +30,7 @@ class Ladder:
     wavelengths: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
+        check_types(self)
         if not (math.isfinite(self.scale) and self.scale > 0):
             raise ValueError(f"the scale of a position axis must be positive, not {self.scale}")
         if not (math.isfinite(self.base) and self.base > 1):
@@ -39,7 +42,7 @@ class Ladder:
         if self.wavelengths is not None:
             if self.shortest is not None:
                 raise ValueError("give either the two ends of a ladder or its wavelengths one by one, not both")
-            if not self.wavelengths or min(self.wavelengths) <= 0:
+            if not self.wavelengths or not all(0 < w < math.inf for w in self.wavelengths):
                 raise ValueError(f"wavelengths must be above 0, got {list(self.wavelengths)}")
 
     def frequencies(self, n_pairs: int, keep: float) -> Float64[Tensor, "n"]:

@@ -12,9 +12,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from romae.layout import Layout
 from romae.masking import Masking, Source, Strategy, UniformTokens, hide_highest, noise, split
 from romae.model import Decoder, Encoder, ModelConfig
-from romae.tokens import Batch, Layout, Tokens, second_part
+from romae.tokens import Batch, Tokens, second_part
 
 
 class Loss(NamedTuple):
@@ -25,7 +26,7 @@ class Loss(NamedTuple):
 
     @property
     def mean(self) -> Tensor:
-        return self.total / self.weight
+        return self.total / self.weight.clamp(min=1)
 
 
 class Head(nn.Module):
@@ -131,6 +132,8 @@ class MaskedReconstruction(Task):
     ) -> None:
         super().__init__(encoder, drop_tokens, {"masking": masking, "normalise": normalise})
         config = self.config
+        if isinstance(masking, type) or not isinstance(masking, Masking):
+            raise TypeError(f"masking must be a strategy such as UniformTokens(ratio=0.5), not {masking!r}")
         if normalise and config.channels == 1:
             raise ValueError(
                 "normalise needs tokens of several values (a patch); with one channel nothing would be left"
@@ -167,6 +170,11 @@ class MaskedReconstruction(Task):
 
     def reconstruct(self, visible: Tokens, positions: Float[Tensor, "q d"], layout: Layout) -> Float[Tensor, "q c"]:
         """The head's output at positions laid out sample by sample; normalised if the targets were."""
+        if positions.ndim != 2 or positions.shape[1] != self.config.position_dims or len(positions) != layout.n_tokens:
+            raise ValueError(
+                f"expected {layout.n_tokens} positions of {self.config.position_dims} coordinates, got "
+                f"{list(positions.shape)}"
+            )
         return self.head(self.decoder(self.encoder(visible), positions, layout))
 
     def predict(self, batch: Batch) -> Float[Tensor, "q c"]:
@@ -256,6 +264,8 @@ class Regression(Task):
 
     def _draw(self, batch: Batch, source: Source) -> Batch:
         target = _require_target(batch)
+        if self.per == "token" and batch.hidden is not None:
+            raise ValueError("targets are for every token, and the samples hide some; leave Sample(hidden=…) out")
         n_rows = batch.tokens.layout.n_tokens if self.per == "token" else len(batch)
         if target.shape not in ((n_rows, self.n_targets), (n_rows,) if self.n_targets == 1 else ()):
             raise ValueError(

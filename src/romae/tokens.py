@@ -7,127 +7,13 @@ dimensions, w any width.
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Float32, Int, Int32, Int64
+from jaxtyping import Bool, Float, Float32, Int64, Shaped
 from torch import Tensor
 
-LARGEST_OFFSET = 2**31 - 1
-
-
-@dataclass(frozen=True, eq=False)
-class Layout:
-    """Where each sample lies in a packed batch.
-
-    Lengths stay on the host, so that shapes are known without asking the device; offsets are on the device,
-    for the kernels. `longest` bounds the length of every sample.
-    """
-
-    lengths: Int64[Tensor, "b"]
-    offsets: Int32[Tensor, "b+1"]
-    n_tokens: int
-    longest: int
-    is_equal: bool
-
-    @classmethod
-    def of(cls, lengths: Sequence[int] | Int64[Tensor, "b"], device: torch.device | str = "cpu") -> "Layout":
-        """The layout of samples with these lengths. Zero is allowed: a sample may have no token to predict."""
-        lengths = torch.as_tensor(lengths, dtype=torch.int64, device="cpu")
-        if lengths.numel() == 0:
-            raise ValueError("a batch needs at least one sample, and this one is empty")
-        if int(lengths.min()) < 0:
-            raise ValueError(f"lengths cannot be negative, and sample {int(lengths.argmin())} has {int(lengths.min())}")
-        n_tokens, longest = int(lengths.sum()), int(lengths.max())
-        if n_tokens > LARGEST_OFFSET:
-            raise ValueError(
-                f"{n_tokens} tokens in one batch overflow the 32-bit offsets (at most {LARGEST_OFFSET}); "
-                "use smaller batches"
-            )
-        offsets = torch.zeros(len(lengths) + 1, dtype=torch.int32)
-        offsets[1:] = lengths.cumsum(0)
-        return cls(
-            lengths=lengths,
-            offsets=offsets.to(device, non_blocking=True),
-            n_tokens=n_tokens,
-            longest=longest,
-            is_equal=longest == int(lengths.min()),
-        )
-
-    @classmethod
-    def singles(cls, n_samples: int, device: torch.device | str = "cpu") -> "Layout":
-        """The layout of samples with one token each."""
-        offsets = torch.arange(n_samples + 1, dtype=torch.int32, device=device)
-        lengths = torch.ones(n_samples, dtype=torch.int64)
-        return cls(lengths=lengths, offsets=offsets, n_tokens=n_samples, longest=1, is_equal=True)
-
-    @property
-    def n_samples(self) -> int:
-        return self.lengths.shape[0]
-
-    @property
-    def device(self) -> torch.device:
-        return self.offsets.device
-
-    @property
-    def device_lengths(self) -> Int32[Tensor, "b"]:
-        return self.offsets.diff()
-
-    @property
-    def sample_of_token(self) -> Int64[Tensor, "t"]:
-        return torch.repeat_interleave(self.device_lengths.long(), output_size=self.n_tokens)
-
-    @cached_property
-    def host_offsets(self) -> Int64[Tensor, "bounds"]:
-        return torch.cat([self.lengths.new_zeros(1), self.lengths.cumsum(0)])
-
-    def to(self, device: torch.device | str) -> "Layout":
-        return replace(self, offsets=self.offsets.to(device, non_blocking=True))
-
-    def pin_memory(self) -> "Layout":
-        return replace(self, offsets=self.offsets.pin_memory())
-
-    def joined(self, other: "Layout") -> "Layout":
-        """The layout in which each sample of `self` is followed by the same sample of `other`."""
-        if self.n_samples != other.n_samples:
-            raise ValueError(f"cannot join {self.n_samples} samples with {other.n_samples}")
-        lengths = self.lengths + other.lengths
-        # Reading a number out of a tensor would cut a compiled graph in two; there the bound will do.
-        is_compiling = torch.compiler.is_compiling()
-        return Layout(
-            lengths=lengths,
-            offsets=self.offsets + other.offsets,
-            n_tokens=self.n_tokens + other.n_tokens,
-            longest=self.longest + other.longest if is_compiling else int(lengths.max()),
-            is_equal=self.is_equal and other.is_equal,
-        )
-
-    def places_in_joined(self, other: "Layout") -> tuple[Int64[Tensor, "t"], Int64[Tensor, "u"]]:
-        """Where the tokens of `self` and those of `other` come to lie in `self.joined(other)`."""
-        mine, theirs = self.sample_of_token, other.sample_of_token
-        first = torch.arange(self.n_tokens, device=self.device) + other.offsets[mine]
-        second = torch.arange(other.n_tokens, device=self.device) + self.offsets[theirs + 1]
-        return first, second
-
-    def selected(
-        self, keep: Bool[Tensor, "t"], lengths: Int64[Tensor, "b"] | None = None
-    ) -> tuple["Layout", Int64[Tensor, "u"]]:
-        """The layout of the kept tokens and their indices, in order.
-
-        Hand over `lengths` (the kept tokens of each sample, on the host) where they are known: counting them
-        makes the host wait for the device.
-        """
-        if keep.shape != (self.n_tokens,):
-            raise ValueError(f"keep has shape {tuple(keep.shape)}, but there are {self.n_tokens} tokens")
-        if lengths is None:
-            running = torch.cat([keep.new_zeros(1, dtype=torch.int64), keep.cumsum(0)])
-            lengths = running[self.offsets].diff().cpu()
-        layout = Layout.of(lengths, self.device)
-        if keep.device.type == "cpu":
-            return layout, keep.nonzero().squeeze(-1)
-        # A stable sort brings the kept ones forward in order, and its length is known in advance.
-        return layout, keep.logical_not().argsort(stable=True)[: layout.n_tokens]
+from romae.layout import Layout
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +63,8 @@ class Tokens:
     @classmethod
     def pack(cls, values: Sequence[Tensor], positions: Sequence[Tensor]) -> "Tokens":
         """One packed batch from the values [n, c] and positions [n, d] of each sample."""
+        if len(values) != len(positions):
+            raise ValueError(f"{len(values)} samples of values but {len(positions)} of positions")
         return collate([Sample(v, p) for v, p in zip(values, positions, strict=True)]).tokens
 
     def unpack(self) -> list["Sample"]:
@@ -186,7 +74,7 @@ class Tokens:
 
     @classmethod
     def from_padded(
-        cls, values: Float[Tensor, "b n c"], positions: Float[Tensor, "b n d"], valid: Bool[Tensor, "b n"]
+        cls, values: Shaped[Tensor, "b n c"], positions: Float[Tensor, "b n d"], valid: Bool[Tensor, "b n"]
     ) -> "Tokens":
         """Packed tokens from padded tensors; `valid` is True on real tokens, wherever they stand."""
         if values.ndim != 3 or positions.ndim != 3 or valid.ndim != 2:
@@ -204,11 +92,12 @@ class Tokens:
         lengths = valid.sum(1).cpu()
         if not lengths.all():
             raise ValueError(f"sample {int((lengths == 0).nonzero()[0])} has no valid token")
-        values, positions = values[valid], positions[valid]
+        values, positions = _as_values(values[valid]), positions[valid]
         _require_finite(values, "values")
         _require_finite(positions, "positions")
         _require_precise(positions)
-        return cls(values, positions.float(), Layout.of(lengths, values.device))
+        layout = Layout.of(lengths, values.device)
+        return cls(values, to_single(positions, layout), layout)
 
     def to_padded(self) -> tuple[Float[Tensor, "b n c"], Float32[Tensor, "b n d"], Bool[Tensor, "b n"]]:
         """Values, positions and `valid` padded with zeros to the longest sample: the inverse of `from_padded`."""
@@ -227,6 +116,7 @@ class Tokens:
 
     def first(self) -> Float[Tensor, "b c"]:
         """The values of each sample's first token, which is CLS in the output of an encoder that has one."""
+        _require_tokens(self.layout)
         return self.values.index_select(0, self.layout.offsets[:-1])
 
     def mean(self) -> Float[Tensor, "b c"]:
@@ -241,7 +131,7 @@ class Tokens:
         return Tokens(
             self.values.to(device=device, dtype=dtype, non_blocking=non_blocking),
             self.positions.to(device=device, non_blocking=non_blocking),
-            self.layout.to(device),
+            self.layout.to(device, non_blocking),
         )
 
     def pin_memory(self) -> "Tokens":
@@ -250,6 +140,8 @@ class Tokens:
 
 def concat(first: Tokens, second: Tokens) -> Tokens:
     """Each sample of `first` followed by the same sample of `second`."""
+    if first.channels != second.channels or first.position_dims != second.position_dims:
+        raise ValueError(f"cannot join tokens of different kinds: {first} and {second}")
     layout = first.layout.joined(second.layout)
     if layout.is_equal:
         rows, more_rows = (layout.n_samples, first.layout.longest), (layout.n_samples, second.layout.longest)
@@ -277,6 +169,7 @@ def second_part(values: Float[Tensor, "t w"], first: Layout, second: Layout) -> 
 
 def sample_mean(x: Float[Tensor, "t w"], layout: Layout) -> Float[Tensor, "b w"]:
     """The mean over each sample's tokens."""
+    _require_tokens(layout)
     if layout.is_equal:
         return x.unflatten(0, (layout.n_samples, layout.longest)).mean(1)
     total = x.new_zeros(layout.n_samples, x.shape[-1], dtype=torch.promote_types(x.dtype, torch.float32))
@@ -327,19 +220,22 @@ class Sample:
             target = torch.as_tensor(self.target)
         except (TypeError, ValueError, RuntimeError) as error:
             raise TypeError(f"target {self.target!r} is not a number or an array: {error}") from None
-        if target.dtype == torch.bool:
-            target = target.long()
-        if target.ndim > 2 or (target.ndim == 2 and len(target) != n):
+        if target.is_complex():
+            raise TypeError("targets are complex; use the real and the imaginary part as two targets")
+        target = target.float() if target.is_floating_point() else target.long()
+        if target.ndim > 2 or target.numel() == 0 or (target.ndim == 2 and len(target) != n):
             raise ValueError(
                 f"target must be a number, a vector [k], or one row per token [{n}, k]; got shape {list(target.shape)}"
             )
-        if target.is_floating_point():
-            _require_finite(target if target.ndim == 2 else target.reshape(1, -1), "target")
-            target = target.float()
+        if target.is_floating_point() and not bool(torch.isfinite(target).all()):
+            raise ValueError("the target must be finite in single precision; leave samples without one out")
         return target
 
     def _checked_mask(self, n: int) -> Bool[Tensor, "n"]:
-        hidden = torch.as_tensor(self.hidden)
+        try:
+            hidden = torch.as_tensor(self.hidden)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(f"hidden must be {n} booleans: {error}") from None
         if hidden.dtype != torch.bool or hidden.shape != (n,):
             raise ValueError(f"hidden must be {n} booleans, got {hidden.dtype} of shape {list(hidden.shape)}")
         if bool(hidden.all()) or not bool(hidden.any()):
@@ -398,12 +294,11 @@ def collate(samples: Sequence[Sample]) -> Batch:
         raise ValueError("a batch needs at least one sample, and this one is empty")
     _require_alike([s.values.shape[1] for s in samples], "channels")
     _require_alike([s.positions.shape[1] for s in samples], "position dimensions")
-    tokens = Tokens(
-        torch.cat([s.values for s in samples]),
-        torch.cat([s.positions for s in samples]).float(),
-        Layout.of([len(s) for s in samples], samples[0].values.device),
-    )
-    batch = Batch(tokens, target=_packed_targets(samples), ids=tuple(s.id for s in samples))
+    layout = Layout.of([len(s) for s in samples], samples[0].values.device)
+    ids = tuple(s.id for s in samples)
+    positions = to_single(torch.cat([s.positions for s in samples]), layout, ids)
+    tokens = Tokens(torch.cat([s.values for s in samples]), positions, layout)
+    batch = Batch(tokens, target=_packed_targets(samples), ids=ids)
     _require_alike([s.hidden is not None for s in samples], "masks of their own (True: has one)")
     if samples[0].hidden is None:
         return batch
@@ -428,21 +323,59 @@ def _require_alike(found: list[Any], what: str) -> None:
             raise ValueError(f"samples of a batch must agree in {what}: sample 0 has {found[0]}, sample {i} has {one}")
 
 
+def to_single(positions: Float[Tensor, "t d"], layout: Layout, ids: Sequence[Hashable] = ()) -> Float32[Tensor, "t d"]:
+    """Positions in single precision, refused where rounding would move them by a twentieth of the mean gap."""
+    single = positions.float()
+    if positions.dtype == torch.float32:
+        return single
+    moved = (single - positions).abs()
+    if not bool(moved.any()):
+        return single
+    sample = layout.sample_of_token.unsqueeze(-1).expand_as(moved)
+    zeros = moved.new_zeros(layout.n_samples, moved.shape[1])
+    highest, lowest, worst = (
+        zeros.scatter_reduce(0, sample, x, kind, include_self=False)
+        for x, kind in ((positions, "amax"), (positions, "amin"), (moved, "amax"))
+    )
+    gap = (highest - lowest) / (layout.device_lengths.unsqueeze(-1) - 1).clamp(min=1)
+    is_lost = ((worst > 0.05 * gap) & (gap > 0)) | ~torch.isfinite(worst)
+    if bool(is_lost.any()):
+        number, axis = is_lost.nonzero()[0].tolist()
+        name = ids[number] if ids and ids[number] is not None else number
+        raise ValueError(
+            f"positions of sample {name!r} on axis {axis} are too large for single precision: they would move by up to "
+            f"{worst[number, axis]:.3g}, with a mean gap of {gap[number, axis]:.3g}; subtract an origin first, for "
+            "example with romae.fit_scaling(samples, origin='first')"
+        )
+    return single
+
+
 def _as_float(x: Any, name: str) -> Tensor:
     try:
-        # Plain lists of positions are read in double precision, like arrays; torch alone would make them float32.
-        is_list = name == "positions" and isinstance(x, list | tuple)
-        x = torch.as_tensor(x, dtype=torch.float64 if is_list else None)
+        if not isinstance(x, Tensor):
+            # A copy, so that later changes of an array do not reach the sample; plain lists of positions are read
+            # in double precision, like arrays, where torch alone would make them single.
+            is_list = name == "positions" and isinstance(x, list | tuple)
+            x = torch.tensor(x, dtype=torch.float64 if is_list else None)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{name} cannot be read as numbers: {error}") from None
     if x.is_complex():
         raise TypeError(f"{name} are complex; use the real and the imaginary part as two channels")
     if name == "values":
-        return x if x.dtype in (torch.float16, torch.bfloat16, torch.float32) else x.float()
+        return _as_values(x)
     return x if x.is_floating_point() else x.double()
 
 
-def _require_finite(x: Int[Tensor, "n k"] | Float[Tensor, "n k"], name: str) -> None:
+def _as_values(x: Tensor) -> Tensor:
+    return x if x.dtype in (torch.float16, torch.bfloat16, torch.float32) else x.float()
+
+
+def _require_tokens(layout: Layout) -> None:
+    if not torch.compiler.is_compiling() and not bool(layout.lengths.all()):
+        raise ValueError(f"sample {int((layout.lengths == 0).nonzero()[0])} has no token left")
+
+
+def _require_finite(x: Shaped[Tensor, "n k"], name: str) -> None:
     finite = torch.isfinite(x)
     if not finite.all():
         row, column = (~finite).nonzero()[0].tolist()
@@ -454,4 +387,4 @@ def _require_finite(x: Int[Tensor, "n k"] | Float[Tensor, "n k"], name: str) -> 
 
 def _require_precise(positions: Tensor) -> None:
     if positions.dtype not in (torch.float32, torch.float64):
-        raise TypeError(f"positions are {positions.dtype}, which is too coarse for angles; use float32 or float64")
+        raise TypeError(f"positions are {positions.dtype}, but angles need float32 or float64")

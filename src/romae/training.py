@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from romae.checkpoint import read_json
-from romae.config import to_dict
+from romae.config import check_types, to_dict
 from romae.data.loading import Loader
 from romae.guards import LossWatch, stop_signals
 from romae.masking import SampleKeys
@@ -73,6 +73,7 @@ class TrainConfig:
     trackers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        check_types(self)
         for name in ("epochs", "batch_size", "accumulate", "n_states", "validate_every", "save_every", "patience"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -305,7 +306,7 @@ class _Trainer:
     def _trivial_loss(self) -> float:
         """What a model that learns nothing would get on the first samples."""
         first = Loader(self.samples, batch_size=min(len(self.samples), 512))
-        batch = next(iter(first))
+        batch = next(first.epoch())
         assert isinstance(batch, Batch)
         was_training = self.task.training
         self.task.eval()
@@ -430,7 +431,7 @@ def evaluate(task: Any, samples: Sequence[Sample], config: TrainConfig, *, accel
         n_ranks=1 if accelerator is None else accelerator.num_processes,
         workers=config.workers,
     )
-    for batch in loader:
+    for batch in loader.epoch():
         if batch is None:
             continue
         prepared = _Preparation(plain, config.seed)(batch.to(device), VALIDATION)

@@ -76,8 +76,54 @@ def test_seed_and_epoch_decide_the_order():
 def test_an_epoch_can_be_taken_up_anywhere():
     loader = Loader(made([3] * 50), batch_size=7, shuffle=True, seed=1)
     assert ids(loader, 2, start=4) == ids(loader, 2)[4:]
-    assert ids(loader, 2, start=8) == []
-    assert len(loader) == 8
+    assert len(loader.plan(2)) == 8 and ids(loader, 2, start=8) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ({"start": -1}, "start must be a whole number of at least 0, not -1"),
+        ({"start": 9}, "epoch 0 has 8 batches and cannot start at batch 9"),
+        ({"start": 1.0}, "start must be a whole number of at least 0, not 1.0"),
+        ({"epoch": -1}, "epoch must be a whole number of at least 0, not -1"),
+        ({"epoch": 0.5}, "epoch must be a whole number of at least 0, not 0.5"),
+    ],
+)
+def test_a_place_outside_the_epochs_gets_a_sentence(place, message, without_shape_checks):
+    with pytest.raises(ValueError, match=message):
+        Loader(made([3] * 50), batch_size=7).epoch(**place)
+
+
+def test_a_loader_is_read_by_epochs_alone():
+    """Without an epoch, every pass would bring the same order."""
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(Loader(made([3]), batch_size=1))
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_loading_draws_nothing_from_torchs_own_generator(workers):
+    before = torch.get_rng_state()
+    ids(Loader(made([3] * 9), batch_size=2, shuffle=True, workers=workers))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+class WithBatches(list):
+    """A sequence whose attributes happen to have the names of a store's."""
+
+    batch = lengths = "mine"
+
+
+def test_only_a_store_is_asked_for_batches():
+    assert ids(Loader(WithBatches(made([2, 3])), batch_size=2)) == [(0, 1)]
+
+
+def test_a_store_makes_its_batches_itself(tmp_path, monkeypatch):
+    store, asked = write_store(made([2, 3, 4]), tmp_path / "a.arrow"), []
+    gather = type(store).batch
+    monkeypatch.setattr(
+        type(store), "batch", lambda self, indices: (asked.append(indices.tolist()), gather(self, indices))[1]
+    )
+    assert ids(Loader(store, batch_size=2)) == [(0, 1), (2,)] and asked == [[0, 1], [2]]
 
 
 def test_grouping_brings_similar_lengths_together():
@@ -104,7 +150,7 @@ def test_workers_and_stores_change_nothing(tmp_path):
 
 @pytest.mark.cuda
 def test_batches_can_be_pinned():
-    batch = next(iter(Loader(made([3, 4]), batch_size=2, pin=True)))
+    batch = next(Loader(made([3, 4]), batch_size=2, pin=True).epoch())
     assert batch.tokens.values.is_pinned() and batch.tokens.layout.offsets.is_pinned()
 
 
@@ -114,11 +160,18 @@ def test_batches_can_be_pinned():
         ({}, "either batch_size"),
         ({"batch_size": 2, "tokens_per_batch": 9}, "and not both"),
         ({"batch_size": 0}, "at least 1"),
+        ({"batch_size": 2.0}, "batch_size must be a whole number of at least 1, not 2.0"),
+        ({"batch_size": True}, "batch_size must be a whole number of at least 1, not True"),
+        ({"tokens_per_batch": 9.5}, "tokens_per_batch must be a whole number of at least 1, not 9.5"),
+        ({"batch_size": 2, "seed": -1}, "seed must be a whole number of at least 0, not -1"),
+        ({"batch_size": 2, "seed": 0.5}, "seed must be a whole number of at least 0, not 0.5"),
+        ({"batch_size": 2, "workers": -1}, "workers must be a whole number of at least 0, not -1"),
+        ({"batch_size": 2, "rank": -1}, "rank must be a whole number of at least 0, not -1"),
         ({"tokens_per_batch": 4}, "sample 1 has 5 tokens, more than the 4 of a batch"),
         ({"batch_size": 2, "rank": 2, "n_ranks": 2}, "rank 2 is outside 0 to 1"),
     ],
 )
-def test_settings_that_make_no_sense_get_a_sentence(settings, message):
+def test_settings_that_make_no_sense_get_a_sentence(settings, message, without_shape_checks):
     with pytest.raises(ValueError, match=message):
         Loader(made([3, 5]), **settings)
 

@@ -1,8 +1,12 @@
 """The store: what is written comes back, in a stream, at random, in other processes; damage is named."""
 
+import mmap
 import pickle
+import re
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given, settings
@@ -47,7 +51,7 @@ def test_samples_and_batches_come_back_as_they_were(tmp_path, target, monkeypatc
         assert_same(one, other)
     assert_same(store[-1], samples[-1])
     assert [s.id for s in store[1:6:2]] == ["star 1", "star 3", "star 5"]
-    order = [5, 0, 3, 3, 6]
+    order = [5, 0, -4, 3, -1]
     ours, expected = store.batch(order), collate([samples[i] for i in order])
     assert torch.equal(ours.tokens.values, expected.tokens.values)
     assert torch.equal(ours.tokens.positions, expected.tokens.positions)
@@ -80,6 +84,29 @@ def test_metadata_is_kept(tmp_path):
     assert Store(tmp_path / "a.arrow").metadata == {"bands": ["g", "r"]}
 
 
+@pytest.mark.parametrize("metadata", [{"when": object()}, {(1, 2): "pair"}])
+def test_metadata_that_json_cannot_hold_gets_a_sentence(tmp_path, metadata, without_shape_checks):
+    with pytest.raises(ValueError, match="metadata is kept as JSON, and this cannot be: "):
+        write_store(made([2]), tmp_path / "a.arrow", metadata=metadata)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_values_of_any_precision_and_with_gradients_are_kept(tmp_path, dtype):
+    values = torch.tensor([[0.5], [2.0]], dtype=dtype, requires_grad=True)
+    target = torch.tensor([1.5, 2.5], requires_grad=True)
+    positions = torch.tensor([[0.0], [1.0]], dtype=torch.float64, requires_grad=True)
+    store = write_store([Sample(values, positions, target=target)], tmp_path / "a.arrow")
+    assert store[0].values.dtype == torch.float32 and store[0].values.tolist() == [[0.5], [2.0]]
+    assert store[0].positions.tolist() == [[0.0], [1.0]] and store[0].target.tolist() == [1.5, 2.5]
+
+
+@pytest.mark.parametrize("id", [np.int64(-7), np.uint8(7), 2**63 - 1, -(2**63), "naïve ★", ""])
+def test_ids_that_are_integers_or_text_are_kept(tmp_path, id):
+    store = write_store([Sample([[1.0]], [[0.0]], id=id)], tmp_path / "a.arrow")
+    assert store[0].id == id and store.batch([0]).ids == (id,) and type(store[0].id) in (int, str)
+
+
 def test_what_is_read_does_not_write_back(tmp_path):
     store = write_store(made([3, 3], TARGETS["rows"]), tmp_path / "a.arrow")
     sample = store[0]
@@ -88,14 +115,67 @@ def test_what_is_read_does_not_write_back(tmp_path):
     assert store[0].values.any() and store[1].target.any()
 
 
-def test_pages_are_handed_back_beyond_the_budget(tmp_path):
-    write_store(made([50] * 20), tmp_path / "a.arrow")
-    store = Store(tmp_path / "a.arrow", memory_budget=10_000)
-    first = store.batch([0, 7])
+class _SpiedMap:
+    """Stands for a mapped file and notes what the system is told about it."""
+
+    def __init__(self) -> None:
+        self.advice: list[int] = []
+
+    def madvise(self, option: int) -> None:
+        self.advice.append(option)
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED"), reason="the system cannot be told")
+def test_handing_back_tells_the_system(without_shape_checks):
+    spied = _SpiedMap()
+    module._hand_back(spied)
+    assert spied.advice == [mmap.MADV_DONTNEED]
+
+
+READERS = {
+    "in batches": lambda store, indices: store.batch(indices),
+    "one by one": lambda store, indices: [store[i] for i in indices],
+}
+
+
+@pytest.mark.parametrize("is_hidden", [False, True])
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS.keys())
+def test_pages_are_handed_back_beyond_the_budget(tmp_path, monkeypatch, read, is_hidden):
+    hidden = (lambda n: np.arange(n) % 2 == 0) if is_hidden else (lambda n: None)
+    write_store(made([50] * 20, hidden=hidden), tmp_path / "a.arrow")
+    store = Store(tmp_path / "a.arrow", memory_budget=100_000)
+    handed_back, hand_back = [], module._hand_back
+    monkeypatch.setattr(module, "_hand_back", lambda mapped: (handed_back.append(mapped), hand_back(mapped)))
+    first = store[7].values
+    read(store, [0, 7])
+    assert not handed_back
     for _ in range(10):
-        store.batch(list(range(20)))
-    assert store._n_touched <= 10_000 + 40_000
-    assert torch.equal(store.batch([0, 7]).tokens.values, first.tokens.values)
+        read(store, list(range(20)))
+        assert store._n_touched <= 100_000
+    assert len(handed_back) >= 2 and all(mapped is store._map for mapped in handed_back)
+    assert torch.equal(store[7].values, first)
+
+
+def resident_bytes(path: Path) -> int:
+    """How much of a mapped file is in the memory of this process."""
+    entries = re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text(), flags=re.MULTILINE)
+    sizes = [re.search(r"^Rss:\s+(\d+) kB", entry, re.MULTILINE) for entry in entries if str(path) in entry]
+    return 1024 * sum(int(size[1]) for size in sizes)
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs Linux to look at the memory")
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS.keys())
+def test_a_file_larger_than_the_budget_does_not_stay_in_memory(tmp_path, read):
+    path = tmp_path / "a.arrow"
+    write_store(made([2000] * 100), path)  # 6 MB
+    grown = {}
+    for budget in (1 << 30, 1 << 20):
+        store = Store(path, memory_budget=budget)
+        for i in range(100):
+            read(store, [i])
+        grown[budget] = resident_bytes(path)
+        del store
+    assert grown[1 << 30] > 5_000_000 and grown[1 << 20] < 3_000_000
 
 
 def test_a_pickled_store_opens_its_file_again(tmp_path):
@@ -103,6 +183,23 @@ def test_a_pickled_store_opens_its_file_again(tmp_path):
     again = pickle.loads(pickle.dumps(store))
     assert_same(again[1], store[1])
     assert repr(again) == "Store('a.arrow': 2 samples, 5 tokens)"
+
+
+def test_a_pickled_store_finds_its_file_from_another_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_store(made([2, 3]), "a.arrow")
+    kept = pickle.dumps(Store("a.arrow"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert len(pickle.loads(kept)) == 2
+
+
+def test_positions_that_single_precision_would_merge_are_refused(tmp_path):
+    days = 2_460_000.0 + np.arange(5)[:, None] / 86_400
+    store = write_store([Sample(np.ones((5, 1)), days, id="star 7")], tmp_path / "a.arrow")
+    assert store[0].positions.squeeze(-1).tolist() == days.squeeze(-1).tolist()
+    with pytest.raises(ValueError, match="positions of sample 'star 7' on axis 0 are too large for single precision"):
+        store.batch([0])
 
 
 def test_a_failed_write_leaves_what_was_there(tmp_path):
@@ -125,13 +222,95 @@ def test_a_failed_write_leaves_what_was_there(tmp_path):
         (Sample([[1.0, 2.0]], [[0.0] * 3], id="b", target=1), "target is int64 instead of None"),
         (Sample([[1.0, 2.0]], [[0.0]], id="b"), "positions is"),
         (Sample([[1.0, 2.0]], [[0.0] * 3], id=3), "id is int64 instead of string"),
-        (Sample([[1.0, 2.0]], [[0.0] * 3], id=(1, 2)), r"text or integers, not \(1, 2\)"),
+        (Sample([[1.0, 2.0]], [[0.0] * 3], id=(1, 2)), r"text or integers, not \(1, 2\) as in sample 1"),
+        (Sample([[1.0, 2.0]], [[0.0] * 3], id=True), r"text or integers, not True .*use str\(id\)"),
+        (Sample([[1.0, 2.0]], [[0.0] * 3], id=2**70), r"not 1180591620717411303424 .*at most 64 bits\); use str\(id\)"),
+        (Sample([[1.0, 2.0]], [[0.0] * 3], id="a\ud800"), r"the id 'a\\ud800' of sample 1 is no valid text"),
     ],
 )
 def test_samples_of_another_kind_are_refused(tmp_path, other, message):
     with pytest.raises(ValueError, match=message):
         write_store([*made([2]), other], tmp_path / "a.arrow")
     assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_sample_is_refused(tmp_path, without_shape_checks):
+    with pytest.raises(TypeError, match="a store keeps Samples, and number 2 is of type ndarray"):
+        write_store([*made([2, 2]), np.zeros(3)], tmp_path / "a.arrow")
+
+
+def test_a_place_that_cannot_hold_a_store_is_refused_before_anything_is_read(tmp_path):
+    def never():
+        raise AssertionError("the samples were read")
+        yield
+
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ValueError, match="folder is a folder; give the name of a file, such as .*samples.arrow"):
+        write_store(never(), tmp_path / "folder")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="there is a file where the folder .*file of the store should be"):
+        write_store(made([2]), tmp_path / "file" / "a.arrow")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder"]
+
+
+@pytest.mark.parametrize(
+    ("indices", "error", "message"),
+    [
+        ([0, 2], IndexError, "there is no sample 2 in a store of 2"),
+        ([-3, 0], IndexError, "there is no sample -3 in a store of 2"),
+        (np.array([7], dtype=np.uint64), IndexError, "there is no sample 7 in a store of 2"),
+        (np.array([True, False]), TypeError, "by whole numbers, not by"),
+        (np.array([0.0]), TypeError, "by whole numbers, not by"),
+        (np.array([[0]]), TypeError, "by whole numbers, not by"),
+        ([], ValueError, "this one is empty"),
+    ],
+)
+@pytest.mark.parametrize("hidden", [None, [True, False]])
+def test_indices_of_a_batch_are_checked(tmp_path, indices, error, message, hidden):
+    store = write_store(made([2, 2], hidden=lambda n: hidden), tmp_path / "a.arrow")
+    with pytest.raises(error, match=message):
+        store.batch(indices)
+
+
+def rewritten(path: Path, change) -> None:
+    """Write a store's file again with its table changed, under the same header."""
+    table = pa.ipc.open_file(path.read_bytes()).read_all()
+    table = change(table)
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        for batch in table.to_batches():
+            writer.write_batch(batch)
+
+
+def shortened(table: pa.Table) -> pa.Table:
+    positions = table["positions"].to_pylist()
+    return table.set_column(2, "positions", pa.array([p[:1] for p in positions], table["positions"].type))
+
+
+def renumbered(table: pa.Table) -> pa.Table:
+    return table.set_column(1, "values", table["id"])
+
+
+def without_note(table: pa.Table, note: bytes) -> pa.Table:
+    return table.replace_schema_metadata({k: v for k, v in table.schema.metadata.items() if k != note})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.drop_columns(["values"]), "it has no column values"),
+        (lambda t: t.drop_columns(["id", "positions"]), "it has no column id and positions"),
+        (lambda t: t.slice(0, 0), "it holds no samples"),
+        (shortened, "its columns values and positions differ in length"),
+        (renumbered, "its column values holds int64"),
+        (lambda t: without_note(t, b"metadata"), "Expecting value"),
+        (lambda t: without_note(t, b"romae_store"), "another kind or version; write it with write_store"),
+    ],
+)
+def test_a_file_without_what_a_store_has_is_named(tmp_path, change, message):
+    write_store(made([2, 3], ids=lambda i: i), tmp_path / "a.arrow")
+    rewritten(tmp_path / "a.arrow", change)
+    with pytest.raises(ValueError, match=f"a.arrow is damaged or no store: .*{message}"):
+        Store(tmp_path / "a.arrow")
 
 
 def test_damage_is_named(tmp_path):
@@ -148,7 +327,7 @@ def test_damage_is_named(tmp_path):
         Store(tmp_path / "absent.arrow")
     with pytest.raises(ValueError, match="there is none"):
         write_store([], path)
-    with pytest.raises(IndexError, match="sample 9 of a store of 1"):
+    with pytest.raises(IndexError, match="there is no sample 9 in a store of 1"):
         write_store(made([2]), path)[9]
     with pytest.raises(ValueError, match="this one is empty"):
         Store(path).batch([])

@@ -1,14 +1,15 @@
 """Loading: samples in memory or in a store to packed batches, in an order that follows from seed and epoch alone."""
 
+import numbers
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Int64
 from torch.utils.data import DataLoader, Dataset
 
+from romae.data.store import Store
 from romae.tokens import Batch, Sample, collate
 
 Indices = Int64[np.ndarray, "_"]
@@ -45,10 +46,12 @@ class Loader:
         if (batch_size is None) == (tokens_per_batch is None):
             raise ValueError("give either batch_size (samples) or tokens_per_batch, and not both")
         counts = {"batch_size": batch_size, "tokens_per_batch": tokens_per_batch, "n_ranks": n_ranks, "pieces": pieces}
-        for name, number in counts.items():
-            if number is not None and number < 1:
-                raise ValueError(f"{name} must be at least 1, not {number}")
-        if not 0 <= rank < n_ranks:
+        for name, count in counts.items():
+            if count is not None:
+                _require_whole(name, count, at_least=1)
+        for name, number in {"seed": seed, "rank": rank, "workers": workers}.items():
+            _require_whole(name, number)
+        if rank >= n_ranks:
             raise ValueError(f"rank {rank} is outside 0 to {n_ranks - 1}")
         self.samples, self.seed, self.shuffle, self.group = samples, seed, shuffle, group
         self.batch_size, self.tokens_per_batch = batch_size, tokens_per_batch
@@ -63,6 +66,7 @@ class Loader:
 
     def plan(self, epoch: int = 0) -> list[Indices]:
         """The indices of every batch of an epoch, over all ranks: a pure function of seed and epoch."""
+        _require_whole("epoch", epoch)
         generator = np.random.default_rng((self.seed, epoch))
         order = generator.permutation(len(self.lengths)) if self.shuffle else np.arange(len(self.lengths))
         if self.group:
@@ -74,24 +78,25 @@ class Loader:
 
     def epoch(self, epoch: int = 0, start: int = 0) -> Iterator[Batch | None]:
         """This rank's share of an epoch, piece by piece, from batch number `start` on."""
+        plan = self.plan(epoch)
+        _require_whole("start", start)
+        if start > len(plan):
+            raise ValueError(f"epoch {epoch} has {len(plan)} batches and cannot start at batch {start}")
         mine = range(self.rank * self.pieces, (self.rank + 1) * self.pieces)
-        parts = [batch[i :: self.n_ranks * self.pieces] for batch in self.plan(epoch)[start:] for i in mine]
+        parts = [batch[i :: self.n_ranks * self.pieces] for batch in plan[start:] for i in mine]
         if not parts:
             return iter(())
+        # Without a generator of its own it would draw from torch's, and what others draw would depend on the loading.
+        generator = torch.Generator().manual_seed(int(np.random.default_rng((self.seed, epoch)).integers(2**63)))
         return iter(
             DataLoader(
                 _Batches(self.samples, parts, self.transform, epoch),
                 batch_size=None,
                 num_workers=self.workers,
                 pin_memory=self.pin,
+                generator=generator,
             )
         )
-
-    def __iter__(self) -> Iterator[Batch | None]:
-        return self.epoch(0)
-
-    def __len__(self) -> int:
-        return len(self.plan(0))
 
     def _grouped(self, order: Indices) -> Indices:
         """Sort by length within stretches of some fifty batches, so that neighbours are alike but epochs differ."""
@@ -113,10 +118,14 @@ class Loader:
 
 
 def lengths_of(samples: Sequence[Sample]) -> Int64[np.ndarray, "n"]:
-    """The number of tokens in each sample, without reading them where the sequence knows it."""
-    known = getattr(samples, "lengths", None)
-    found = [len(sample) for sample in samples] if known is None else known
+    """The number of tokens in each sample, which a store knows without reading them."""
+    found = samples.lengths if isinstance(samples, Store) else [len(sample) for sample in samples]
     return np.asarray(found, dtype=np.int64)
+
+
+def _require_whole(name: str, number: object, at_least: int = 0) -> None:
+    if not isinstance(number, numbers.Integral) or isinstance(number, bool) or int(number) < at_least:
+        raise ValueError(f"{name} must be a whole number of at least {at_least}, not {number!r}")
 
 
 class _Batches(Dataset[Batch | None]):
@@ -126,7 +135,6 @@ class _Batches(Dataset[Batch | None]):
         self, samples: Sequence[Sample], parts: list[Indices], transform: Transform | None, epoch: int
     ) -> None:
         self.samples, self.parts, self.transform, self.epoch = samples, parts, transform, epoch
-        self.gather: Any = getattr(samples, "batch", None)
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -135,8 +143,8 @@ class _Batches(Dataset[Batch | None]):
         indices = self.parts[number]
         if len(indices) == 0:
             return None
-        if self.gather is not None:
-            batch = self.gather(indices)
+        if isinstance(self.samples, Store):
+            batch = self.samples.batch(indices)
         else:
             batch = collate([self.samples[int(i)] for i in indices])
         batch = replace(batch, indices=torch.from_numpy(indices))

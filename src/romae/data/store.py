@@ -7,6 +7,7 @@ has been read is handed back to the system when it exceeds the memory budget.
 import contextlib
 import json
 import mmap
+import numbers
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,12 +17,20 @@ from typing import Any, overload
 import numpy as np
 import pyarrow as pa
 import torch
+from jaxtyping import Int64
 from torch import Tensor
 
-from romae.tokens import Batch, Layout, Sample, Tokens, collate
+from romae.layout import Layout
+from romae.tokens import Batch, Sample, Tokens, collate, to_single
 
 FORMAT = "1"
 CHUNK_TOKENS = 1 << 20
+NUMBERS = {
+    pa.float32(): torch.float32,
+    pa.float64(): torch.float64,
+    pa.int64(): torch.int64,
+    pa.uint8(): torch.uint8,
+}
 
 
 def write_store(samples: Iterable[Sample], path: str | Path, *, metadata: Mapping[str, Any] | None = None) -> "Store":
@@ -30,11 +39,17 @@ def write_store(samples: Iterable[Sample], path: str | Path, *, metadata: Mappin
     `metadata` is kept beside the samples, as JSON: the place for scaling, channel names and class names.
     """
     path, stream = Path(path), iter(samples)
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; give the name of a file, such as {path / 'samples.arrow'}")
+    notes = {"romae_store": FORMAT, "metadata": _as_json(metadata or {})}
     first = next(stream, None)
     if first is None:
         raise ValueError("a store needs at least one sample, and there is none")
-    schema = _schema(first).with_metadata({"romae_store": FORMAT, "metadata": json.dumps(dict(metadata or {}))})
-    path.parent.mkdir(parents=True, exist_ok=True)
+    schema = _schema(first, 0).with_metadata(notes)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise ValueError(f"there is a file where the folder {path.parent} of the store should be") from None
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     os.close(handle)
     try:
@@ -53,21 +68,22 @@ class Store(Sequence[Sample]):
     """Samples on disk, read as they are asked for."""
 
     def __init__(self, path: str | Path, *, memory_budget: int = 1 << 30) -> None:
-        self.path, self.memory_budget = Path(path), memory_budget
+        self.path, self.memory_budget = Path(path).absolute(), memory_budget
         if not self.path.is_file():
-            raise ValueError(f"there is no store at {self.path}; write one with write_store")
+            raise ValueError(f"there is no store at {path}; write one with write_store")
         with self.path.open("rb") as file:
             try:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
                 reader = pa.ipc.open_file(pa.py_buffer(self._map))
-                batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
-            except (pa.ArrowInvalid, pa.ArrowException, ValueError, OSError) as error:
-                raise ValueError(f"{self.path} is damaged or no store: {error}") from None
-        notes = reader.schema.metadata or {}
-        if notes.get(b"romae_store") != FORMAT.encode():
-            raise ValueError(f"{self.path} is an Arrow file but no store of this version; write it with write_store")
-        self.metadata: dict[str, Any] = json.loads(notes[b"metadata"])
-        self._chunks = [_Chunk(batch) for batch in batches]
+                notes = reader.schema.metadata or {}
+                if notes.get(b"romae_store") != FORMAT.encode():
+                    raise ValueError("it is an Arrow file of another kind or version; write it with write_store")
+                self.metadata: dict[str, Any] = json.loads(notes.get(b"metadata", b""))
+                self._chunks = [_Chunk(reader.get_batch(i)) for i in range(reader.num_record_batches)]
+                if not any(len(chunk.lengths) for chunk in self._chunks):
+                    raise ValueError("it holds no samples")
+            except (pa.ArrowException, ValueError, OSError) as error:
+                raise ValueError(f"{path} is damaged or no store: {error}") from None
         self.lengths = np.concatenate([chunk.lengths for chunk in self._chunks])
         self._starts = np.cumsum([0, *(len(chunk.lengths) for chunk in self._chunks)])
         self._n_touched = 0
@@ -88,48 +104,57 @@ class Store(Sequence[Sample]):
     def __getitem__(self, index: int | slice) -> Sample | list[Sample]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"sample {index} of a store of {len(self)}")
-        index %= len(self)
-        number = int(np.searchsorted(self._starts, index, side="right")) - 1
-        chunk, row = self._chunks[number], index - int(self._starts[number])
-        return Sample(
-            chunk.rows("values", row).copy(),
-            chunk.rows("positions", row).copy(),
-            target=chunk.target(row).copy() if chunk.has("target") else None,
-            id=chunk.ids[row],
-            hidden=chunk.rows("hidden", row).astype(bool) if chunk.has("hidden") else None,
-        )
+        [(chunk, row)] = self._places(self._checked([index]))
+        values, positions = chunk.rows("values", row).copy(), chunk.rows("positions", row).copy()
+        target = chunk.target(row).copy() if chunk.has("target") else None
+        hidden = chunk.rows("hidden", row).astype(bool) if chunk.has("hidden") else None
+        sample = Sample(values, positions, target=target, id=chunk.id(row), hidden=hidden)
+        self._release(values.nbytes + positions.nbytes)
+        return sample
 
     def batch(self, indices: Sequence[int] | np.ndarray) -> Batch:
-        """The samples at these indices as a packed batch."""
-        if len(indices) == 0:
-            raise ValueError("a batch needs at least one sample, and this one is empty")
-        indices = np.asarray(indices)
+        """The samples at these indices as a packed batch; negative ones count from the end."""
+        checked = self._checked(indices)
         if self._chunks[0].has("hidden"):  # rare, and not worth a second way
-            return collate([self[int(i)] for i in indices])
-        numbers = np.searchsorted(self._starts, indices, side="right") - 1
-        places = list(
-            zip(map(self._chunks.__getitem__, numbers), (indices - self._starts[numbers]).tolist(), strict=True)
-        )
+            return collate([self[i] for i in checked.tolist()])
+        places = self._places(checked)
         values = np.concatenate([chunk.rows("values", row) for chunk, row in places])
         positions = np.concatenate([chunk.rows("positions", row) for chunk, row in places])
+        target, ids = _targets(places), tuple(chunk.id(row) for chunk, row in places)
         self._release(values.nbytes + positions.nbytes)
-        return Batch(
-            Tokens(
-                torch.from_numpy(values),
-                torch.from_numpy(positions).float(),
-                Layout.of(torch.from_numpy(self.lengths[indices].astype(np.int64))),
-            ),
-            target=_targets(places),
-            ids=tuple(chunk.ids[row] for chunk, row in places),
-        )
+        layout = Layout.of(torch.from_numpy(self.lengths[checked].astype(np.int64)))
+        single = to_single(torch.from_numpy(positions), layout, ids)
+        return Batch(Tokens(torch.from_numpy(values), single, layout), target=target, ids=ids)
+
+    def _checked(self, indices: Sequence[Any] | np.ndarray) -> Int64[np.ndarray, "b"]:
+        """Indices from 0 on, whatever end they were counted from."""
+        if len(indices) == 0:
+            raise ValueError("a batch needs at least one sample, and this one is empty")
+        found = np.asarray(indices)
+        if found.dtype.kind not in "iu" or found.ndim != 1:
+            raise TypeError(f"samples of a store are asked for by whole numbers, not by {indices!r}")
+        outside = (found < -len(self)) | (found >= len(self))
+        if outside.any():
+            raise IndexError(f"there is no sample {found[outside][0]} in a store of {len(self)}")
+        return found.astype(np.int64) % len(self)
+
+    def _places(self, indices: Int64[np.ndarray, "b"]) -> list[tuple["_Chunk", int]]:
+        """The chunk and the row in it where each sample lies."""
+        owners = np.searchsorted(self._starts, indices, side="right") - 1
+        rows = (indices - self._starts[owners]).tolist()
+        return [(self._chunks[owner], row) for owner, row in zip(owners.tolist(), rows, strict=True)]
 
     def _release(self, n_bytes: int) -> None:
         self._n_touched += max(n_bytes, mmap.PAGESIZE)
-        if self._n_touched > self.memory_budget and hasattr(mmap, "MADV_DONTNEED"):
-            self._map.madvise(mmap.MADV_DONTNEED)
+        if self._n_touched > self.memory_budget:
+            _hand_back(self._map)
             self._n_touched = 0
+
+
+def _hand_back(mapped: mmap.mmap) -> None:
+    """Let the system take the pages of a mapped file back, where it can be told so."""
+    if hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def _reopened(path: Path, memory_budget: int) -> Store:
@@ -140,11 +165,24 @@ class _Chunk:
     """One record batch as flat arrays over the mapped file."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
+        missing = [name for name in ("id", "values", "positions") if name not in batch.schema.names]
+        if missing:
+            raise ValueError(f"it has no column {' and '.join(missing)}")
+        batch.validate(full=True)
         self._columns = {name: batch.column(name) for name in batch.schema.names}
         self._flat = {name: _flat(column) for name, column in self._columns.items() if name != "id"}
-        offsets = self._columns["values"].offsets.to_numpy()
-        self.offsets, self.lengths = offsets, np.diff(offsets)
-        self.ids = _Ids(self._columns["id"])
+        for name, number in (("values", np.float32), ("positions", np.float64)):
+            kind, flat = self._columns[name].type, self._flat[name]
+            if not pa.types.is_list(kind) or flat.ndim != 2 or flat.dtype != number:
+                raise ValueError(f"its column {name} holds {kind}")
+        self.offsets = self._columns["values"].offsets.to_numpy()
+        self.lengths = np.diff(self.offsets)
+        for name, column in self._columns.items():
+            if pa.types.is_list(column.type) and not np.array_equal(column.offsets.to_numpy(), self.offsets):
+                raise ValueError(f"its columns values and {name} differ in length")
+
+    def id(self, row: int) -> Any:
+        return self._columns["id"][row].as_py()
 
     def has(self, name: str) -> bool:
         return name in self._columns
@@ -158,16 +196,6 @@ class _Chunk:
         return self._flat["target"][row]
 
 
-class _Ids:
-    """The identifiers of a chunk, read one at a time."""
-
-    def __init__(self, column: pa.Array) -> None:
-        self._column = column
-
-    def __getitem__(self, row: int) -> Any:
-        return self._column[row].as_py()
-
-
 def _flat(column: pa.Array) -> np.ndarray:
     """The numbers of a column without its outer list: [rows, width], or [rows] for plain numbers."""
     if pa.types.is_list(column.type):
@@ -177,12 +205,19 @@ def _flat(column: pa.Array) -> np.ndarray:
     return column.to_numpy(zero_copy_only=True)
 
 
-def _schema(sample: Sample) -> pa.Schema:
+def _as_json(metadata: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(dict(metadata))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"metadata is kept as JSON, and this cannot be: {error}") from None
+
+
+def _schema(sample: Sample, number: int) -> pa.Schema:
     """The columns that a store of samples like this one needs."""
-    if not isinstance(sample.id, int | str | type(None)):
-        raise ValueError(f"a store keeps ids that are text or integers, not {sample.id!r}; use str(id)")
+    if not isinstance(sample, Sample):
+        raise TypeError(f"a store keeps Samples, and number {number} is of type {type(sample).__name__}")
     fields = [
-        pa.field("id", pa.null() if sample.id is None else pa.int64() if isinstance(sample.id, int) else pa.string()),
+        pa.field("id", _id_type(sample.id, number)),
         pa.field("values", pa.list_(pa.list_(pa.float32(), sample.values.shape[1]))),
         pa.field("positions", pa.list_(pa.list_(pa.float64(), sample.positions.shape[1]))),
     ]
@@ -195,13 +230,30 @@ def _schema(sample: Sample) -> pa.Schema:
     return pa.schema(fields)
 
 
+def _id_type(id: Any, number: int) -> pa.DataType:
+    if id is None:
+        return pa.null()
+    if isinstance(id, numbers.Integral) and not isinstance(id, bool) and -(2**63) <= int(id) < 2**63:
+        return pa.int64()
+    if not isinstance(id, str):
+        raise ValueError(
+            f"a store keeps ids that are text or integers, not {id!r} as in sample {number} (an integer has at most "
+            "64 bits); use str(id)"
+        )
+    try:
+        id.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"the id {id!r} of sample {number} is no valid text: it has half of a character") from None
+    return pa.string()
+
+
 def _chunks(first: Sample, rest: Iterator[Sample]) -> Iterator[list[Sample]]:
-    expected = _schema(first)
+    expected = _schema(first, 0)
     chunk, n_tokens = [first], len(first)
     for number, sample in enumerate(rest, start=1):
-        if _schema(sample) != expected:
+        if (found := _schema(sample, number)) != expected:
             raise ValueError(
-                f"sample {number} does not match sample 0: {_differences(_schema(sample), expected)}; a store holds "
+                f"sample {number} does not match sample 0: {_differences(found, expected)}; a store holds "
                 "samples with the same channels, position dimensions, and kinds of target and id"
             )
         if n_tokens + len(sample) > CHUNK_TOKENS:
@@ -223,17 +275,18 @@ def _record_batch(chunk: list[Sample], schema: pa.Schema) -> pa.RecordBatch:
     columns = []
     for field in schema:
         if field.name == "id":
-            columns.append(pa.array([sample.id for sample in chunk], field.type))
+            ids: list[Any] = [sample.id for sample in chunk]
+            columns.append(pa.array([int(id) for id in ids] if pa.types.is_integer(field.type) else ids, field.type))
             continue
-        tensors = [getattr(sample, field.name) for sample in chunk]
         is_ragged = pa.types.is_list(field.type)
-        numbers = (torch.cat(tensors) if is_ragged else torch.stack(tensors)).cpu().numpy()
         item = field.type.value_type if is_ragged else field.type
-        if pa.types.is_fixed_size_list(item):
-            flat = pa.array(np.ascontiguousarray(numbers).reshape(-1), item.value_type)
-            array: pa.Array = pa.FixedSizeListArray.from_arrays(flat, item.list_size)
-        else:
-            array = pa.array(numbers, item)
+        is_wide = pa.types.is_fixed_size_list(item)
+        dtype = NUMBERS[item.value_type if is_wide else item]
+        tensors = [getattr(sample, field.name).detach().to("cpu", dtype) for sample in chunk]
+        flat = (torch.cat(tensors) if is_ragged else torch.stack(tensors)).numpy().reshape(-1)
+        array: pa.Array = pa.array(flat)
+        if is_wide:
+            array = pa.FixedSizeListArray.from_arrays(array, item.list_size)
         columns.append(pa.ListArray.from_arrays(offsets, array) if is_ragged else array)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
