@@ -83,7 +83,7 @@ def test_dropout_is_right_in_expectation(lengths, device, dtype, tolerance):
 
 
 def with_dropout(q, k, v, drawn, lengths, keys, rate: float) -> torch.Tensor:
-    """Attention written out, with the weights left out that `drawn` left out and the others raised to make up for it."""
+    """Attention written out, without the weights that `drawn` left out, the others raised to make up for them."""
     out = []
     parts = zip(q.split(lengths), k.split(keys), v.split(keys), drawn.split(lengths), strict=True)
     for qs, ks, vs, kept in parts:

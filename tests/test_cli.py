@@ -78,6 +78,15 @@ def test_the_demo_ends_in_numbers_and_a_picture(tmp_path):
     assert Path(result["picture"]).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
+def test_a_benchmark_leaves_its_figures(tmp_path):
+    done = romae("benchmark", "attention", "--out", tmp_path, "--json")
+    assert done.returncode == 0, done.stderr
+    (written,) = tmp_path.iterdir()
+    assert json.loads(written.read_text()) == json.loads(done.stdout)
+    assert all(row["largest_difference"] < 1e-4 for row in json.loads(done.stdout)["rows"])
+
+
 def test_data_list_says_what_is_here(tmp_path):
     (tmp_path / "uea").mkdir()
     (tmp_path / "uea" / "LSST.zip").write_bytes(b"")

@@ -6,15 +6,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from romae.data.loading import Loader
 from romae.data.store import Store, write_store
+from romae.layout import Layout
 from romae.tokens import Batch, Sample
 
 
@@ -47,6 +50,67 @@ def loading(folder: str | Path, *, n_samples: int = 50_000, memory_budget: int =
         "start_up_seconds_for_a_million_samples": round(start_up, 3),
         "machine": machine(),
     }
+
+
+def attention(*, n_runs: int = 9) -> dict[str, Any]:
+    """Ragged attention beside padding to the longest sample: the same mathematics, forward and backward, in one run."""
+    from romae.attention import attend
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    random = np.random.default_rng(0)
+    cases = {
+        "light curves": np.where(np.arange(256) < 8, 220, random.integers(20, 146, 256)),
+        "ICU records": np.where(np.arange(16) < 2, 1300, random.integers(100, 820, 16)),
+        "short series": np.where(np.arange(512) < 16, 40, random.integers(4, 28, 512)),
+        "equal lengths": np.full(64, 100),
+    }
+    rows = []
+    for name, lengths in cases.items():
+        layout = Layout.of(lengths.tolist(), device)
+        q, k, v = (torch.randn(layout.n_tokens, 3, 60, device=device, requires_grad=True) for _ in range(3))
+        ours, padded = attend(q, k, v, layout), _padded_attention(q, k, v, layout)
+        times = {
+            "ragged": _median_milliseconds(partial(attend, q, k, v, layout), n_runs),
+            "padded": _median_milliseconds(partial(_padded_attention, q, k, v, layout), n_runs),
+        }
+        rows.append(
+            {
+                "case": name,
+                "useful_share": round(float(lengths.mean() / lengths.max()), 3),
+                "largest_difference": (ours - padded).detach().abs().max().item(),
+                **{f"{kind}_milliseconds": round(value, 2) for kind, value in times.items()},
+                "times_faster": round(times["padded"] / times["ragged"], 2),
+            }
+        )
+    return {"benchmark": "attention", "rows": rows, "threads": torch.get_num_threads(), "machine": machine()}
+
+
+def _padded_attention(q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
+    """What people do otherwise: pad to the longest sample and mask."""
+    n, columns = layout.n_samples, torch.arange(layout.longest, device=q.device)
+    valid = columns < layout.device_lengths.unsqueeze(-1)
+    places = valid.flatten().nonzero().squeeze(-1)
+
+    def padded(x: Tensor) -> Tensor:
+        rows = x.new_zeros(valid.numel(), *x.shape[1:]).index_copy(0, places, x)
+        return rows.unflatten(0, (n, layout.longest)).transpose(1, 2)
+
+    mask = valid[:, None, None, :]
+    out = torch.nn.functional.scaled_dot_product_attention(padded(q), padded(k), padded(v), attn_mask=mask)
+    return out.transpose(1, 2).flatten(0, 1).index_select(0, places)
+
+
+def _median_milliseconds(run: Callable[[], Tensor], n_runs: int) -> float:
+    times = []
+    for _ in range(n_runs + 2):
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        started = time.perf_counter()
+        run().sum().backward()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        times.append(1e3 * (time.perf_counter() - started))
+    return float(np.median(times[2:]))
 
 
 def write(result: dict[str, Any], path: str | Path) -> Path:

@@ -175,21 +175,44 @@ def data_check(names: Annotated[list[str], typer.Argument(help="Names from `roma
         typer.echo(f"{name}: {find(name).verify()}")
 
 
+Results = Annotated[Path, typer.Option("--out", help="The folder for the result.")]
+
+
 @benchmark_app.command("loading")
-def benchmark_loading(
-    out: Annotated[Path, typer.Option(help="The folder for the result.")] = Path("results/benchmark"),
-    as_json: Json = False,
-) -> None:
+def benchmark_loading(out: Results = Path("results/benchmark"), as_json: Json = False) -> None:
     """From a store to packed batches: tokens per second and core, memory, start-up."""
     from romae import benchmark
 
-    result = benchmark.loading(out)
-    path = benchmark.write(result, out / "loading.json")
+    _show_benchmark(benchmark.loading(out), out, as_json)
+
+
+@benchmark_app.command("attention")
+def benchmark_attention(out: Results = Path("results/benchmark"), as_json: Json = False) -> None:
+    """Ragged attention beside padding to the longest sample."""
+    from romae import benchmark
+
+    _show_benchmark(benchmark.attention(), out, as_json)
+
+
+@benchmark_app.command("loop")
+def benchmark_loop(out: Results = Path("results/benchmark"), as_json: Json = False) -> None:
+    """What the training loop costs beside forward, backward and optimiser."""
+    from romae import benchmark
+
+    _show_benchmark(benchmark.loop(), out, as_json)
+
+
+def _show_benchmark(result: dict[str, Any], out: Path, as_json: bool) -> None:
+    from romae import benchmark
+
+    device = result["machine"]["device"].lower().replace(" ", "-")
+    path = benchmark.write(result, out / f"{result['benchmark']}-{device}.json")
     if as_json:
         typer.echo(json.dumps(result))
         return
-    figures = {k: v for k, v in result.items() if isinstance(v, int | float)}
-    _table("Loading", [{"figure": key.replace("_", " "), "value": value} for key, value in figures.items()])
+    figures = {key: value for key, value in result.items() if isinstance(value, int | float)}
+    rows = result.get("rows") or [{"figure": key, "value": value} for key, value in figures.items()]
+    _table(result["benchmark"], [{key.replace("_", " "): value for key, value in row.items()} for row in rows])
     typer.echo(f"written to {path}")
 
 
