@@ -250,6 +250,7 @@ def test_bad_input_gets_a_sentence(make, message):
         (lambda: Sample([[1j]], [[0.0]]), "complex"),
         (lambda: Sample([[1.0]], [[0.0]], target="cat"), "target 'cat' is not a number"),
         (lambda: Sample([[1.0]], [[0.0]], target=1j), "targets are complex"),
+        (lambda: Sample([[1.0]], [[0.0]], target=np.array([2**63 + 5], np.uint64)), "64 unsigned bits"),
         (lambda: Sample([[1.0]], [[0.0]], hidden="yes"), "hidden must be 1 booleans"),
         (lambda: Layout.of([1.7, 2.2]), "lengths must be whole numbers"),
         (lambda: Layout.of([[1, 2]]), "lengths must be whole numbers"),

@@ -180,6 +180,7 @@ def test_bad_batches_can_be_left_out_and_counted():
         (("clip=0",), "clip must be above 0"),
         (("ema=1",), "between 0 and 1"),
         (("patience=2",), "give validation samples"),
+        (('trackers=["crystal-ball"]',), "the tracker 'crystal-ball' is not installed"),
     ],
 )
 def test_settings_that_make_no_sense_get_a_sentence(settings, message):

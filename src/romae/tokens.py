@@ -222,6 +222,8 @@ class Sample:
             raise TypeError(f"target {self.target!r} is not a number or an array: {error}") from None
         if target.is_complex():
             raise TypeError("targets are complex; use the real and the imaginary part as two targets")
+        if target.dtype == torch.uint64:
+            raise TypeError("targets of 64 unsigned bits do not fit; use signed integers or floats")
         target = target.float() if target.is_floating_point() else target.long()
         if target.ndim > 2 or target.numel() == 0 or (target.ndim == 2 and len(target) != n):
             raise ValueError(
@@ -331,13 +333,12 @@ def to_single(positions: Float[Tensor, "t d"], layout: Layout, ids: Sequence[Has
     moved = (single - positions).abs()
     if not bool(moved.any()):
         return single
-    sample = layout.sample_of_token.unsqueeze(-1).expand_as(moved)
-    zeros = moved.new_zeros(layout.n_samples, moved.shape[1])
+    lengths = layout.device_lengths.long()
     highest, lowest, worst = (
-        zeros.scatter_reduce(0, sample, x, kind, include_self=False)
-        for x, kind in ((positions, "amax"), (positions, "amin"), (moved, "amax"))
+        torch.segment_reduce(x, kind, lengths=lengths, axis=0, unsafe=True)
+        for x, kind in ((positions, "max"), (positions, "min"), (moved, "max"))
     )
-    gap = (highest - lowest) / (layout.device_lengths.unsqueeze(-1) - 1).clamp(min=1)
+    gap = (highest - lowest) / (lengths - 1).clamp(min=1).unsqueeze(-1)
     is_lost = ((worst > 0.05 * gap) & (gap > 0)) | ~torch.isfinite(worst)
     if bool(is_lost.any()):
         number, axis = is_lost.nonzero()[0].tolist()

@@ -129,7 +129,7 @@ class _Trainer:
             raise ValueError("patience stops when the validation loss no longer falls; give validation samples as well")
         self.task, self.config, self.validation, self.log, self.title = task, config, validation, log, title
         mixed = config.precision if config.precision in ("bf16", "fp16") else "no"
-        trackers = list(config.trackers) or None
+        trackers = _available(config.trackers)
         AcceleratorState._reset_state()  # an earlier run in this process may have had another precision
         self.accelerator = Accelerator(
             mixed_precision=mixed, cpu=config.device == "cpu", log_with=trackers, project_dir=str(out or "runs")
@@ -205,8 +205,9 @@ class _Trainer:
         for group in self.optimiser.param_groups:
             group["lr"] = config.lr * warmup_cosine(self.step, n_steps=self.n_steps, n_warmup=self.n_warmup)
         seed_everything(config.seed, self.step, self.accelerator.process_index)
-        # Gradients are summed in units of the whole batch's tokens, which all ranks know, and divided by the true
-        # number of targets once it is known.
+        # Where a batch is shared, gradients are summed in units of its tokens, which all ranks know, and divided by the
+        # true number of targets once it is known.
+        is_shared = len(pieces) > 1 or self.accelerator.num_processes > 1
         unit = float(self.loader.lengths[self._indices()].sum())
         sums = torch.zeros(2, dtype=torch.float64, device=self.device)
         n_tokens = 0
@@ -219,7 +220,7 @@ class _Trainer:
             with contextlib.nullcontext() if is_last else self.accelerator.no_sync(model):
                 loss = model(self._prepared(batch, self.epoch))
                 part = 0.0 if piece is None else 1.0
-                self.accelerator.backward(loss.total * (part / unit))
+                self.accelerator.backward(loss.total * (part / unit) if is_shared else loss.mean)
             sums += torch.stack([loss.total.detach().double(), loss.weight]) * part
         sums = self.accelerator.reduce(sums, "sum")
         self.accelerator.unscale_gradients(self.optimiser)
@@ -227,9 +228,10 @@ class _Trainer:
             self.history.n_skipped += 1
             self.optimiser.zero_grad()
             return n_tokens
-        gradients = [p.grad for p in model.parameters() if p.grad is not None]
-        factor = unit * self.accelerator.num_processes / sums[1].clamp(min=1)
-        torch._foreach_mul_(gradients, factor.to(gradients[0].dtype))
+        if is_shared:
+            gradients = [p.grad for p in model.parameters() if p.grad is not None]
+            factor = unit * self.accelerator.num_processes / sums[1].clamp(min=1)
+            torch._foreach_mul_(gradients, factor.to(gradients[0].dtype))
         if config.clip is not None:
             torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip)
         self.optimiser.step()
@@ -443,6 +445,17 @@ def evaluate(task: Any, samples: Sequence[Sample], config: TrainConfig, *, accel
     task.train(was_training)
     total, weight = sums.tolist()
     return total / max(weight, 1.0)
+
+
+def _available(trackers: tuple[str, ...]) -> list[str] | None:
+    """The trackers by name, refused where their package is missing: Accelerate would leave them out in silence."""
+    from accelerate.tracking import get_available_trackers
+
+    here = [str(getattr(tracker, "value", tracker)) for tracker in get_available_trackers()]
+    for tracker in trackers:
+        if tracker not in here:
+            raise ValueError(f"the tracker {tracker!r} is not installed: pip install {tracker}; there are {here}")
+    return list(trackers) or None
 
 
 class _Preparation:
