@@ -31,6 +31,7 @@ def made(task: Task, lengths: list[int]) -> Batch:
 
 
 def difference(task: Task, lengths: list[int], backend: str, device: str) -> torch.Tensor:
+    torch.compiler.reset()  # after several versions of one function, the next would run uncompiled
     batch, task = made(task, lengths).to(device), task.to(device)
     results = []
     for run in (task, torch.compile(task, backend=backend)):

@@ -13,6 +13,9 @@ from romae.layout import Layout
 Queries = Float[Tensor, "t h e"]
 Keys = Float[Tensor, "u h e"]
 HALF = (torch.float16, torch.bfloat16)
+# On a GPU, full precision and dropout are padded up to this many times their tokens: a few large kernels beat many small
+# ones. Nested tensors took several times as long on light curves and failed the test of gradients under dropout.
+MOST_PADDING = 4.0
 
 
 def attend(
@@ -27,11 +30,17 @@ def attend(
         return q
     if layout.is_equal and context.is_equal:
         return _dense(q, k, v, (layout.n_samples, layout.longest), (layout.n_samples, context.longest), dropout)
-    if q.device.type != "cuda":
-        return _by_length(q, k, v, layout, context, dropout)
-    if q.dtype in HALF and dropout == 0:
+    on_gpu = q.device.type == "cuda"
+    if on_gpu and q.dtype in HALF and dropout == 0:
         return _varlen(q, k, v, layout, context)
-    return _jagged(q, k, v, layout, context, dropout)
+    if on_gpu and _padding(layout) <= MOST_PADDING and _padding(context) <= MOST_PADDING:
+        return _padded(q, k, v, layout, context, dropout)
+    return _by_length(q, k, v, layout, context, dropout)
+
+
+def _padding(layout: Layout) -> float:
+    """How many times as many tokens there would be, if all samples were padded to the longest."""
+    return layout.n_samples * layout.longest / layout.n_tokens
 
 
 def _dense(
@@ -82,20 +91,29 @@ def _varlen(q: Queries, k: Keys, v: Keys, layout: Layout, context: Layout) -> Qu
     return out[..., :size]
 
 
-@torch.compiler.disable  # torch 2.11 cannot compile the backward pass of nested attention
-def _jagged(q: Queries, k: Keys, v: Keys, layout: Layout, context: Layout, dropout: float) -> Queries:
-    """Full precision or attention dropout on CUDA: a fused kernel over packed samples, by way of nested tensors."""
+def _padded(q: Queries, k: Keys, v: Keys, layout: Layout, context: Layout, dropout: float) -> Queries:
+    """Pad to the longest sample and mask the padding; no score between real tokens changes."""
     size = q.shape[-1]
-
-    def nested(x: Tensor, layout: Layout) -> Tensor:
-        shortest, longest = int(layout.lengths.min()), int(layout.lengths.max())
-        x = torch.nested.nested_tensor_from_jagged(x, layout.offsets, min_seqlen=shortest, max_seqlen=longest)
-        return x.transpose(1, 2)
-
     q, k, v = _whole_heads(q, k, v)
-    q, k, v = nested(q, layout), nested(k, context), nested(v, context)
-    out = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=size**-0.5)
-    return out.transpose(1, 2).values()[..., :size]
+    query_places, key_places = _places(layout), _places(context)
+
+    def padded(x: Tensor, layout: Layout, places: Tensor) -> Tensor:
+        rows = x.new_zeros(layout.n_samples * layout.longest, *x.shape[1:]).index_copy(0, places, x)
+        return rows.unflatten(0, (layout.n_samples, layout.longest)).transpose(1, 2)
+
+    columns = torch.arange(context.longest, device=q.device)
+    valid = columns < context.device_lengths.unsqueeze(-1)
+    q, k, v = padded(q, layout, query_places), padded(k, context, key_places), padded(v, context, key_places)
+    mask = valid[:, None, None, :]
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, scale=size**-0.5)
+    return out.transpose(1, 2).flatten(0, 1).index_select(0, query_places)[..., :size]
+
+
+def _places(layout: Layout) -> Int64[Tensor, "t"]:
+    """Where each token stands among samples padded to the longest."""
+    sample = layout.sample_of_token
+    place = torch.arange(layout.n_tokens, device=layout.device) - layout.offsets[sample]
+    return sample * layout.longest + place
 
 
 def _whole_heads(*heads: Float[Tensor, "_ h e"]) -> tuple[Float[Tensor, "_ h whole"], ...]:

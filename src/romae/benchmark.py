@@ -185,7 +185,12 @@ def loop(*, n_steps: int = 100, workers: int = 2) -> dict[str, Any]:
     batch_size = 256 if on_gpu else 32
     config = ModelConfig(channels=2, position_dims=2, encoder=size, decoder=size)
     settings = TrainConfig(
-        epochs=1, batch_size=batch_size, workers=workers, precision="bf16" if on_gpu else "float32", warmup=0
+        epochs=1,
+        batch_size=batch_size,
+        workers=workers,
+        precision="bf16" if on_gpu else "float32",
+        warmup=0,
+        validate_every=n_steps // 4,
     )
     samples = list(_curves(batch_size * n_steps, 20, 200))
     task = MaskedReconstruction(config).to(device)
@@ -208,14 +213,20 @@ def loop(*, n_steps: int = 100, workers: int = 2) -> dict[str, Any]:
             torch.cuda.synchronize()
         return (time.perf_counter() - started) / n_steps
 
-    def looped(n: int) -> float:
-        return train(MaskedReconstruction(config), samples[: n * batch_size], settings, title="loop").seconds
+    def looped() -> float:
+        """From the first report, when all is warm, to the last; a report waits for the device."""
+        moments: list[float] = []
+        train(
+            MaskedReconstruction(config),
+            samples,
+            settings,
+            log=lambda *_: moments.append(time.perf_counter()),
+            title="loop",
+        )
+        return (moments[-1] - moments[0]) / (n_steps - n_steps // 4)
 
     alone()
-    looped(5)
-    # Start and end of a run cost the same in a long and in a short one, so the difference is the steps'.
-    n_short = n_steps // 5
-    runs = [(alone(), (looped(n_steps) - looped(n_short)) / (n_steps - n_short)) for _ in range(3)]
+    runs = [(alone(), looped()) for _ in range(5)]
     bare, whole = (float(np.median([run[i] for run in runs])) for i in (0, 1))
     return {
         "benchmark": "loop",

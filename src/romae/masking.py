@@ -35,7 +35,7 @@ class SampleKeys:
         self.n_drawn += 1
         sample = layout.sample_of_token
         place = torch.arange(layout.n_tokens, device=layout.device) - layout.offsets[sample]
-        keys = _mixed(self.keys.to(layout.device) + self.n_drawn)
+        keys = _mixed(self.keys.to(layout.device, non_blocking=layout.device.type == "cuda") + self.n_drawn)
         bits = _mixed(keys[sample] + place)
         return ((bits >> 40) & 0xFFFFFF).float() / 2**24
 

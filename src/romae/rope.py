@@ -93,8 +93,7 @@ class _Frequencies(nn.Module):
         return self
 
     def angles(self, positions: Float32[Tensor, "t d"]) -> Float32[Tensor, "t d pairs"]:
-        with torch.autocast(positions.device.type, enabled=False):
-            return positions.unsqueeze(-1) * self.frequencies
+        return positions.unsqueeze(-1) * self.frequencies
 
 
 class AxialRope(_Frequencies):
