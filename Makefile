@@ -9,8 +9,8 @@ export OMP_NUM_THREADS ?= 2
 demo: $(STAMP)  ## the main job end to end on CPU, with data it makes itself
 	$(BIN)/romae demo --out demo
 
-test: $(STAMP)  ## the whole suite
-	$(BIN)/python -m pytest
+test: $(STAMP)  ## the whole suite, two processes of one thread each
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
 
 lint: $(STAMP)  ## format, lint and type checks
 	$(BIN)/ruff format --check .
@@ -21,7 +21,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-build: $(STAMP)  ## wheel and source distribution
+build: $(STAMP)  ## a wheel in dist/
 	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
 
 $(STAMP): pyproject.toml constraints.txt

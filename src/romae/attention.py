@@ -13,8 +13,8 @@ from romae.layout import Layout
 Queries = Float[Tensor, "t h e"]
 Keys = Float[Tensor, "u h e"]
 HALF = (torch.float16, torch.bfloat16)
-# On a GPU, full precision and dropout are padded up to this many times their tokens: a few large kernels beat many small
-# ones. Nested tensors took several times as long on light curves and failed the test of gradients under dropout.
+# On a GPU, full precision and dropout are padded up to this many times their tokens: a few large kernels beat many
+# small ones. Nested tensors took several times as long on light curves and failed the test of gradients under dropout.
 MOST_PADDING = 4.0
 
 

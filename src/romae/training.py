@@ -162,7 +162,7 @@ class _Trainer:
             weight_decay=config.weight_decay,
         )
         self.model, self.optimiser = self.accelerator.prepare(task, made)
-        self.n_batches = [len(self.loader.plan(epoch)) for epoch in range(config.epochs)]
+        self.n_batches = [self.loader.n_batches(epoch) for epoch in range(config.epochs)]
         self.n_steps = sum(self.n_batches)
         self.n_warmup = round(config.warmup * self.n_steps) if config.warmup < 1 else int(config.warmup)
         self.average = None if config.ema is None else WeightAverage(task, config.ema)

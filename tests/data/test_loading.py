@@ -25,6 +25,7 @@ def ids(loader: Loader, epoch: int = 0, start: int = 0) -> list[tuple]:
 def test_an_epoch_holds_every_sample_once(lengths, size, shuffle, group, epoch):
     loader = Loader(made(lengths), batch_size=size, shuffle=shuffle, group=group, seed=3)
     plan = loader.plan(epoch)
+    assert loader.n_batches(epoch) == len(plan)
     assert sorted(np.concatenate(plan).tolist()) == list(range(len(lengths)))
     assert sorted(map(len, plan), reverse=True)[:-1] == [size] * (len(plan) - 1)
 

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import os
+import random
 import stat
 import tarfile
 import threading
@@ -17,7 +18,7 @@ from romae.datasets import discover, find
 from romae.datasets.catalogue import DataFile, DataSet
 from romae.datasets.files import MissingFile, data_root, download, extract, locate, members, verify_file
 
-CONTENT = os.urandom(300_000)
+CONTENT = random.Random(0).randbytes(300_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 

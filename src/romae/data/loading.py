@@ -76,6 +76,12 @@ class Loader:
             batches = [batches[i] for i in generator.permutation(len(batches))]
         return batches
 
+    def n_batches(self, epoch: int = 0) -> int:
+        """How many batches an epoch has."""
+        if self.batch_size is not None:  # the same in every epoch, and no plan is needed
+            return -(-len(self.lengths) // self.batch_size)
+        return len(self.plan(epoch))
+
     def epoch(self, epoch: int = 0, start: int = 0) -> Iterator[Batch | None]:
         """This rank's share of an epoch, piece by piece, from batch number `start` on."""
         plan = self.plan(epoch)
