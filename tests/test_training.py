@@ -213,6 +213,14 @@ def test_old_states_are_forgotten(tmp_path):
     assert [path.name for path in run.states()] == ["00000003", "00000004"]
 
 
+def test_what_a_killed_write_left_is_swept_away(tmp_path):
+    trained("epochs=1", out=tmp_path / "run")
+    (tmp_path / "run" / "states" / ".half").mkdir()
+    (tmp_path / "run" / "states" / ".half" / "model.safetensors").write_bytes(b"torn")
+    trained("epochs=1", out=tmp_path / "run", resume=True)
+    assert all(path.name.isdigit() for path in (tmp_path / "run" / "states").iterdir())
+
+
 def test_a_full_disk_leaves_the_last_state_whole(tmp_path, monkeypatch):
     run = Run(tmp_path)
     run.write(1, State({"model": {"w": torch.ones(2)}}, {"step": 1}))

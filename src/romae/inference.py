@@ -25,7 +25,7 @@ from romae.data.loading import lengths_of
 from romae.data.scaling import Scaling, channel_index
 from romae.data.series import SampleSet, Schema
 from romae.tasks import Classification, MaskedReconstruction, Regression, Task
-from romae.tokens import Batch, Layout, Sample, Tokens, collate, second_part
+from romae.tokens import Batch, Layout, Sample, Tokens, collate
 
 TOKENS_PER_BATCH = 32_768
 SECONDS_BEFORE_BAR = 3.0
@@ -88,10 +88,7 @@ def embed(
         encoded = task.encoder(tokens)
         if per == "sample":
             return task.pooled(encoded).float().cpu().split(1)
-        values = encoded.values
-        if task.config.cls:
-            values = second_part(values, Layout.singles(len(tokens), tokens.device), tokens.layout)
-        return values.float().cpu().split(tokens.layout.lengths.tolist())
+        return task.per_token(encoded, tokens.layout).float().cpu().split(tokens.layout.lengths.tolist())
 
     found = _for_each(task, samples, embeddings, tokens_per_batch, "embedding")
     return np.concatenate(found) if per == "sample" else found

@@ -1,9 +1,10 @@
 """Which tokens to hide.
 
 A strategy is a value: it scores the tokens of each sample and hides those with the highest scores, so that the
-number hidden is exact for every sample. A sample of two or more tokens never has all or none of them hidden; one of
-a single token keeps it and is not trained on. Random numbers come from a generator, drawn where it is, by default
-on the host, or from `SampleKeys`: either way one seed hides the same tokens on every device.
+number hidden is exact for every sample. A sample that can be divided never has all or none of its tokens hidden; one
+of a single token, or for `Rows` of a single row, keeps it and is not trained on. Random numbers come from a
+generator, drawn where it is, by default on the host, or from `SampleKeys`: either way one seed hides the same tokens
+on every device.
 
 Shapes: t tokens of all samples end to end, b samples.
 """
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from romae.config import check_types
 from romae.layout import Layout
-from romae.tokens import Tokens
+from romae.tokens import Tokens, sample_extreme
 
 
 class SampleKeys:
@@ -156,7 +157,7 @@ class Spans(_Share):
         axes = range(tokens.position_dims) if self.axes is None else [_axis(tokens, axis) for axis in self.axes]
         positions = tokens.positions[:, list(axes)]
         sample = layout.sample_of_token
-        extent = (_sample_extreme(positions, layout, "amax") - _sample_extreme(positions, layout, "amin"))[sample]
+        extent = (sample_extreme(positions, layout, "max") - sample_extreme(positions, layout, "min"))[sample]
         scaled = positions / torch.where(extent > 0, extent, 1.0)
         distance = torch.full((layout.n_tokens,), torch.inf, device=tokens.device)
         for _ in range(self.n_spans):
@@ -195,8 +196,8 @@ def hide_highest(
     """
     by_tie = torch.arange(layout.n_tokens, device=scores.device) if ties is None else ties.argsort()
     by_score = by_tie[scores[by_tie].argsort(descending=True, stable=True)]
-    ranked = by_score[layout.sample_of_token[by_score].argsort(stable=True)]
     sample = layout.sample_of_token
+    ranked = by_score[sample[by_score].argsort(stable=True)]
     rank = torch.arange(layout.n_tokens, device=scores.device) - layout.offsets[sample]
     is_hidden = rank < n_hidden.to(scores.device, non_blocking=True)[sample]
     return torch.empty_like(is_hidden).scatter(0, ranked, is_hidden)
@@ -219,12 +220,6 @@ def _rows(tokens: Tokens, axis: int) -> tuple[Layout, Int64[Tensor, "t"]]:
     row_of_ordered = is_new.cumsum(0) - 1
     lengths = torch.bincount(sample[order][is_new], minlength=len(tokens)).cpu()
     return Layout.of(lengths, tokens.device), torch.empty_like(order).scatter(0, order, row_of_ordered)
-
-
-def _sample_extreme(x: Float[Tensor, "t k"], layout: Layout, which: Literal["amax", "amin"]) -> Float[Tensor, "b k"]:
-    index = layout.sample_of_token.unsqueeze(-1).expand_as(x)
-    empty = x.new_zeros(layout.n_samples, x.shape[1])
-    return empty.scatter_reduce(0, index, x, which, include_self=False)
 
 
 Strategy = UniformTokens | Rows | Channels | Spans | Future

@@ -134,6 +134,11 @@ class Run:
         except OSError as error:
             raise self._cannot_write(error, self.history) from error
 
+    def sweep(self) -> None:
+        """Remove what a killed process left half-written."""
+        for path in (self.folder / "states").glob(".*"):
+            shutil.rmtree(path, ignore_errors=True)
+
     def rewrite(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Set the history back to what it was when a state was written."""
         temporary = self.history.with_suffix(".tmp")

@@ -114,6 +114,12 @@ class Task(nn.Module):
     def pooled(self, encoded: Tokens) -> Float[Tensor, "b w"]:
         return encoded.first() if self.config.cls else encoded.mean()
 
+    def per_token(self, encoded: Tokens, layout: Layout) -> Float[Tensor, "t w"]:
+        """The embeddings of the tokens of a layout, CLS left out."""
+        if not self.config.cls:
+            return encoded.values
+        return second_part(encoded.values, Layout.singles(layout.n_samples, encoded.device), layout)
+
 
 class MaskedReconstruction(Task):
     """Predict hidden tokens from visible ones: pre-training, and interpolation at any position.
@@ -296,10 +302,7 @@ class Regression(Task):
         encoded = self.encoder(tokens)
         if self.per == "sample":
             return self.head(self.pooled(encoded)).float()
-        values = encoded.values
-        if self.config.cls:
-            values = second_part(values, Layout.singles(len(tokens), tokens.device), tokens.layout)
-        return self.head(values).float()
+        return self.head(self.per_token(encoded, tokens.layout)).float()
 
 
 TASKS: dict[str, type[Task]] = {task.__name__: task for task in (MaskedReconstruction, Classification, Regression)}

@@ -7,7 +7,7 @@ dimensions, w any width.
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Float32, Int64, Shaped
@@ -177,6 +177,11 @@ def sample_mean(x: Float[Tensor, "t w"], layout: Layout) -> Float[Tensor, "b w"]
     return (total / layout.device_lengths.unsqueeze(-1)).to(x.dtype)
 
 
+def sample_extreme(x: Float[Tensor, "t w"], layout: Layout, which: Literal["max", "min"]) -> Float[Tensor, "b w"]:
+    """The highest or the lowest of each sample's numbers."""
+    return torch.segment_reduce(x, which, lengths=layout.device_lengths.long(), axis=0, unsafe=True)
+
+
 @dataclass(frozen=True, eq=False)
 class Sample:
     """One sample: n tokens with values [n, c] at positions [n, d].
@@ -333,12 +338,9 @@ def to_single(positions: Float[Tensor, "t d"], layout: Layout, ids: Sequence[Has
     moved = (single - positions).abs()
     if not bool(moved.any()):
         return single
-    lengths = layout.device_lengths.long()
-    highest, lowest, worst = (
-        torch.segment_reduce(x, kind, lengths=lengths, axis=0, unsafe=True)
-        for x, kind in ((positions, "max"), (positions, "min"), (moved, "max"))
-    )
-    gap = (highest - lowest) / (lengths - 1).clamp(min=1).unsqueeze(-1)
+    worst = sample_extreme(moved, layout, "max")
+    extent = sample_extreme(positions, layout, "max") - sample_extreme(positions, layout, "min")
+    gap = extent / (layout.device_lengths - 1).clamp(min=1).unsqueeze(-1)
     is_lost = ((worst > 0.05 * gap) & (gap > 0)) | ~torch.isfinite(worst)
     if bool(is_lost.any()):
         number, axis = is_lost.nonzero()[0].tolist()

@@ -357,6 +357,7 @@ class _Trainer:
         if state is not None:
             self._restore(state)
         if self.is_first:
+            run.sweep()
             run.rewrite(self.history.records)
 
     def _restore(self, state: State) -> None:
