@@ -1,6 +1,5 @@
 """Audio: the way of a sound to tokens, and bad input."""
 
-
 import numpy as np
 import pytest
 import torch
