@@ -84,7 +84,7 @@ def test_a_benchmark_leaves_its_figures(tmp_path):
     assert done.returncode == 0, done.stderr
     (written,) = tmp_path.iterdir()
     assert json.loads(written.read_text()) == json.loads(done.stdout)
-    assert all(row["largest_difference"] < 1e-4 for row in json.loads(done.stdout)["rows"])
+    assert all(row["largest_difference"] < 1e-4 for row in json.loads(done.stdout)["attention"]["rows"])
 
 
 def test_data_list_says_what_is_here(tmp_path):

@@ -9,9 +9,9 @@ import romae
 
 SOURCE = Path(romae.__file__).parent
 ORDER = """
-config layout tokens patches rope attention model masking tasks data datasets metrics baselines optim checkpoint
-reference progress runs guards training inference jobs answers recipe estimators plots report demo benchmark cli_data
-cli recipes
+config layout tokens capacity patches rope alignment fused_attention fused_rotation attention model masking tasks data datasets
+metrics baselines optim checkpoint reference progress runs guards preparation steps training inference stages jobs
+answers results recipe estimators plots report demo benchmark cli_data cli_recipes cli recipes
 """.split()
 # The one door downwards: a method that saves, found where people look for it.
 DOORS = {("tasks", "checkpoint")}

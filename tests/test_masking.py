@@ -5,7 +5,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from romae.masking import Channels, Future, Rows, SampleKeys, Spans, UniformTokens, split
+from romae.masking import (
+    Channels,
+    Future,
+    Rows,
+    SampleKeys,
+    Spans,
+    UniformTokens,
+    hide_at_random,
+    hide_highest,
+    split,
+)
 from romae.tokens import Layout, Tokens
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=6)
@@ -196,3 +206,13 @@ def test_an_axis_that_is_not_there_is_refused():
         Rows(axis=2).hidden(made([3]))
     with pytest.raises(ValueError, match="n_spans must be at least 1"):
         Spans(n_spans=0)
+
+
+@given(LENGTHS, st.integers(0, 2**31), st.sampled_from([2, 2**24]))
+def test_one_sort_hides_what_two_would(lengths, seed, n_levels):
+    """Ties included, which few levels make frequent."""
+    layout = Layout.of(lengths)
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randint(n_levels, (layout.n_tokens,), generator=generator) / n_levels
+    n_hidden = (torch.rand(len(lengths), generator=generator) * layout.lengths).long()
+    assert torch.equal(hide_at_random(drawn, layout, n_hidden), hide_highest(drawn, layout, n_hidden))

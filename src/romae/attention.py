@@ -3,39 +3,104 @@
 Shapes: t queries and u keys of all samples end to end, h heads, e head size.
 """
 
+from importlib.util import find_spec
+
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
+from romae.alignment import HALF
 from romae.layout import Layout
+from romae.rope import Rotation, rotate
 
 Queries = Float[Tensor, "t h e"]
 Keys = Float[Tensor, "u h e"]
-HALF = (torch.float16, torch.bfloat16)
+HAS_TRITON = find_spec("triton") is not None
 # On a GPU, full precision and dropout are padded up to this many times their tokens: a few large kernels beat many
 # small ones. Nested tensors took several times as long on light curves and failed the test of gradients under dropout.
 MOST_PADDING = 4.0
 
 
-def attend(
-    q: Queries, k: Keys, v: Keys, layout: Layout, dropout: float = 0.0, *, context: Layout | None = None
+def attend_within(
+    qkv: Float[Tensor, "t 3 h e"],
+    rotation: Rotation | None,
+    layout: Layout,
+    dropout: float = 0.0,
+    *,
+    scale: float | None = None,
 ) -> Queries:
-    """Each query attends to all keys of its own sample, scaled by 1/√e.
+    """Each token attends to all tokens of its own sample, queries and keys turned by their positions."""
+    if dropout == 0 and _is_short(qkv, layout):
+        from romae.fused_attention import attend_short
+
+        cos, sin = _angles(qkv, rotation)
+        return attend_short(qkv.contiguous(), cos, sin, layout.offsets, layout.longest, scale or qkv.shape[-1] ** -0.5)
+    return attend(*turned(qkv, rotation), layout, dropout, scale=scale)
+
+
+def turned(qkv: Float[Tensor, "t 3 h e"], rotation: Rotation | None) -> tuple[Queries, Keys, Keys]:
+    """Queries, keys and values, the former two turned by their positions."""
+    if rotation is None:
+        return qkv[:, 0], qkv[:, 1], qkv[:, 2]
+    if _is_fast(qkv) and qkv.dtype in HALF:
+        from romae.fused_rotation import turn
+
+        return turn(qkv.contiguous(), *_angles(qkv, rotation))
+    q, k = rotate(qkv[:, :2].flatten(1, 2), rotation).unflatten(1, (2, -1)).unbind(1)
+    return q, k, qkv[:, 2]
+
+
+def _angles(qkv: Tensor, rotation: Rotation | None) -> tuple[Float[Tensor, "t d pairs"], Float[Tensor, "t d pairs"]]:
+    """Cosines and sines for the fused kernels; without a rotation, one row that turns nothing."""
+    if rotation is not None:
+        return rotation.cos.squeeze(1).contiguous(), rotation.sin.squeeze(1).contiguous()
+    half = qkv.shape[-1] // 2
+    return qkv.new_ones(1, 1, half, dtype=torch.float32), qkv.new_zeros(1, 1, half, dtype=torch.float32)
+
+
+def attend(
+    q: Queries,
+    k: Keys,
+    v: Keys,
+    layout: Layout,
+    dropout: float = 0.0,
+    *,
+    context: Layout | None = None,
+    scale: float | None = None,
+) -> Queries:
+    """Each query attends to all keys of its own sample; scores are scaled by 1/√e unless told otherwise.
 
     `layout` says where the samples of the queries lie, `context` where those of the keys do, if they differ.
     """
     context = layout if context is None else context
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
     if len(q) == 0:  # nothing is asked: no kernel takes that
         return q
     if layout.is_equal and context.is_equal:
-        return _dense(q, k, v, (layout.n_samples, layout.longest), (layout.n_samples, context.longest), dropout)
+        rows, key_rows = (layout.n_samples, layout.longest), (layout.n_samples, context.longest)
+        return _dense(q, k, v, rows, key_rows, dropout, scale)
     on_gpu = q.device.type == "cuda"
     if on_gpu and q.dtype in HALF and dropout == 0:
-        return _varlen(q, k, v, layout, context)
-    if on_gpu and _padding(layout) <= MOST_PADDING and _padding(context) <= MOST_PADDING:
-        return _padded(q, k, v, layout, context, dropout)
-    return _by_length(q, k, v, layout, context, dropout)
+        return _varlen(q, k, v, layout, context, scale)
+    if layout.is_fixed or (on_gpu and max(_padding(layout), _padding(context)) <= MOST_PADDING):
+        return _padded(q, k, v, layout, context, dropout, scale)
+    return _by_length(q, k, v, layout, context, dropout, scale)
+
+
+def _is_fast(qkv: Tensor) -> bool:
+    """Whether the fused kernels take these; in full precision they do where TF32 is allowed."""
+    is_tf32 = qkv.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
+    return HAS_TRITON and qkv.device.type == "cuda" and (qkv.dtype in HALF or is_tf32)
+
+
+def _is_short(qkv: Tensor, layout: Layout) -> bool:
+    """Whether every sample fits into one tile of the fused kernel."""
+    if not _is_fast(qkv) or qkv.shape[-1] % 2:
+        return False
+    from romae.fused_attention import LONGEST
+
+    return 0 < layout.longest <= LONGEST
 
 
 def _padding(layout: Layout) -> float:
@@ -44,16 +109,16 @@ def _padding(layout: Layout) -> float:
 
 
 def _dense(
-    q: Queries, k: Keys, v: Keys, query_rows: tuple[int, int], key_rows: tuple[int, int], dropout: float
+    q: Queries, k: Keys, v: Keys, query_rows: tuple[int, int], key_rows: tuple[int, int], dropout: float, scale: float
 ) -> Queries:
     """Samples of one length are a dense batch of (samples, tokens)."""
     q, k, v = (x.unflatten(0, rows).transpose(1, 2) for x, rows in ((q, query_rows), (k, key_rows), (v, key_rows)))
-    out = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
+    out = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scale)
     return out.transpose(1, 2).flatten(0, 1)
 
 
 @torch.compiler.disable
-def _by_length(q: Queries, k: Keys, v: Keys, layout: Layout, context: Layout, dropout: float) -> Queries:
+def _by_length(q: Queries, k: Keys, v: Keys, layout: Layout, context: Layout, dropout: float, scale: float) -> Queries:
     """Sort the samples by length and treat those of one length as a dense batch: no padding, few calls.
 
     In trials on two cores no other way was better throughout: padding to the longest sample and padding within groups
@@ -67,7 +132,7 @@ def _by_length(q: Queries, k: Keys, v: Keys, layout: Layout, context: Layout, dr
     queries = q.index_select(0, gather).split([n * size for n, size in query_rows])
     keys, values = (x.index_select(0, gather_keys).split([n * size for n, size in key_rows]) for x in (k, v))
     groups = zip(queries, keys, values, query_rows, key_rows, strict=True)
-    out = torch.cat([_dense(q, k, v, rows, others, dropout) for q, k, v, rows, others in groups if len(q)])
+    out = torch.cat([_dense(q, k, v, rows, others, dropout, scale) for q, k, v, rows, others in groups if len(q)])
     back = torch.empty_like(gather).scatter_(0, gather, torch.arange(layout.n_tokens, device=q.device))
     return out.index_select(0, back)
 
@@ -79,19 +144,19 @@ def _token_order(layout: Layout, order: Int64[Tensor, "b"]) -> Int64[Tensor, "t"
     return torch.repeat_interleave(shifts, lengths) + torch.arange(layout.n_tokens)
 
 
-def _varlen(q: Queries, k: Keys, v: Keys, layout: Layout, context: Layout) -> Queries:
+def _varlen(q: Queries, k: Keys, v: Keys, layout: Layout, context: Layout, scale: float) -> Queries:
     """Flash attention over packed samples."""
     from torch.nn.attention.varlen import varlen_attn
 
     size = q.shape[-1]
     q, k, v = _whole_heads(q, k, v)
     offsets, keys = layout.offsets, context.offsets
-    out = varlen_attn(q, k, v, offsets, keys, layout.longest, context.longest, scale=size**-0.5)
+    out = varlen_attn(q, k, v, offsets, keys, layout.longest, context.longest, scale=scale)
     assert isinstance(out, Tensor)
     return out[..., :size]
 
 
-def _padded(q: Queries, k: Keys, v: Keys, layout: Layout, context: Layout, dropout: float) -> Queries:
+def _padded(q: Queries, k: Keys, v: Keys, layout: Layout, context: Layout, dropout: float, scale: float) -> Queries:
     """Pad to the longest sample and mask the padding; no score between real tokens changes."""
     size = q.shape[-1]
     q, k, v = _whole_heads(q, k, v)
@@ -105,7 +170,7 @@ def _padded(q: Queries, k: Keys, v: Keys, layout: Layout, context: Layout, dropo
     valid = columns < context.device_lengths.unsqueeze(-1)
     q, k, v = padded(q, layout, query_places), padded(k, context, key_places), padded(v, context, key_places)
     mask = valid[:, None, None, :]
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, scale=size**-0.5)
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, scale=scale)
     return out.transpose(1, 2).flatten(0, 1).index_select(0, query_places)[..., :size]
 
 

@@ -11,6 +11,7 @@ import typer
 
 from romae import __version__
 from romae.cli_data import COMMANDS
+from romae.cli_recipes import COMMANDS as EXPERIMENTS
 
 app = typer.Typer(
     help="RoMAE: learn from measurements at real-valued positions. Start with: romae demo",
@@ -20,9 +21,7 @@ app = typer.Typer(
 data_app = typer.Typer(
     help="The public data sets: what is there, how to get it, whether it is whole.", no_args_is_help=True
 )
-benchmark_app = typer.Typer(help="Figures of speed and memory on this machine.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
-app.add_typer(benchmark_app, name="benchmark")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -86,6 +85,8 @@ def demo(
 
 for command in COMMANDS:
     app.command()(command)
+for name, experiment in EXPERIMENTS.items():
+    app.command(name)(experiment)
 
 
 @app.command("import-reference")
@@ -178,42 +179,29 @@ def data_check(names: Annotated[list[str], typer.Argument(help="Names from `roma
 Results = Annotated[Path, typer.Option("--out", help="The folder for the result.")]
 
 
-@benchmark_app.command("loading")
-def benchmark_loading(out: Results = Path("results/benchmark"), as_json: Json = False) -> None:
-    """From a store to packed batches: tokens per second and core, memory, start-up."""
+@app.command("benchmark")
+def benchmark(
+    names: Annotated[list[str] | None, typer.Argument(help="What to measure; everything by default.")] = None,
+    out: Results = Path("results/benchmark"),
+    as_json: Json = False,
+) -> None:
+    """Measure speed and memory on this machine: steps, attached, positions, lengths, attention, loading."""
     from romae import benchmark
 
-    _show_benchmark(benchmark.loading(out), out, as_json)
-
-
-@benchmark_app.command("attention")
-def benchmark_attention(out: Results = Path("results/benchmark"), as_json: Json = False) -> None:
-    """Ragged attention beside padding to the longest sample."""
-    from romae import benchmark
-
-    _show_benchmark(benchmark.attention(), out, as_json)
-
-
-@benchmark_app.command("loop")
-def benchmark_loop(out: Results = Path("results/benchmark"), as_json: Json = False) -> None:
-    """What the training loop costs beside forward, backward and optimiser."""
-    from romae import benchmark
-
-    _show_benchmark(benchmark.loop(), out, as_json)
-
-
-def _show_benchmark(result: dict[str, Any], out: Path, as_json: bool) -> None:
-    from romae import benchmark
-
-    device = result["machine"]["device"].lower().replace(" ", "-")
-    path = benchmark.write(result, out / f"{result['benchmark']}-{device}.json")
+    path, found = benchmark.run(names or list(benchmark.SECTIONS), out)
     if as_json:
-        typer.echo(json.dumps(result))
+        typer.echo(json.dumps(found))
         return
-    figures = {key: value for key, value in result.items() if isinstance(value, int | float)}
-    rows = result.get("rows") or [{"figure": key, "value": value} for key, value in figures.items()]
-    _table(result["benchmark"], [{key.replace("_", " "): value for key, value in row.items()} for row in rows])
+    for name, section in found.items():
+        figures = [{"figure": key, "value": value} for key, value in section.items() if isinstance(value, int | float)]
+        _table(name, [_flat(row) for row in section.get("rows", figures)])
     typer.echo(f"written to {path}")
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """A row for a table: of a spread, its median."""
+    shown = {key: value["median"] if isinstance(value, dict) else value for key, value in row.items()}
+    return {key.replace("_", " "): value for key, value in shown.items()}
 
 
 def _table(title: str, rows: list[dict[str, Any]]) -> None:

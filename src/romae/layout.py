@@ -19,7 +19,8 @@ class Layout:
     """Where each sample lies in a packed batch.
 
     Lengths stay on the host, so that shapes are known without asking the device; offsets are on the device,
-    for the kernels. `longest` bounds the length of every sample.
+    for the kernels. `longest` bounds the length of every sample. The layout of a batch of fixed size, whose memory is
+    filled again and again, `is_fixed`: it has bounds instead of lengths on the host.
     """
 
     lengths: Int64[Tensor, "b"]
@@ -27,6 +28,7 @@ class Layout:
     n_tokens: int
     longest: int
     is_equal: bool
+    is_fixed: bool = False
 
     @classmethod
     def of(cls, lengths: Sequence[int] | Tensor, device: torch.device | str = "cpu") -> "Layout":
@@ -61,6 +63,12 @@ class Layout:
         offsets = torch.arange(n_samples + 1, dtype=torch.int32, device=device)
         lengths = torch.ones(n_samples, dtype=torch.int64)
         return cls(lengths=lengths, offsets=offsets, n_tokens=n_samples, longest=1, is_equal=True)
+
+    @classmethod
+    def fixed(cls, offsets: Int32[Tensor, "bounds"], n_tokens: int, longest: int, is_equal: bool) -> "Layout":
+        """The layout of a batch of fixed size: the offsets may change, the bounds may not."""
+        lengths = torch.full((len(offsets) - 1,), longest)
+        return cls(lengths, offsets, n_tokens, longest, is_equal, is_fixed=True)
 
     @property
     def n_samples(self) -> int:
@@ -101,6 +109,7 @@ class Layout:
             n_tokens=self.n_tokens + other.n_tokens,
             longest=self.longest + other.longest if is_compiling else int(lengths.max()),
             is_equal=self.is_equal and other.is_equal,
+            is_fixed=self.is_fixed or other.is_fixed,
         )
 
     def places_in_joined(self, other: "Layout") -> tuple[Int64[Tensor, "t"], Int64[Tensor, "u"]]:

@@ -98,7 +98,7 @@ class UniformTokens(_Share):
     kind: Literal["tokens"] = "tokens"
 
     def hidden(self, tokens: Tokens, source: Source = None) -> Bool[Tensor, "t"]:
-        return hide_highest(noise(tokens.layout, source), tokens.layout, self.n_hidden(tokens.layout))
+        return hide_at_random(noise(tokens.layout, source), tokens.layout, self.n_hidden(tokens.layout))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ class Rows:
 
     def hidden(self, tokens: Tokens, source: Source = None) -> Bool[Tensor, "t"]:
         rows, row_of_token = _rows(tokens, _axis(tokens, self.axis))
-        hidden_rows = hide_highest(noise(rows, source), rows, share_of(rows.lengths, self.ratio))
+        hidden_rows = hide_at_random(noise(rows, source), rows, share_of(rows.lengths, self.ratio))
         return hidden_rows[row_of_token]
 
 
@@ -196,10 +196,20 @@ def hide_highest(
     """
     by_tie = torch.arange(layout.n_tokens, device=scores.device) if ties is None else ties.argsort()
     by_score = by_tie[scores[by_tie].argsort(descending=True, stable=True)]
+    return _first_hidden(by_score[layout.sample_of_token[by_score].argsort(stable=True)], layout, n_hidden)
+
+
+def hide_at_random(drawn: Float[Tensor, "t"], layout: Layout, n_hidden: Int64[Tensor, "b"]) -> Bool[Tensor, "t"]:
+    """What `hide_highest` does, for scores from 0 to below 1: one sort is enough, and sorting is most of the work."""
+    key = layout.sample_of_token.double() - drawn.double()  # exact: the scores have 24 bits
+    return _first_hidden(key.argsort(stable=True), layout, n_hidden)
+
+
+def _first_hidden(ranked: Int64[Tensor, "t"], layout: Layout, n_hidden: Int64[Tensor, "b"]) -> Bool[Tensor, "t"]:
+    """True on the first `n_hidden` tokens of each sample, as they are ranked sample by sample."""
     sample = layout.sample_of_token
-    ranked = by_score[sample[by_score].argsort(stable=True)]
-    rank = torch.arange(layout.n_tokens, device=scores.device) - layout.offsets[sample]
-    is_hidden = rank < n_hidden.to(scores.device, non_blocking=True)[sample]
+    rank = torch.arange(layout.n_tokens, device=ranked.device) - layout.offsets[sample]
+    is_hidden = rank < n_hidden.to(ranked.device, non_blocking=True)[sample]
     return torch.empty_like(is_hidden).scatter(0, ranked, is_hidden)
 
 

@@ -12,12 +12,13 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from romae.attention import attend
+from romae.alignment import is_aligned, norm, padded, padded_columns, padded_rows, wide, wide_group
+from romae.attention import attend, attend_within, turned
 from romae.config import check_types
 from romae.layout import Layout
-from romae.rope import AxialRope, Ladder, Rotation, Sinusoid, nearest_multiples, rotate
+from romae.rope import AxialRope, Ladder, Rotation, Sinusoid, nearest_multiples
 from romae.tokens import Tokens, concat, second_part
 
 
@@ -122,11 +123,15 @@ class ModelConfig:
 
 
 class Block(nn.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x))."""
+    """x + attention(norm(x)), then x + mlp(norm(x)).
+
+    On a GPU in half precision x comes with channels of zeros, and the weights are padded to match (alignment.py).
+    """
 
     def __init__(self, size: Size, config: ModelConfig, drop: float) -> None:
         super().__init__()
-        self.heads, self.drop = size.heads, drop
+        self.heads, self.head_dim, self.drop = size.heads, size.head_dim, drop
+        self.groups = 2 * config.position_dims if config.positions == "rope" else 1
         self.score_dropout, self.dropout = config.score_dropout, config.dropout
         self.attention_norm = nn.RMSNorm(size.width, eps=config.norm_eps)
         self.qkv = nn.Linear(size.width, 3 * size.width, bias=False)
@@ -138,26 +143,41 @@ class Block(nn.Module):
     def forward(
         self, x: Float[Tensor, "t w"], rotation: Rotation | None, layout: Layout, queries: Layout | None = None
     ) -> Float[Tensor, "t w"]:
-        x = x + self._dropped(self.attention(self.attention_norm(x), rotation, layout, queries), layout, queries)
-        return x + self._dropped(self.mlp(self.mlp_norm(x)), layout, queries)
+        if torch.compiler.is_compiling() and self.training and self.dropout == self.drop == 0:
+            # The compiler would keep every tensor that the backward pass reads; norms and SiLU are cheaper to repeat.
+            return checkpoint(self._forward, x, rotation, layout, queries, use_reentrant=False, context_fn=_keeping)
+        return self._forward(x, rotation, layout, queries)
+
+    def _forward(
+        self, x: Float[Tensor, "t w"], rotation: Rotation | None, layout: Layout, queries: Layout | None
+    ) -> Float[Tensor, "t w"]:
+        x = x + self._dropped(self.attention(norm(x, self.attention_norm), rotation, layout, queries), layout, queries)
+        return x + self._dropped(self.mlp(norm(x, self.mlp_norm)), layout, queries)
 
     def attention(
         self, x: Float[Tensor, "t w"], rotation: Rotation | None, layout: Layout, queries: Layout | None
     ) -> Float[Tensor, "t w"]:
         """Tokens attend within their sample; queries, which follow all of them, attend to tokens alone."""
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).unbind(1)
-        if rotation is not None:
-            q, k = rotate(q, rotation), rotate(k, rotation)
-        dropout = self.score_dropout if self.training else 0.0
+        into, out_of = self.qkv.weight, self.out.weight
+        if is_aligned(x):
+            into = padded_rows(into, 3 * self.heads, self.groups, x.shape[-1])
+            out_of = padded_columns(out_of, self.heads, self.groups, x.shape[-1])
+        qkv = F.linear(x, into).unflatten(-1, (3, self.heads, -1))
+        dropout, scale = self.score_dropout if self.training else 0.0, self.head_dim**-0.5
         if queries is None:
-            return self.out(attend(q, k, v, layout, dropout).flatten(1))
+            return F.linear(attend_within(qkv, rotation, layout, dropout, scale=scale).flatten(1), out_of)
+        q, k, v = turned(qkv, rotation)
         n = layout.n_tokens
-        among_tokens = attend(q[:n], k[:n], v[:n], layout, dropout)
-        to_tokens = attend(q[n:], k[:n], v[:n], queries, dropout, context=layout)
-        return self.out(torch.cat([among_tokens, to_tokens]).flatten(1))
+        among_tokens = attend(q[:n], k[:n], v[:n], layout, dropout, scale=scale)
+        to_tokens = attend(q[n:], k[:n], v[:n], queries, dropout, context=layout, scale=scale)
+        return F.linear(torch.cat([among_tokens, to_tokens]).flatten(1), out_of)
 
     def mlp(self, x: Float[Tensor, "t w"]) -> Float[Tensor, "t w"]:
-        return self.down(F.dropout(F.silu(self.up(x)), self.dropout, self.training))
+        up, down = self.up.weight, self.down.weight
+        if is_aligned(x):
+            hidden = wide(len(up))
+            up, down = padded(up, hidden, x.shape[-1]), padded(down, x.shape[-1], hidden)
+        return F.linear(F.dropout(F.silu(F.linear(x, up)), self.dropout, self.training), down)
 
     def _dropped(
         self, branch: Float[Tensor, "t w"], layout: Layout, queries: Layout | None = None
@@ -171,6 +191,17 @@ class Block(nn.Module):
         if queries is not None:
             sample = torch.cat([sample, queries.sample_of_token])
         return branch * factor[sample].unsqueeze(-1)
+
+
+def _kept(context: Any, operation: Any, *inputs: Any, **settings: Any) -> CheckpointPolicy:
+    """Keep the results of matrix products and of attention, and compute all else again."""
+    name = str(operation)
+    is_kept = any(part in name for part in ("mm.", "linear.", "attend", "attn", "attention"))
+    return CheckpointPolicy.MUST_SAVE if is_kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def _keeping() -> Any:
+    return create_selective_checkpoint_contexts(_kept)
 
 
 class Transformer(nn.Module):
@@ -201,12 +232,17 @@ class Transformer(nn.Module):
         rotation = None if self.rope is None else self.rope(positions)
         if self.sinusoid is not None:
             x = x + self.sinusoid(positions).to(x.dtype)
+        width = x.shape[-1]
+        if is_aligned(x):
+            x = padded(x, len(x), wide(width))
+            if rotation is not None:
+                rotation = rotation.padded(wide_group(rotation.n_pairs, 2 * rotation.n_axes))
         for block in self.blocks:
             if self.checkpointing and self.training:
                 x = checkpoint(block, x, rotation, layout, queries, use_reentrant=False)
             else:
                 x = block(x, rotation, layout, queries)
-        return x
+        return x[:, :width]
 
 
 class Encoder(nn.Module):
@@ -229,12 +265,15 @@ class Encoder(nn.Module):
                 f"the model takes {config.position_dims} position dimensions, but the tokens have "
                 f"{tokens.position_dims}"
             )
-        if tokens.values.dtype != self.projection.weight.dtype and not torch.is_autocast_enabled(tokens.device.type):
-            raise TypeError(
-                f"the model computes in {self.projection.weight.dtype}, but the values are {tokens.values.dtype}; "
-                "convert them with tokens.to(dtype=…)"
-            )
-        embedded = replace(tokens, values=self.projection(tokens.values))
+        values, kind = tokens.values, self.projection.weight.dtype
+        if not torch.is_autocast_enabled(tokens.device.type):
+            if torch.promote_types(values.dtype, kind) != kind:
+                raise TypeError(
+                    f"the model computes in {kind}, but the values are {values.dtype}; convert them with "
+                    "tokens.to(dtype=…)"
+                )
+            values = values.to(kind)  # data may be kept in half precision
+        embedded = replace(tokens, values=self.projection(values))
         if self.cls is not None:
             embedded = concat(_repeated(self.cls, embedded), embedded)
         return self.transformer(embedded)

@@ -26,11 +26,14 @@ def optimiser(
     betas: tuple[float, float],
     momentum: float,
     weight_decay: float,
+    is_fused: bool = False,
+    is_captured: bool = False,
 ) -> torch.optim.Optimizer:
+    """`is_fused` takes one kernel for all parameters; `is_captured` keeps all that changes on the device."""
     groups = parameter_groups(module, weight_decay)
     if kind == "adamw":
-        return torch.optim.AdamW(groups, lr=lr, betas=betas)
-    return torch.optim.SGD(groups, lr=lr, momentum=momentum)
+        return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=is_fused or None, capturable=is_captured)
+    return torch.optim.SGD(groups, lr=lr, momentum=momentum, fused=is_fused or None)
 
 
 def warmup_cosine(step: int, *, n_steps: int, n_warmup: int) -> float:
@@ -46,12 +49,12 @@ class WeightAverage:
 
     def __init__(self, module: nn.Module, decay: float) -> None:
         self.module, self.decay = module, decay
+        self.now = list(module.state_dict().values())
         self.weights = {name: value.detach().clone() for name, value in module.state_dict().items()}
 
     @torch.no_grad()
     def update(self) -> None:
-        now = self.module.state_dict()
-        torch._foreach_lerp_(list(self.weights.values()), [now[name] for name in self.weights], 1 - self.decay)
+        torch._foreach_lerp_(list(self.weights.values()), self.now, 1 - self.decay)
 
     def fill(self, weights: Mapping[str, Tensor]) -> None:
         for name, value in self.weights.items():

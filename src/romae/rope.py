@@ -70,6 +70,19 @@ class Rotation:
     cos: Float32[Tensor, "t 1 d pairs"]
     sin: Float32[Tensor, "t 1 d pairs"]
 
+    @property
+    def n_axes(self) -> int:
+        return self.cos.shape[-2]
+
+    @property
+    def n_pairs(self) -> int:
+        return self.cos.shape[-1]
+
+    def padded(self, n_pairs: int) -> "Rotation":
+        """The same rotation for heads with more channel pairs on every axis; those added are left as they are."""
+        missing = (0, n_pairs - self.n_pairs)
+        return Rotation(nn.functional.pad(self.cos, missing, value=1.0), nn.functional.pad(self.sin, missing))
+
 
 class _Frequencies(nn.Module):
     """The angular frequencies of every axis, [d, pairs]: on the module's device, float32 whatever it is cast to."""
@@ -116,13 +129,9 @@ class AxialRope(_Frequencies):
 
 def rotate(x: Float[Tensor, "t h e"], rotation: Rotation) -> Float[Tensor, "t h e"]:
     """Rotate queries or keys. Within an axis of size a, channel i turns with channel i + a/2."""
-    dims, pairs = rotation.cos.shape[-2:]
-    first, second = x.unflatten(-1, (dims, 2, pairs)).unbind(-2)
-    turned = (
-        first * rotation.cos - second * rotation.sin,
-        second * rotation.cos + first * rotation.sin,
-    )
-    return torch.stack(turned, dim=-2).flatten(-3).to(x.dtype)
+    pairs = x.unflatten(-1, (rotation.n_axes, 2, rotation.n_pairs))
+    sine = torch.stack([-rotation.sin, rotation.sin], dim=-2)
+    return (pairs * rotation.cos.unsqueeze(-2) + pairs.flip(-2) * sine).flatten(-3).to(x.dtype)
 
 
 class Sinusoid(_Frequencies):

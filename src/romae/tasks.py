@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from romae.alignment import norm
 from romae.layout import Layout
-from romae.masking import Masking, Source, Strategy, UniformTokens, hide_highest, noise, split
+from romae.masking import Masking, Source, Strategy, UniformTokens, hide_at_random, noise, split
 from romae.model import Decoder, Encoder, ModelConfig
 from romae.tokens import Batch, Tokens, second_part
 
@@ -40,7 +41,7 @@ class Head(nn.Module):
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, x: Float[Tensor, "n w"]) -> Float[Tensor, "n k"]:
-        return self.linear(self.norm(x))
+        return self.linear(norm(x, self.norm))
 
 
 class Task(nn.Module):
@@ -66,12 +67,12 @@ class Task(nn.Module):
     def config(self) -> ModelConfig:
         return self.encoder.config
 
-    def prepare(self, batch: Batch, source: Source = None) -> Batch:
+    def prepare(self, batch: Batch, source: Source = None, *, is_training: bool | None = None) -> Batch:
         """The batch with its masks drawn and, in training, some of its tokens dropped."""
         if batch.is_prepared:
             return batch
         batch = self._draw(batch, source)
-        if self.training and self.drop_tokens > 0:
+        if self.drop_tokens > 0 and (self.training if is_training is None else is_training):
             batch = self._drop(batch, source)
         return replace(batch, is_prepared=True)
 
@@ -83,7 +84,7 @@ class Task(nn.Module):
         layout = batch.tokens.layout
         share = noise(Layout.singles(layout.n_samples), source) * self.drop_tokens
         n_dropped = (share * layout.lengths).long()
-        keep = ~hide_highest(noise(layout, source), layout, n_dropped)
+        keep = ~hide_at_random(noise(layout, source), layout, n_dropped)
         return self._kept(batch, keep, layout.lengths - n_dropped)
 
     def _kept(self, batch: Batch, keep: Tensor, lengths: Tensor) -> Batch:
@@ -159,7 +160,7 @@ class MaskedReconstruction(Task):
         assert batch.hidden is not None
         hidden = batch.hidden
         output = self.reconstruct(batch.tokens, hidden.positions, hidden.layout).float()
-        return _squared_error(output, self._targets(hidden))
+        return _squared_error(output, self._targets(hidden), _real_tokens(batch, hidden.layout))
 
     def trivial(self, batch: Batch) -> Loss:
         batch = self.prepare(batch)
@@ -231,8 +232,8 @@ class Classification(Task):
         target = _require_target(batch)
         smoothing = (1 - self.confidence) * self.n_classes / (self.n_classes - 1)
         logits = self._logits(batch.tokens).float()
-        total = F.cross_entropy(logits, target.long(), reduction="sum", label_smoothing=smoothing)
-        return Loss(total, _count(total, len(batch)))
+        losses = F.cross_entropy(logits, target.long(), reduction="none", label_smoothing=smoothing)
+        return _summed(losses.unsqueeze(-1), batch.real)
 
     def trivial(self, batch: Batch) -> Loss:
         target = F.one_hot(_require_target(batch).long(), self.n_classes).double()
@@ -290,7 +291,8 @@ class Regression(Task):
     def forward(self, batch: Batch) -> Loss:
         batch = self.prepare(batch)
         output = self.predict(batch)
-        return _squared_error(output, _require_target(batch).float().reshape(output.shape))
+        real = batch.real if self.per == "sample" else _real_tokens(batch, batch.tokens.layout)
+        return _squared_error(output, _require_target(batch).float().reshape(output.shape), real)
 
     def trivial(self, batch: Batch) -> Loss:
         target = _require_target(batch).float().reshape(-1, self.n_targets)
@@ -312,9 +314,25 @@ def _count(like: Tensor, n: int) -> Tensor:
     return like.new_full((), n, dtype=torch.float64)
 
 
-def _squared_error(output: Float[Tensor, "n k"], target: Float[Tensor, "n k"]) -> Loss:
-    error = (output - target).square()
-    return Loss(error.sum(), _count(error, error.numel()))
+def _squared_error(
+    output: Float[Tensor, "n k"], target: Float[Tensor, "n k"], real: Bool[Tensor, "n"] | None = None
+) -> Loss:
+    if real is None:
+        return Loss(F.mse_loss(output, target, reduction="sum"), _count(output, output.numel()))
+    same = torch.where(real.unsqueeze(-1), output, target)  # what does not count is no error
+    return Loss(F.mse_loss(same, target, reduction="sum"), real.sum().double() * output.shape[1])
+
+
+def _summed(losses: Float[Tensor, "n k"], real: Bool[Tensor, "n"] | None) -> Loss:
+    """The sum over the rows that count, and how many numbers those hold."""
+    if real is None:
+        return Loss(losses.sum(), _count(losses, losses.numel()))
+    kept = torch.where(real.unsqueeze(-1), losses, 0.0)
+    return Loss(kept.sum(), real.sum().double() * losses.shape[1])
+
+
+def _real_tokens(batch: Batch, layout: Layout) -> Bool[Tensor, "t"] | None:
+    return None if batch.real is None else batch.real[layout.sample_of_token]
 
 
 def _moments(x: Float[Tensor, "n c"]) -> tuple[Tensor, Tensor]:

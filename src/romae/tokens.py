@@ -153,7 +153,7 @@ def concat(first: Tokens, second: Tokens) -> Tokens:
     places = torch.cat(first.layout.places_in_joined(second.layout))
     order = torch.empty_like(places).scatter(0, places, torch.arange(layout.n_tokens, device=places.device))
     return Tokens(
-        torch.cat([first.values, second.values]).index_select(0, order),
+        _taken(torch.cat([first.values, second.values]), order),
         torch.cat([first.positions, second.positions]).index_select(0, order),
         layout,
     )
@@ -164,7 +164,33 @@ def second_part(values: Float[Tensor, "t w"], first: Layout, second: Layout) -> 
     if first.is_equal and second.is_equal:
         rows = (first.n_samples, first.longest + second.longest)
         return values.unflatten(0, rows)[:, first.longest :].flatten(0, 1)
-    return values.index_select(0, first.places_in_joined(second)[1])
+    return _taken(values, first.places_in_joined(second)[1])
+
+
+class _Taken(torch.autograd.Function):
+    """Rows that are taken once each. Their gradient is copied to where they came from, where torch would add it."""
+
+    @staticmethod
+    def forward(x: Tensor, index: Tensor) -> Tensor:
+        return x.index_select(0, index)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        x, index = inputs
+        ctx.n_rows = len(x)
+        ctx.save_for_backward(index)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (index,) = ctx.saved_tensors
+        rows = gradient.new_zeros(ctx.n_rows, *gradient.shape[1:])
+        return rows.index_copy_(0, index, gradient), None
+
+
+def _taken(x: Float[Tensor, "t w"], index: Int64[Tensor, "u"]) -> Float[Tensor, "u w"]:
+    """The rows at these indices, none of them twice."""
+    taken: Tensor = _Taken.apply(x, index)
+    return taken
 
 
 def sample_mean(x: Float[Tensor, "t w"], layout: Layout) -> Float[Tensor, "b w"]:
@@ -265,15 +291,17 @@ class Batch:
 
     `hidden` holds the tokens to predict once they have been taken out of `tokens`; `indices` (on the host) are the
     places of the samples in the sequence that a loader took them from; `is_prepared` says that the
-    task has drawn its masks and dropped its tokens, so that what follows is a function of the batch alone.
+    task has drawn its masks and dropped its tokens, so that what follows is a function of the batch alone. `real` is
+    True on the samples that count; None means all. The others fill a batch of fixed size (capacity.py).
     """
 
     tokens: Tokens
     target: Tensor | None = None
     ids: tuple[Hashable, ...] = ()
     hidden: Tokens | None = None
-    indices: Int64[Tensor, "b"] | None = None
+    indices: Int64[Tensor, "n"] | None = None
     is_prepared: bool = False
+    real: Bool[Tensor, "b"] | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -284,6 +312,7 @@ class Batch:
             tokens=self.tokens.to(device, non_blocking=non_blocking),
             target=None if self.target is None else self.target.to(device, non_blocking=non_blocking),
             hidden=None if self.hidden is None else self.hidden.to(device, non_blocking=non_blocking),
+            real=None if self.real is None else self.real.to(device, non_blocking=non_blocking),
         )
 
     def pin_memory(self) -> "Batch":
@@ -292,6 +321,7 @@ class Batch:
             tokens=self.tokens.pin_memory(),
             target=None if self.target is None else self.target.pin_memory(),
             hidden=None if self.hidden is None else self.hidden.pin_memory(),
+            real=None if self.real is None else self.real.pin_memory(),
         )
 
 
@@ -374,7 +404,7 @@ def _as_values(x: Tensor) -> Tensor:
 
 
 def _require_tokens(layout: Layout) -> None:
-    if not torch.compiler.is_compiling() and not bool(layout.lengths.all()):
+    if not torch.compiler.is_compiling() and not layout.is_fixed and not bool(layout.lengths.all()):
         raise ValueError(f"sample {int((layout.lengths == 0).nonzero()[0])} has no token left")
 
 

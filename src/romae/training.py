@@ -7,8 +7,8 @@ the sample. So a state needs no random state, and the number of ranks changes no
 import contextlib
 import json
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,19 +16,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from romae.capacity import Buffer, Filled
 from romae.checkpoint import read_json
 from romae.config import check_types, to_dict
-from romae.data.loading import Loader
+from romae.data.loading import Loader, lengths_of
+from romae.data.packed import Packed, packed
 from romae.guards import LossWatch, stop_signals
-from romae.masking import SampleKeys
 from romae.optim import WeightAverage, optimiser, warmup_cosine
+from romae.preparation import Filling, Piece, Preparation, ahead, fitting_capacity
 from romae.progress import Progress
 from romae.runs import History, Run, State, fill_optimiser, optimiser_tensors
+from romae.steps import Captured, Modes, Step, compile_blocks, optimised, uncompile_blocks, uncompiled
 from romae.tasks import Task
-from romae.tokens import Batch, Sample, collate
+from romae.tokens import Batch, Sample
 
 Log = Callable[[int, Mapping[str, float]], None]
 VALIDATION = -1  # an epoch of its own, so that validation masks are the same every time
+EVALUATION_TOKENS = 16_384  # of a batch; without gradients there is room for more than in training
 REQUEUE = 75  # EX_TEMPFAIL: a batch system may start the run again
 
 
@@ -45,7 +49,9 @@ class TrainConfig:
     `ema` averages the weights, which are then validated and saved. `validate_every` and `save_every` count steps; by
     default both happen after each epoch. `patience` stops after so many validations without improvement.
     `nonfinite="skip"` leaves out batches whose loss is not a number, and counts them; it costs a look at the loss in
-    every step.
+    every step. `compile` fuses what lies between matrix products, which takes some seconds first; `graph` records a
+    step as one CUDA graph and plays it back. Both fill batches up to a fixed size. By default they are used on one GPU
+    where there are steps enough to make up for their preparation.
     """
 
     epochs: int = 10
@@ -70,6 +76,8 @@ class TrainConfig:
     n_states: int = 2
     patience: int | None = None
     nonfinite: Literal["stop", "skip"] = "stop"
+    compile: bool | None = None
+    graph: bool | None = None
     trackers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -139,8 +147,10 @@ class _Trainer:
         if trackers:
             self.accelerator.init_trackers("romae", config={k: str(v) for k, v in to_dict(config).items()})
         self.samples = samples
+        self.held: Sequence[Sample] | Packed = packed(samples) or samples
+        self.held_validation = None if validation is None else packed(validation) or validation
         self.loader = Loader(
-            samples,
+            self.held,
             batch_size=None if config.tokens_per_batch else config.batch_size,
             tokens_per_batch=config.tokens_per_batch,
             shuffle=True,
@@ -151,8 +161,10 @@ class _Trainer:
             pieces=config.accumulate,
             workers=config.workers,
             pin=self.device.type == "cuda",
-            transform=_Preparation(task, config.seed) if config.workers else None,  # else on the device, in `_prepared`
         )
+        self.n_batches = [self.loader.n_batches(epoch) for epoch in range(config.epochs)]
+        self.n_steps = sum(self.n_batches)
+        self.modes = Modes.of(config, self.accelerator, self.n_steps)
         made = optimiser(
             task,
             config.optimiser,
@@ -160,12 +172,17 @@ class _Trainer:
             betas=config.betas,
             momentum=config.momentum,
             weight_decay=config.weight_decay,
+            is_fused=self.device.type == "cuda",
+            is_captured=self.modes.is_recorded,
         )
         self.model, self.optimiser = self.accelerator.prepare(task, made)
-        self.n_batches = [self.loader.n_batches(epoch) for epoch in range(config.epochs)]
-        self.n_steps = sum(self.n_batches)
         self.n_warmup = round(config.warmup * self.n_steps) if config.warmup < 1 else int(config.warmup)
         self.average = None if config.ema is None else WeightAverage(task, config.ema)
+        self.take = Step(
+            self.accelerator, self.model, self.optimiser, config.clip, config.nonfinite == "skip", self.average
+        ).take
+        self.captured: Captured | None = None
+        self.lr = torch.zeros((), device=self.device)
         self.step, self.epoch, self.batch = 0, 0, 0
         self.best_loss, self.best_step, self.n_worse = float("inf"), 0, 0
         self.best_weights: dict[str, Tensor] | None = None
@@ -179,69 +196,65 @@ class _Trainer:
     def train(self) -> History:
         started = time.perf_counter()
         trivial = self._trivial_loss()
+        self.model.train()
+        self._make_ready()
         shown = Progress(self.title, self.n_steps, start=self.step, is_shown=self.is_first)
         with shown, contextlib.nullcontext() if self.run is None else stop_signals(self._ask_to_stop):
-            while self.epoch < self.config.epochs and not self._is_over():
-                self.model.train()  # before workers start, which draw what is drawn in training
-                pieces = self.loader.epoch(self.epoch, start=self.batch)
-                for batch in self._together(pieces):
-                    n_tokens = self._step(batch)
-                    self.step, self.batch = self.step + 1, self.batch + 1
-                    shown.advance(n_tokens)
-                    if self.batch == self.n_batches[self.epoch]:
-                        self.epoch, self.batch = self.epoch + 1, 0
-                    self._after_step(shown, trivial)
-                    if self._is_over():
-                        break
+            for batch in self._together(self._pieces()):
+                n_tokens = self._step(batch)
+                self.step, self.batch = self.step + 1, self.batch + 1
+                shown.advance(n_tokens)
+                if self.batch == self.n_batches[self.epoch]:
+                    self.epoch, self.batch = self.epoch + 1, 0
+                self._after_step(shown, trivial)
+                if self._is_over():
+                    break
         self.watch.check()
         self._finish()
         self.history.seconds = time.perf_counter() - started
         return self.history
 
-    def _step(self, pieces: list[Batch | None]) -> int:
+    def _step(self, pieces: list[Piece]) -> int:
         """One optimiser step over this rank's share of a batch. Returns the number of its tokens."""
-        config, model = self.config, self.model
-        model.train()
-        for group in self.optimiser.param_groups:
-            group["lr"] = config.lr * warmup_cosine(self.step, n_steps=self.n_steps, n_warmup=self.n_warmup)
+        config = self.config
+        self._set_rate(config.lr * warmup_cosine(self.step, n_steps=self.n_steps, n_warmup=self.n_warmup))
         seed_everything(config.seed, self.step, self.accelerator.process_index)
-        # Where a batch is shared, gradients are summed in units of its tokens, which all ranks know, and divided by the
-        # true number of targets once it is known.
-        is_shared = len(pieces) > 1 or self.accelerator.num_processes > 1
-        unit = float(self.loader.lengths[self._indices()].sum())
-        sums = torch.zeros(2, dtype=torch.float64, device=self.device)
-        n_tokens = 0
-        ids: list[Hashable] = []
-        for number, piece in enumerate(pieces):
-            batch = self._filler() if piece is None else piece
-            n_tokens += 0 if piece is None else batch.tokens.layout.n_tokens
-            ids += [] if piece is None else batch.ids
-            is_last = number == len(pieces) - 1
-            with contextlib.nullcontext() if is_last else self.accelerator.no_sync(model):
-                loss = model(self._prepared(batch, self.epoch))
-                part = 0.0 if piece is None else 1.0
-                self.accelerator.backward(loss.total * (part / unit) if is_shared else loss.mean)
-            sums += torch.stack([loss.total.detach().double(), loss.weight]) * part
-        sums = self.accelerator.reduce(sums, "sum")
-        self.accelerator.unscale_gradients(self.optimiser)
-        if config.nonfinite == "skip" and not bool(torch.isfinite(sums[0])):
+        found = [piece for piece in pieces if piece is not None]
+        if self.modes.is_recorded and isinstance(pieces[0], Filled):
+            sums: Tensor | None = self._played(pieces[0])
+        else:
+            unit = float(self.loader.lengths[self._indices()].sum())
+            with contextlib.nullcontext() if isinstance(pieces[0], Filled) else uncompiled():
+                sums = self.take(map(self._arrived, pieces), len(pieces), unit)
+        if sums is None:
             self.history.n_skipped += 1
-            self.optimiser.zero_grad()
-            return n_tokens
-        if is_shared:
-            gradients = [p.grad for p in model.parameters() if p.grad is not None]
-            factor = unit * self.accelerator.num_processes / sums[1].clamp(min=1)
-            torch._foreach_mul_(gradients, factor.to(gradients[0].dtype))
-        if config.clip is not None:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip)
-        self.optimiser.step()
-        self.optimiser.zero_grad()
-        if self.average is not None:
-            self.average.update()
-        self.sums += sums
-        if config.precision != "fp16":  # there the scaler leaves such steps out, and lowers its scale
-            self.watch.add(self.step, ids, sums[0])
-        return n_tokens
+        else:
+            self.sums += sums
+            if config.precision != "fp16":  # there the scaler leaves such steps out, and lowers its scale
+                self.watch.add(self.step, [id for piece in found for id in piece.ids], sums[0])
+        return sum(piece.n_tokens if isinstance(piece, Filled) else piece.tokens.layout.n_tokens for piece in found)
+
+    def _played(self, filled: Filled) -> Tensor:
+        """A step of a recorded graph, which is recorded here at the first."""
+        self.buffer.fill(filled)
+        if self.captured is None:
+            plain = getattr(self.optimiser, "optimizer", self.optimiser)
+
+            def work() -> Tensor:
+                sums = self.take(iter([(self.buffer.batch, 1.0)]), 1, 1.0)
+                assert sums is not None
+                return sums
+
+            def changed() -> list[Tensor]:
+                return optimised(plain) + ([] if self.average is None else list(self.average.weights.values()))
+
+            self.captured = Captured(work, changed)
+        return self.captured.play()
+
+    def _set_rate(self, lr: float) -> None:
+        rate: float | Tensor = self.lr.fill_(lr) if self.modes.is_recorded else lr
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
 
     def _after_step(self, shown: Progress, trivial: float) -> None:
         config, is_epoch_end = self.config, self.batch == 0
@@ -261,10 +274,12 @@ class _Trainer:
         total, weight = self.sums.tolist()
         self.sums.zero_()
         record: dict[str, Any] = {"step": self.step, "epoch": self.epoch, "loss": total / max(weight, 1.0)}
-        record["lr"] = self.optimiser.param_groups[0]["lr"]
-        if self.validation is not None:
+        record["lr"] = float(self.optimiser.param_groups[0]["lr"])
+        if self.held_validation is not None:
             with contextlib.nullcontext() if self.average is None else self.average.applied():
-                record["validation"] = evaluate(self.model, self.validation, self.config, accelerator=self.accelerator)
+                record["validation"] = evaluate(
+                    self.model, self.held_validation, self.config, accelerator=self.accelerator
+                )
                 self._compare(record["validation"])
         self.history.records.append(record)
         if self.run is not None and self.is_first:
@@ -288,7 +303,14 @@ class _Trainer:
 
     # Batches
 
-    def _together(self, pieces: Iterator[Batch | None]) -> Iterator[list[Batch | None]]:
+    def _pieces(self) -> Iterator[Piece]:
+        """All that is left of this run; empty where nothing is, or where it ended early before."""
+        if self.epoch >= self.config.epochs or self._is_over():
+            return iter(())
+        pieces = self.loader.epochs(self.epoch, self.config.epochs, start=self.batch)
+        return ahead(pieces) if self.modes.is_fixed and not self.config.workers else pieces
+
+    def _together(self, pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
         for piece in pieces:
             rest = [next(pieces) for _ in range(self.config.accumulate - 1)]
             yield [piece, *rest]
@@ -298,18 +320,38 @@ class _Trainer:
             self._planned_epoch, self._plan = self.epoch, self.loader.plan(self.epoch)
         return self._plan[self.batch]
 
+    def _make_ready(self) -> None:
+        """Say where batches are prepared, and in what size; called in training mode, in which tokens are dropped."""
+        prepare = Preparation(self.task, self.config.seed, is_training=True)
+        if self.modes.is_fixed:
+            capacity, example = fitting_capacity(self.loader, prepare)
+            self.buffer = Buffer(capacity, example, self.device)
+            self.loader.transform = Filling(prepare, capacity)
+        elif self.config.workers:
+            self.loader.transform = prepare  # else on the device, in `_arrived`
+        if self.modes.is_compiled:
+            compile_blocks(self.task, is_fixed=self.modes.is_fixed)
+
+    def _arrived(self, piece: Piece) -> tuple[Batch, float]:
+        """A piece as it is on the device, and whether it counts."""
+        if isinstance(piece, Filled):
+            self.buffer.fill(piece)
+            return self.buffer.batch, 1.0
+        if piece is None:
+            return self._prepared(self._filler(), self.epoch), 0.0
+        return self._prepared(piece, self.epoch), 1.0
+
     def _prepared(self, batch: Batch, epoch: int) -> Batch:
-        return _Preparation(self.task, self.config.seed)(batch.to(self.device, non_blocking=True), epoch)
+        prepare = Preparation(self.task, self.config.seed, is_training=epoch != VALIDATION)
+        return prepare(batch.to(self.device, non_blocking=True), epoch)
 
     def _filler(self) -> Batch:
         """A sample that a rank without one works on, so that it can meet the others; it counts nothing."""
-        return replace(collate([self.samples[0]]), indices=torch.zeros(1, dtype=torch.int64))
+        return self.loader.batch(np.zeros(1, dtype=np.int64))
 
     def _trivial_loss(self) -> float:
         """What a model that learns nothing would get on the first samples."""
-        first = Loader(self.samples, batch_size=min(len(self.samples), 512))
-        batch = next(first.epoch())
-        assert isinstance(batch, Batch)
+        batch = self.loader.batch(np.arange(min(len(self.samples), 512)))
         was_training = self.task.training
         self.task.eval()
         loss = self.task.trivial(self._prepared(batch, VALIDATION))
@@ -407,6 +449,7 @@ class _Trainer:
         if self.average is not None:
             self.task.load_state_dict(self.average.weights)
         self.task.eval()
+        uncompile_blocks(self.task)
         if self.run is not None and self.is_first:
             self.task.save(self.run.folder / "last")
         if self.best_weights is not None:
@@ -419,7 +462,7 @@ class _Trainer:
 
 
 @torch.no_grad()
-def evaluate(task: Any, samples: Sequence[Sample], config: TrainConfig, *, accelerator: Any = None) -> float:
+def evaluate(task: Any, samples: Sequence[Sample] | Packed, config: TrainConfig, *, accelerator: Any = None) -> float:
     """The mean loss over samples, on all ranks, with masks that depend on the seed and the sample alone."""
     was_training = task.training
     task.eval()
@@ -428,8 +471,7 @@ def evaluate(task: Any, samples: Sequence[Sample], config: TrainConfig, *, accel
     sums = torch.zeros(2, dtype=torch.float64, device=device)
     loader = Loader(
         samples,
-        batch_size=None if config.tokens_per_batch else config.batch_size,
-        tokens_per_batch=config.tokens_per_batch,
+        tokens_per_batch=max(EVALUATION_TOKENS, int(lengths_of(samples).max())),
         rank=0 if accelerator is None else accelerator.process_index,
         n_ranks=1 if accelerator is None else accelerator.num_processes,
         workers=config.workers,
@@ -437,8 +479,8 @@ def evaluate(task: Any, samples: Sequence[Sample], config: TrainConfig, *, accel
     for batch in loader.epoch():
         if batch is None:
             continue
-        prepared = _Preparation(plain, config.seed)(batch.to(device), VALIDATION)
-        with contextlib.nullcontext() if accelerator is None else accelerator.autocast():
+        prepared = Preparation(plain, config.seed, is_training=False)(batch.to(device), VALIDATION)
+        with uncompiled(), contextlib.nullcontext() if accelerator is None else accelerator.autocast():
             loss = plain(prepared)
         sums += torch.stack([loss.total.double(), loss.weight])
     if accelerator is not None:
@@ -457,17 +499,6 @@ def _available(trackers: tuple[str, ...]) -> list[str] | None:
         if tracker not in here:
             raise ValueError(f"the tracker {tracker!r} is not installed: pip install {tracker}; there are {here}")
     return list(trackers) or None
-
-
-class _Preparation:
-    """Draws what a task draws, by the keys of the samples; in a worker process or here, the result is the same."""
-
-    def __init__(self, task: Task, seed: int) -> None:
-        self.task, self.seed = task, seed
-
-    def __call__(self, batch: Batch, epoch: int) -> Batch:
-        assert batch.indices is not None
-        return self.task.prepare(batch, SampleKeys(self.seed, epoch, batch.indices))
 
 
 def seed_everything(*key: int) -> None:

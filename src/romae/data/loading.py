@@ -3,17 +3,19 @@
 import numbers
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Int64
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
 
+from romae.data.packed import Packed
 from romae.data.store import Store
 from romae.tokens import Batch, Sample, collate
 
 Indices = Int64[np.ndarray, "_"]
-Transform = Callable[[Batch, int], Batch]
+Transform = Callable[[Batch, int], Any]
 
 
 class Loader:
@@ -27,7 +29,7 @@ class Loader:
 
     def __init__(
         self,
-        samples: Sequence[Sample],
+        samples: Sequence[Sample] | Packed,
         *,
         batch_size: int | None = None,
         tokens_per_batch: int | None = None,
@@ -82,21 +84,33 @@ class Loader:
             return -(-len(self.lengths) // self.batch_size)
         return len(self.plan(epoch))
 
-    def epoch(self, epoch: int = 0, start: int = 0) -> Iterator[Batch | None]:
+    def batch(self, indices: Indices) -> Batch:
+        """The samples at these indices as a packed batch, as it is before `transform`."""
+        if isinstance(self.samples, Store | Packed):
+            batch = self.samples.batch(indices)
+        else:
+            batch = collate([self.samples[int(i)] for i in indices])
+        return replace(batch, indices=torch.from_numpy(indices))
+
+    def epoch(self, epoch: int = 0, start: int = 0) -> Iterator[Any]:
         """This rank's share of an epoch, piece by piece, from batch number `start` on."""
-        plan = self.plan(epoch)
+        _require_whole("epoch", epoch)
+        return self.epochs(epoch, epoch + 1, start)
+
+    def epochs(self, first: int, end: int, start: int = 0) -> Iterator[Any]:
+        """The shares of one epoch after the other, the first from batch number `start` on; workers stay between."""
         _require_whole("start", start)
+        plan = self.plan(first)
         if start > len(plan):
-            raise ValueError(f"epoch {epoch} has {len(plan)} batches and cannot start at batch {start}")
-        mine = range(self.rank * self.pieces, (self.rank + 1) * self.pieces)
-        parts = [batch[i :: self.n_ranks * self.pieces] for batch in plan[start:] for i in mine]
-        if not parts:
+            raise ValueError(f"epoch {first} has {len(plan)} batches and cannot start at batch {start}")
+        if start == len(plan) and first + 1 == end:
             return iter(())
         # Without a generator of its own it would draw from torch's, and what others draw would depend on the loading.
-        generator = torch.Generator().manual_seed(int(np.random.default_rng((self.seed, epoch)).integers(2**63)))
+        generator = torch.Generator().manual_seed(int(np.random.default_rng((self.seed, first)).integers(2**63)))
         return iter(
             DataLoader(
-                _Batches(self.samples, parts, self.transform, epoch),
+                _Parts(self),
+                sampler=_Order(self, first, end, start),
                 batch_size=None,
                 num_workers=self.workers,
                 pin_memory=self.pin,
@@ -123,9 +137,9 @@ class Loader:
         return np.array(cuts, dtype=np.int64)
 
 
-def lengths_of(samples: Sequence[Sample]) -> Int64[np.ndarray, "n"]:
+def lengths_of(samples: Sequence[Sample] | Packed) -> Int64[np.ndarray, "n"]:
     """The number of tokens in each sample, which a store knows without reading them."""
-    found = samples.lengths if isinstance(samples, Store) else [len(sample) for sample in samples]
+    found = samples.lengths if isinstance(samples, Store | Packed) else [len(sample) for sample in samples]
     return np.asarray(found, dtype=np.int64)
 
 
@@ -134,24 +148,30 @@ def _require_whole(name: str, number: object, at_least: int = 0) -> None:
         raise ValueError(f"{name} must be a whole number of at least {at_least}, not {number!r}")
 
 
-class _Batches(Dataset[Batch | None]):
-    """The batches of one rank in one epoch, made where they are asked for: here or in a worker process."""
+class _Order(Sampler[tuple[int, Indices]]):
+    """Epoch and indices of every part that this rank takes; a plan is made when its epoch begins."""
 
-    def __init__(
-        self, samples: Sequence[Sample], parts: list[Indices], transform: Transform | None, epoch: int
-    ) -> None:
-        self.samples, self.parts, self.transform, self.epoch = samples, parts, transform, epoch
+    def __init__(self, loader: Loader, first: int, end: int, start: int) -> None:
+        self.loader, self.first, self.end, self.start = loader, first, end, start
 
-    def __len__(self) -> int:
-        return len(self.parts)
+    def __iter__(self) -> Iterator[tuple[int, Indices]]:
+        loader = self.loader
+        mine = range(loader.rank * loader.pieces, (loader.rank + 1) * loader.pieces)
+        for epoch in range(self.first, self.end):
+            for batch in loader.plan(epoch)[self.start if epoch == self.first else 0 :]:
+                for i in mine:
+                    yield epoch, batch[i :: loader.n_ranks * loader.pieces]
 
-    def __getitem__(self, number: int) -> Batch | None:
-        indices = self.parts[number]
+
+class _Parts(Dataset[Any]):
+    """Parts of batches, made where they are asked for: here or in a worker process."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+
+    def __getitem__(self, key: tuple[int, Indices]) -> Any:
+        epoch, indices = key
         if len(indices) == 0:
             return None
-        if isinstance(self.samples, Store):
-            batch = self.samples.batch(indices)
-        else:
-            batch = collate([self.samples[int(i)] for i in indices])
-        batch = replace(batch, indices=torch.from_numpy(indices))
-        return batch if self.transform is None else self.transform(batch, self.epoch)
+        batch, transform = self.loader.batch(indices), self.loader.transform
+        return batch if transform is None else transform(batch, epoch)

@@ -37,12 +37,25 @@ def generate(*, seed: int, counts: Mapping[str, int] = COUNTS) -> dict[str, list
     }
 
 
-def _sequences(n_sequences: int, random: np.random.Generator) -> list[Sample]:
+def clarity_of(split: str, *, seed: int, counts: Mapping[str, int] = COUNTS) -> Float[np.ndarray, "b n"]:
+    """The share of the true image in each kept frame of a split that `generate` made of the same seed and counts."""
+    streams = dict(zip(counts, np.random.default_rng(seed).spawn(len(counts)), strict=True))
+    return _kept_frames(counts[split], streams[split])[1]
+
+
+def _kept_frames(
+    n_sequences: int, random: np.random.Generator
+) -> tuple[Float[np.ndarray, "b n"], Float[np.ndarray, "b n"], Int[np.ndarray, "b n"]]:
+    """The angle, the clarity and the index of each kept frame."""
     angles = swing(n_sequences, random)
     clarity = image_clarity(n_sequences, random)
     order = random.random((n_sequences, N_FRAMES)).argsort(axis=1)
     kept = np.sort(order[:, :N_KEPT], axis=1)
-    angles, clarity = np.take_along_axis(angles, kept, axis=1), np.take_along_axis(clarity, kept, axis=1)
+    return np.take_along_axis(angles, kept, axis=1), np.take_along_axis(clarity, kept, axis=1), kept
+
+
+def _sequences(n_sequences: int, random: np.random.Generator) -> list[Sample]:
+    angles, clarity, kept = _kept_frames(n_sequences, random)
     drawn = angles + random.normal(0, DRAWING_NOISE, angles.shape)
     targets = np.stack([np.sin(angles), np.cos(angles)], axis=-1)
     return [

@@ -23,6 +23,7 @@ COUNTS = MappingProxyType({"train": 160, "validation": 40, "test": 100})
 
 N_POINTS, N_FIRST_HALF = 150, 75
 LAST_TIME = 6 * np.pi
+SPREAD = 0.02  # standard deviation of a spiral's start and growth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +58,10 @@ def generate(*, seed: int, row: Row = ROWS["A"], counts: Mapping[str, int] = COU
     Training samples carry no mask, so that a new one may be drawn at each step; all others are `hidden` where
     they are not observed. Splits are drawn independently, but the scale is common to all of them.
     """
-    streams = np.random.default_rng(seed).spawn(len(counts))
-    clean = {name: _curves(n, random) for (name, n), random in zip(counts.items(), streams, strict=True)}
-    points = np.concatenate([curves.reshape(-1, 2) for curves in clean.values()])
-    lowest, extent = points.min(axis=0), np.ptp(points, axis=0)
+    clean, lowest, extent, streams = _clean(seed, counts)
     times = np.linspace(0, LAST_TIME, N_POINTS)[:N_FIRST_HALF, None]
     splits = {}
-    for (name, curves), random in zip(clean.items(), streams, strict=True):
+    for (name, (curves, _)), random in zip(clean.items(), streams, strict=True):
         curves = curves[:, :N_FIRST_HALF]
         noisy = curves + random.normal(0, row.noise, curves.shape)
         hidden = _hidden(len(curves), row, random)
@@ -79,16 +77,53 @@ def generate(*, seed: int, row: Row = ROWS["A"], counts: Mapping[str, int] = COU
     return splits
 
 
-def _curves(n_spirals: int, random: np.random.Generator) -> Float[np.ndarray, "b f 2"]:
-    """Spirals without noise, in random order of the two kinds."""
-    start = random.normal(0, 0.02, (n_spirals, 1))
-    growth = random.normal(0.3, 0.02, (n_spirals, 1))
+def floor(split: str, *, seed: int, row: Row = ROWS["A"], counts: Mapping[str, int] = COUNTS) -> float:
+    """The smallest distance (root of the mean square) to expect on the hidden points of a split.
+
+    A spiral of a known kind is linear in its two random numbers, so what the observed points say of them is known
+    exactly. Which of the two kinds it is, is plain to see.
+    """
+    clean, _, extent, streams = _clean(seed, counts)
+    (curves, is_inwards), random = clean[split], streams[list(counts).index(split)]
+    random.normal(0, row.noise, (len(curves), N_FIRST_HALF, 2))  # the noise, drawn before the mask
+    total, n_points = 0.0, 0
+    for hidden, inwards in zip(_hidden(len(curves), row, random), is_inwards, strict=True):
+        design = _design(inwards)[:N_FIRST_HALF]
+        seen, unseen = design[~hidden].reshape(-1, 2), design[hidden]
+        precision = seen.T @ seen / row.noise**2 + np.eye(2) / SPREAD**2
+        variance = np.einsum("nci,ij,ncj->nc", unseen, np.linalg.inv(precision), unseen) / extent**2
+        total, n_points = total + variance.sum(), n_points + len(unseen)
+    return float(np.sqrt(total / n_points))
+
+
+def _clean(
+    seed: int, counts: Mapping[str, int]
+) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], np.ndarray, np.ndarray, list[np.random.Generator]]:
+    """The curves and kinds of each split without noise, the common scale, and the streams to go on drawing from."""
+    streams = np.random.default_rng(seed).spawn(len(counts))
+    clean = {name: _curves(n, random) for (name, n), random in zip(counts.items(), streams, strict=True)}
+    points = np.concatenate([curves.reshape(-1, 2) for curves, _ in clean.values()])
+    return clean, points.min(axis=0), np.ptp(points, axis=0), streams
+
+
+def _curves(n_spirals: int, random: np.random.Generator) -> tuple[Float[np.ndarray, "b f 2"], Bool[np.ndarray, "b"]]:
+    """Spirals without noise, in random order of the two kinds, and which are wound inwards."""
+    start = random.normal(0, SPREAD, (n_spirals, 1))
+    growth = random.normal(0.3, SPREAD, (n_spirals, 1))
     time = np.linspace(0, LAST_TIME, N_POINTS)
     back = (LAST_TIME + 1 - time)[::-1]
     inwards = _polar(start + 50 * growth / back, back) + [-5, 0]
     outwards = _polar(start + growth * time, time) + [5, 0]
     is_inwards = random.permutation(n_spirals) < n_spirals / 2
-    return np.where(is_inwards[:, None, None], inwards, outwards)
+    return np.where(is_inwards[:, None, None], inwards, outwards), is_inwards
+
+
+def _design(inwards: bool | np.bool) -> Float[np.ndarray, "f 2 2"]:
+    """How each coordinate of each point hangs on the start and the growth of a spiral."""
+    time = np.linspace(0, LAST_TIME, N_POINTS)
+    angle = (LAST_TIME + 1 - time)[::-1] if inwards else time
+    by_growth = 50 / angle if inwards else angle
+    return np.stack([_polar(np.ones_like(angle)[None], angle)[0], _polar(by_growth[None], angle)[0]], axis=-1)
 
 
 def _polar(radius: Float[np.ndarray, "b f"], angle: Float[np.ndarray, "f"]) -> Float[np.ndarray, "b f 2"]:

@@ -1,0 +1,43 @@
+"""Benchmarks: figures that anyone can have again on their own machine, as JSON.
+
+Every section is a function that returns a dictionary; `run` puts what it measured into one file per device, where it
+replaces what was measured before.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from romae.benchmark.attached import attached
+from romae.benchmark.attention import attention
+from romae.benchmark.lengths import lengths
+from romae.benchmark.loading import loading
+from romae.benchmark.positions import positions
+from romae.benchmark.steps import steps
+from romae.benchmark.timing import machine
+
+SECTIONS: dict[str, Callable[..., dict[str, Any]]] = {
+    "steps": steps,
+    "attached": attached,
+    "positions": positions,
+    "lengths": lengths,
+    "attention": attention,
+    "loading": loading,
+}
+
+
+def run(names: Sequence[str], folder: str | Path) -> tuple[Path, dict[str, Any]]:
+    """Measure these sections, one after the other, and write each as soon as it is done."""
+    unknown = [name for name in names if name not in SECTIONS]
+    if unknown:
+        raise ValueError(f"there is no benchmark {unknown[0]!r}; there are {', '.join(SECTIONS)}")
+    here = machine()
+    path = Path(folder) / f"{here['device'].lower().replace(' ', '-')}.json"
+    found: dict[str, Any] = {}
+    for name in names:
+        found[name] = SECTIONS[name]() | {"machine": here}
+        known = json.loads(path.read_text()) if path.is_file() else {}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(known | found, indent=1) + "\n")
+    return path, found

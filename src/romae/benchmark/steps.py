@@ -1,0 +1,152 @@
+"""Whole training steps of the four workloads in every mode: forward, backward, clipping, AdamW."""
+
+import contextlib
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from romae.benchmark.padded import PaddedReconstruction
+from romae.benchmark.timing import milliseconds, peak_gib
+from romae.benchmark.workloads import CPU_WORKLOADS, WORKLOADS, Workload
+from romae.capacity import Buffer, Capacity, flattened
+from romae.optim import optimiser
+from romae.steps import Captured, Step, compile_blocks, optimised
+from romae.tasks import MaskedReconstruction
+from romae.tokens import Batch, collate
+
+MODES = ("padded", "eager", "graph", "compiled", "compiled graph")
+
+
+def steps(
+    *,
+    workloads: dict[str, Workload] | None = None,
+    modes: tuple[str, ...] | None = None,
+    in_tf32: tuple[str, ...] = ("lightcurves",),
+    n_runs: int = 20,
+) -> dict[str, Any]:
+    """Milliseconds and memory of a step in every mode, the same batch and the same work in all of them.
+
+    `error` is that of all gradients against the padded mathematics in double precision, in units of their size. Full
+    precision, with TF32 allowed, is measured on the workloads named in `in_tf32`.
+    """
+    on_gpu = torch.cuda.is_available()
+    rows: list[dict[str, Any]] = []
+    for name, workload in (workloads or (WORKLOADS if on_gpu else CPU_WORKLOADS)).items():
+        truth = gradients(workload, "padded", "float64")
+        for precision in (["bf16", "tf32"] if name in in_tf32 else ["bf16"]) if on_gpu else ["float32"]:
+            for mode in modes or (MODES if on_gpu else MODES[:2]):
+                row: dict[str, Any] = {"workload": name, "precision": precision, "mode": mode}
+                found = gradients(workload, mode, precision)
+                row["error"] = float(f"{float((found - truth).norm() / truth.norm()):.2g}")
+                row |= measured(workload, mode, precision, n_runs)
+                padded = rows[-1]["padded"] if rows and mode != "padded" else row["milliseconds"]["median"]
+                row |= {"padded": padded, "times_padded": round(padded / row["milliseconds"]["median"], 2)}
+                rows.append(row)
+    return {"rows": [{key: value for key, value in row.items() if key != "padded"} for row in rows]}
+
+
+def measured(workload: Workload, mode: str, precision: str, n_runs: int, **changes: Any) -> dict[str, Any]:
+    """How long a step takes and what memory it needs."""
+    device = _device()
+    task = workload.task(**changes).to(device)
+    with _fresh(), tf32(precision == "tf32"):
+        made: list[Callable[[], object]] = []
+
+        def make_and_run() -> None:
+            made.append(step(task, batch_for(task, workload, mode, device), mode, precision))
+            made[0]()
+
+        memory = peak_gib(make_and_run)
+        time = milliseconds(made[0], n_runs)
+    return {"milliseconds": time.rounded(), "gib": None if memory is None else round(memory, 2)}
+
+
+def gradients(workload: Workload, mode: str, precision: str) -> Tensor:
+    """All gradients of a batch, end to end, as this mode computes them."""
+    device = _device()
+    task = workload.task().to(device)
+    if precision == "float64":
+        task = task.double()
+    batch = batch_for(task, workload, mode, device)
+    model: nn.Module = PaddedReconstruction(task) if mode == "padded" else task
+    parameters = list(model.parameters())
+
+    def work() -> Tensor:
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+            loss = model(batch).mean
+        return torch.cat([gradient.flatten() for gradient in torch.autograd.grad(loss, parameters)])
+
+    with _fresh(), tf32(precision == "tf32"):
+        if "compiled" in mode:
+            compile_blocks(task, is_fixed=True)
+        found = Captured(work, lambda: []).play() if "graph" in mode else work()
+        return found.double().cpu()
+
+
+def batch_for(task: MaskedReconstruction, workload: Workload, mode: str, device: torch.device) -> Batch:
+    """One batch of the workload on the device, its masks drawn; of fixed size where the mode wants that."""
+    batch = task.prepare(collate(workload.samples(workload.n_samples)), torch.Generator().manual_seed(0))
+    if mode in ("padded", "eager"):
+        return batch.to(device)
+    capacity = Capacity.around([batch], workload.n_samples, workload.longest)
+    filled = capacity.filled(batch)
+    assert filled is not None
+    buffer = Buffer(capacity, filled, device)
+    buffer.fill(flattened(filled, n_tokens=0))
+    return buffer.batch
+
+
+def step(task: MaskedReconstruction, batch: Batch, mode: str, precision: str) -> Callable[[], object]:
+    """A whole training step in one of the modes, ready to be taken again and again."""
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state()
+    on_gpu = batch.tokens.device.type == "cuda"
+    accelerator = Accelerator(mixed_precision="bf16" if precision == "bf16" else "no", cpu=not on_gpu)
+    model: nn.Module = PaddedReconstruction(task) if mode == "padded" else task
+    made = optimiser(
+        model,
+        "adamw",
+        lr=1e-4,
+        betas=(0.9, 0.95),
+        momentum=0.9,
+        weight_decay=0.05,
+        is_fused=on_gpu,
+        is_captured="graph" in mode,
+    )
+    model, wrapped = accelerator.prepare(model, made)
+    take = Step(accelerator, model, wrapped, 1.0, False, None).take
+    if "compiled" in mode:
+        compile_blocks(task, is_fixed=True)
+
+    def work() -> Tensor:
+        sums = take(iter([(batch, 1.0)]), 1, 1.0)
+        assert sums is not None
+        return sums
+
+    return Captured(work, lambda: optimised(made)).play if "graph" in mode else work
+
+
+@contextlib.contextmanager
+def tf32(is_allowed: bool) -> Iterator[None]:
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = is_allowed
+    yield
+    torch.backends.cuda.matmul.allow_tf32 = before
+
+
+@contextlib.contextmanager
+def _fresh() -> Iterator[None]:
+    """Without what was compiled or kept before."""
+    torch.compiler.reset()
+    gc.collect()
+    torch.cuda.empty_cache()
+    yield
+
+
+def _device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,0 +1,58 @@
+"""How long something takes, and how much memory it needs."""
+
+import platform
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+
+class Spread(NamedTuple):
+    """The median of several runs, and the quarter and three-quarter points."""
+
+    median: float
+    low: float
+    high: float
+
+    def rounded(self, digits: int = 2) -> dict[str, float]:
+        return {name: round(value, digits) for name, value in self._asdict().items()}
+
+
+def milliseconds(run: Callable[[], object], n_runs: int = 20, *, n_warm: int = 3) -> Spread:
+    """Time one run after another, each to its end on the device."""
+    times = []
+    for _ in range(n_runs + n_warm):
+        wait()
+        started = time.perf_counter()
+        run()
+        wait()
+        times.append(1e3 * (time.perf_counter() - started))
+    low, median, high = np.percentile(times[n_warm:], [25, 50, 75])
+    return Spread(float(median), float(low), float(high))
+
+
+def wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def peak_gib(run: Callable[[], object]) -> float | None:
+    """The most memory of the GPU that was in use during a run, weights and optimiser included."""
+    wait()
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    run()
+    wait()
+    return torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else None
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "processor": platform.machine(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }

@@ -1,0 +1,215 @@
+"""The commands for experiments: list, show, run, report."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from romae.recipe import Recipe
+    from romae.results import Result
+
+Name = Annotated[str, typer.Argument(help="A name from `romae list`.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="One setting, as key=value: train.epochs=6, model.cls=false, data.…, stages.0.…"),
+]
+Results = Annotated[Path, typer.Option("--results", help="The folder of results.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Quick = Annotated[bool, typer.Option("--quick", help="A few seconds; the numbers mean nothing and are not counted.")]
+
+
+def list_recipes(results: Results = Path("results"), as_json: Json = False) -> None:
+    """The experiments that can be run, and what they have given so far."""
+    from romae import report
+    from romae.recipe import discover
+    from romae.results import results_of
+
+    rows = [report.summarise(recipe, results_of(name, results))[0] for name, recipe in discover().items()]
+    if as_json:
+        typer.echo(json.dumps([report.as_json(row) for row in rows]))
+        return
+    _print_table(
+        [
+            {
+                "name": row.recipe,
+                "paper": row.paper,
+                "metric": row.metric,
+                "published": report.published(row),
+                "target": row.target,
+                "result": report.ours(row) if row.n else "",
+            }
+            for row in rows
+        ]
+    )
+
+
+def show(name: Name, quick: Quick = False, settings: Settings = None, as_json: Json = False) -> None:
+    """What an experiment is, its settings, and how to run it.
+
+    Example: romae show positions/tiny-cls
+    """
+    from romae.recipe import find
+
+    recipe = find(name)
+    effective = recipe.overridden(*(recipe.quick if quick else ()), *(settings or ()))
+    command = f"romae run {name} --seeds {_written(recipe.seeds)}"
+    if as_json:
+        about = {"name": name, "title": recipe.title, "paper": recipe.paper, "protocol": recipe.protocol}
+        typer.echo(json.dumps(about | {"about": recipe.about, "command": command, "config": effective.config}))
+        return
+    typer.echo(f"{name}: {recipe.title} ({recipe.paper})\n{recipe.protocol}\n\n{recipe.about}\n")
+    for path, value in _flat(effective.config):
+        typer.echo(f"  {path} = {json.dumps(value)}")
+    typer.echo(f"\n{command}")
+
+
+def run(
+    name: Name,
+    seed: Annotated[int | None, typer.Option(help="Decides data, first weights, masks and order.", min=0)] = None,
+    seeds: Annotated[str | None, typer.Option(help="Several seeds, one after the other: 0-4, or 0,2,5-7.")] = None,
+    quick: Quick = False,
+    settings: Settings = None,
+    results: Results = Path("results"),
+    out: Annotated[
+        Path | None, typer.Option(help="A folder for the states of the run, from which it can be resumed.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in --out stopped.")] = False,
+    device: Annotated[str, typer.Option(help="auto, or cpu.")] = "auto",
+    as_json: Json = False,
+) -> None:
+    """Run an experiment: make or read its data, train, measure, and write results/NAME/SEED.json.
+
+    Quick runs and runs with other settings are trials: they are written to results/trials and never counted.
+
+    Example: romae run positions/tiny-cls --seeds 0-4
+    """
+    from romae.recipe import find
+
+    recipe = find(name)
+    if seed is not None and seeds is not None:
+        raise ValueError("give either --seed or --seeds, not both")
+    if resume and out is None:
+        raise ValueError("--resume needs --out, the folder of the run that was stopped")
+    if device not in ("auto", "cpu"):
+        raise ValueError(f"--device must be auto or cpu, not {device!r}; choose a GPU with CUDA_VISIBLE_DEVICES")
+    chosen: list[int | None] = [seed] if seeds is None else list(_read_seeds(seeds))
+    found = []
+    for one in chosen:
+        place = None if out is None else out / name / str(one or 0)
+        result, path = _run_one(recipe, one, quick, settings or [], results, place, resume, device)
+        found.append(result)
+        if _is_first_rank() and not as_json:
+            typer.echo(f"{path}: {_told(recipe, result)}")
+    if _is_first_rank() and as_json:
+        from romae.config import to_dict
+
+        typer.echo(json.dumps([{k: v for k, v in to_dict(one).items() if k != "figure"} for one in found]))
+
+
+def report(
+    results: Results = Path("results"),
+    markdown: Annotated[Path, typer.Option(help="The table to write.")] = Path("REPRODUCTION.md"),
+    page: Annotated[
+        Path | None, typer.Option(help="The page with figures to write; results/report.html by default.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """All results beside baselines, floors and published values: REPRODUCTION.md and a page with figures.
+
+    Nothing is run again. --json prints one row per recipe and metric instead, and writes nothing.
+    """
+    from romae import report
+
+    for stranger in report.strangers(results):
+        typer.echo(f"romae: left out {results / stranger}: there is no recipe of that name", err=True)
+    if as_json:
+        rows = report.all_rows(report.read_all(results))
+        typer.echo(json.dumps([report.as_json(row) for row in rows if row.n]))
+        return
+    for path in report.write(results, markdown=markdown, page=page):
+        typer.echo(f"written to {path}")
+
+
+COMMANDS: dict[str, Callable[..., None]] = {"list": list_recipes, "show": show, "run": run, "report": report}
+
+
+def _run_one(
+    recipe: "Recipe",
+    seed: int | None,
+    quick: bool,
+    settings: list[str],
+    results: Path,
+    out: Path | None,
+    resume: bool,
+    device: Literal["auto", "cpu"] | str,
+) -> tuple["Result", Path]:
+    from romae.recipe import run as run_recipe
+    from romae.results import write_result
+    from romae.training import REQUEUE, Interrupted
+
+    try:
+        result = run_recipe(
+            recipe,
+            seed,
+            quick=quick,
+            overrides=settings,
+            device="cpu" if device == "cpu" else "auto",
+            out=out,
+            resume=resume,
+        )
+    except Interrupted as error:
+        typer.echo(f"romae: {error} Add --resume to the same command.", err=True)
+        raise typer.Exit(REQUEUE) from None
+    path = write_result(result, results) if _is_first_rank() else result.path(results)
+    return result, path
+
+
+def _told(recipe: "Recipe", result: "Result") -> str:
+    """A result in one line."""
+    beside = [f"{name} {value:.4g}" for name, value in result.baselines.items()]
+    beside += [] if result.floor is None else [f"floor {result.floor:.4g}"]
+    trial = " (a trial, not counted)" if result.is_trial else ""
+    return f"{recipe.metric} {result.metrics[recipe.metric]:.4g}{trial}; {', '.join(beside)}; {result.seconds:.0f} s"
+
+
+def _read_seeds(text: str) -> list[int]:
+    """0-4, or 0,2,5-7."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
+            raise ValueError(f"cannot read the seeds {text!r}; write them as 0-4 or 0,2,5-7")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def _written(seeds: tuple[int, ...]) -> str:
+    is_row = len(seeds) > 1 and seeds == tuple(range(seeds[0], seeds[-1] + 1))
+    return f"{seeds[0]}-{seeds[-1]}" if is_row else ",".join(map(str, seeds))
+
+
+def _flat(settings: Any, where: str = "") -> list[tuple[str, Any]]:
+    """Every setting by the path that --set takes."""
+    if isinstance(settings, dict):
+        pairs = list(settings.items())
+    elif isinstance(settings, list) and settings and isinstance(settings[0], dict):
+        pairs = [(str(number), one) for number, one in enumerate(settings)]
+    else:
+        return [(where, settings)]
+    return [found for key, value in pairs for found in _flat(value, f"{where}.{key}" if where else key)]
+
+
+def _print_table(rows: list[dict[str, str]]) -> None:
+    """Columns of plain text, one line per row, for eyes and for grep."""
+    lines = [list(rows[0]), *(list(row.values()) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    for line in lines:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _is_first_rank() -> bool:
+    return os.environ.get("RANK", "0") == "0"

@@ -1,0 +1,101 @@
+"""From a batch of a loader to what a step takes: masks drawn, tokens dropped, filled up to a fixed size."""
+
+import queue
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from romae.capacity import Capacity, Filled, flattened
+from romae.data.loading import Loader
+from romae.masking import SampleKeys
+from romae.tasks import Task
+from romae.tokens import Batch
+
+N_PROBES = 12
+Piece = Batch | Filled | None
+
+
+class Preparation:
+    """Draws what a task draws, by the keys of the samples; in a worker process or here, the result is the same."""
+
+    def __init__(self, task: Task, seed: int, *, is_training: bool) -> None:
+        self.task, self.seed, self.is_training = task, seed, is_training
+
+    def __call__(self, batch: Batch, epoch: int) -> Batch:
+        assert batch.indices is not None
+        # Said rather than asked of the task, which may be in validation while a thread makes the next batch.
+        keys = SampleKeys(self.seed, epoch, batch.indices)
+        return self.task.prepare(batch, keys, is_training=self.is_training)
+
+
+class Filling:
+    """Prepares a batch and fills it up to a fixed size; one that is too large is handed on as it is."""
+
+    def __init__(self, prepare: Preparation, capacity: Capacity) -> None:
+        self.prepare, self.capacity = prepare, capacity
+
+    def __call__(self, batch: Batch, epoch: int) -> Batch | Filled:
+        batch = self.prepare(batch, epoch)
+        filled = self.capacity.filled(batch)
+        n_tokens = batch.tokens.layout.n_tokens + (0 if batch.hidden is None else batch.hidden.layout.n_tokens)
+        return batch if filled is None else flattened(filled, n_tokens)
+
+
+def fitting_capacity(loader: Loader, prepare: Preparation) -> tuple[Capacity, Batch]:
+    """A size that nearly all batches fit into, judged by some of the first epochs, and an example of it."""
+    plans = [(epoch, indices) for epoch in range(3) for indices in loader.plan(epoch)]
+    n_shares = loader.n_ranks * loader.pieces
+    n_samples = max(-(-len(indices) // n_shares) for _, indices in plans)
+    if loader.tokens_per_batch is not None:
+        n_samples += -(-n_samples // 20)  # a later epoch may have a batch of more and shorter samples
+    is_simple = loader.lengths.min() == loader.lengths.max() and prepare.task.drop_tokens == 0
+    chosen = [0] if is_simple else np.linspace(0, len(plans) - 1, N_PROBES).round().astype(int).tolist()
+    if not is_simple:
+        n_tokens = [loader.lengths[indices].sum() for _, indices in plans]
+        longest = [loader.lengths[indices].max() for _, indices in plans]
+        chosen += [int(np.argmax(n_tokens)), int(np.argmax(longest))]
+    full = [i for i in sorted(set(chosen)) if len(plans[i][1]) > n_samples * n_shares // 2]
+    probes = []
+    for epoch, indices in [plans[i] for i in full or sorted(set(chosen))]:
+        probes.append(prepare(loader.batch(indices[::n_shares]), epoch))
+    capacity = Capacity.around(probes, n_samples, int(loader.lengths.max()))
+    fitting = (filled for probe in probes if (filled := capacity.filled(probe)) is not None)
+    return capacity, next(fitting)
+
+
+def ahead(pieces: Iterator[Any], n_ahead: int = 2) -> Iterator[Any]:
+    """The same pieces, made in a thread while those before them are worked on."""
+    made: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=n_ahead)
+    is_left = threading.Event()
+
+    def put(kind: str, piece: Any) -> bool:
+        while not is_left.is_set():
+            try:
+                made.put((kind, piece), timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def make() -> None:
+        try:
+            for piece in pieces:
+                if not put("piece", piece):
+                    return
+            put("end", None)
+        except BaseException as error:  # whatever it is, it belongs to whoever waits for the piece
+            put("error", error)
+
+    threading.Thread(target=make, daemon=True).start()
+    try:
+        while True:
+            kind, piece = made.get()
+            if kind == "error":
+                raise piece
+            if kind == "end":
+                return
+            yield piece
+    finally:
+        is_left.set()

@@ -1,0 +1,281 @@
+"""Recipes: an experiment is a value.
+
+A recipe says where its data come from, which model goes through which stages, how the answer is judged, and which
+numbers it stands beside. Each row of a table is a recipe; the rows of one table share a file in romae/recipes, which
+lists them in `RECIPES`.
+"""
+
+import difflib
+import pkgutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+from romae import results
+from romae.config import override, to_dict
+from romae.data.scaling import Scaling, fit_ladders
+from romae.data.series import Schema
+from romae.model import ModelConfig
+from romae.results import Result
+from romae.stages import Stage, run_stages
+from romae.tasks import Task
+from romae.tokens import Sample
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Splits:
+    """The data of one seed. Nothing is chosen on `test`; `unlabelled` samples are for pre-training only."""
+
+    train: Sequence[Sample]
+    test: Sequence[Sample]
+    validation: Sequence[Sample] | None = None
+    unlabelled: Sequence[Sample] | None = None
+    scaling: Scaling | None = None
+    schema: Schema | None = None
+    seed: int = 0
+
+    @classmethod
+    def of(cls, made: Mapping[str, Sequence[Sample]], seed: int, *, scaling: Scaling | None = None) -> "Splits":
+        """The splits that a generator made: train, test and perhaps validation."""
+        validation = made.get("validation") or None
+        return cls(train=made["train"], test=made["test"], validation=validation, scaling=scaling, seed=seed)
+
+
+class Measured(NamedTuple):
+    """How a task did on the test samples.
+
+    Baselines and the floor are in the units of the recipe's metric and computed on the same data. `figure` holds small
+    arrays that the source can draw from.
+    """
+
+    metrics: dict[str, float]
+    baselines: dict[str, float] = {}  # noqa: RUF012
+    floor: float | None = None
+    figure: dict[str, Any] = {}  # noqa: RUF012
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Where the data of an experiment come from and how an answer is judged: a frozen value."""
+
+    def splits(self, seed: int) -> Splits:
+        """The data of a seed."""
+        ...
+
+    def measure(self, task: Task, splits: Splits) -> Measured:
+        """Hold the final task against the test samples."""
+        ...
+
+    def draw(self, figures: Sequence[Mapping[str, Any]]) -> "dict[str, Figure]":
+        """Pictures of what was measured over all seeds, by their captions."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a number has to reach: a value, a multiple of the floor, multiples of baselines; all that are given.
+
+    The baseline "best" is whichever is the best. Over several seeds, floor and baselines are means like the number.
+    """
+
+    value: float | None = None
+    of_floor: float | None = None
+    of_baselines: tuple[tuple[str, float], ...] = ()
+
+    def limit(
+        self, baselines: Mapping[str, float], floor: float | None, better: Literal["lower", "higher"]
+    ) -> float | None:
+        """The strictest of them, or none where a floor or a baseline is not known."""
+        strictest = min if better == "lower" else max
+        limits = [] if self.value is None else [self.value]
+        if self.of_floor is not None and floor is not None:
+            limits.append(self.of_floor * floor)
+        known = {**baselines, "best": strictest(baselines.values())} if baselines else {}
+        limits += [factor * known[name] for name, factor in self.of_baselines if name in known]
+        return strictest(limits) if limits else None
+
+    def words(self, better: Literal["lower", "higher"]) -> str:
+        """Such as: ≤ best baseline, ≤ 0.5 x linear."""
+        told = [] if self.value is None else [f"{self.value:g}"]
+        told += [] if self.of_floor is None else [f"{self.of_floor:g} x floor"]
+        for name, factor in self.of_baselines:
+            told.append(("" if factor == 1 else f"{factor:g} x ") + ("best baseline" if name == "best" else name))
+        return ", ".join(f"{'≤' if better == 'lower' else '≥'} {one}" for one in told)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """One row of a table.
+
+    With `ladder="data"` the wavelengths of positions are fitted to the training samples; else they are the paper's.
+    `published` counts as a comparison only if it is `comparable`. `trivial` names the baseline that anything learned
+    must beat. `quick` holds settings for a run of seconds, which shows that all works and nothing else.
+    """
+
+    name: str
+    title: str
+    paper: str
+    protocol: str
+    data: Source
+    model: ModelConfig
+    stages: tuple[Stage, ...]
+    metric: str
+    better: Literal["lower", "higher"] = "lower"
+    ladder: Literal["paper", "data"] = "paper"
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    published: float | None = None
+    comparable: bool = True
+    target: Target | None = None
+    trivial: str | None = "constant"
+    remark: str = ""
+    quick: tuple[str, ...] = ()
+    about: str = field(default="", compare=False)
+
+    def overridden(self, *settings: str) -> "Recipe":
+        """The recipe with settings replaced: model.…, data.…, ladder, train.… for all stages, or stages.0.… for one."""
+        told: dict[str, list[str]] = {}
+        for setting in settings:
+            for part, rest in _addressed(setting, len(self.stages)):
+                told.setdefault(part, []).append(rest)
+
+        def changed(config: C, part: str) -> C:
+            return override(config, *told.pop(part)) if part in told else config
+
+        stages = tuple(changed(stage, f"stages.{number}") for number, stage in enumerate(self.stages))
+        model, data = changed(self.model, "model"), changed(self.data, "data")
+        ladder = told.pop("ladder", [self.ladder])[-1]
+        if told:
+            number = next(iter(told)).removeprefix("stages.")
+            raise ValueError(f"{self.name} has no stage {number!r}; its stages are 0 to {len(stages) - 1}")
+        return replace(self, stages=stages, model=model, data=data, ladder=ladder)  # type: ignore[arg-type]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """All settings, ready for JSON."""
+        names = ("data", "model", "ladder", "stages")
+        return {name: to_dict(getattr(self, name)) for name in names}
+
+
+def run(
+    recipe: Recipe,
+    seed: int | None = None,
+    *,
+    quick: bool = False,
+    overrides: Sequence[str] = (),
+    device: Literal["auto", "cpu"] = "auto",
+    out: str | Path | None = None,
+    resume: bool = False,
+) -> Result:
+    """Make the data of a seed, train, and measure.
+
+    The seed decides data, first weights, masks and order; without one, it is that of the settings (train.seed).
+    `out` keeps the states of the run in a folder, from which it can be resumed.
+    """
+    seed, overrides = _seed(seed, overrides)
+    recipe = recipe.overridden(*(recipe.quick if quick else ()), *overrides)
+    recipe = recipe if device == "auto" else recipe.overridden(f"train.device={device}")
+    started = time.perf_counter()
+    splits = recipe.data.splits(seed)
+    model = recipe.model
+    if recipe.ladder == "data":
+        model = replace(model, ladders=fit_ladders(_scaled(splits)))
+    outcome = run_stages(
+        model,
+        recipe.stages,
+        splits.train,
+        validation=splits.validation,
+        unlabelled=splits.unlabelled,
+        scaling=splits.scaling,
+        schema=splits.schema,
+        seed=seed,
+        out=out,
+        resume=resume,
+    )
+    measured = recipe.data.measure(outcome.task, splits)
+    if recipe.metric not in measured.metrics:
+        raise ValueError(f"{recipe.name} promises {recipe.metric!r}, but measured {sorted(measured.metrics)}")
+    return Result(
+        recipe=recipe.name,
+        protocol=recipe.protocol,
+        seed=seed,
+        metrics=measured.metrics,
+        baselines=measured.baselines,
+        floor=measured.floor,
+        published=recipe.published,
+        config=replace(recipe, model=model).config,
+        overrides=tuple(overrides),
+        quick=quick,
+        commit=results.commit(),
+        device=results.device_name(recipe.stages[-1].train.device),
+        versions=results.versions(),
+        seconds=round(time.perf_counter() - started, 2),
+        figure=measured.figure,
+    )
+
+
+@cache
+def discover() -> dict[str, Recipe]:
+    """All recipes by name, found in the files of romae/recipes, each with the docstring of its file."""
+    folder = import_module("romae.recipes")
+    found: dict[str, Recipe] = {}
+    for module in sorted(pkgutil.iter_modules(folder.__path__), key=lambda module: module.name):
+        file = import_module(f"romae.recipes.{module.name}")
+        for recipe in getattr(file, "RECIPES", ()):
+            if recipe.name in found:
+                raise ValueError(f"two recipes are called {recipe.name!r}; the second is in {file.__file__}")
+            found[recipe.name] = replace(recipe, about=(file.__doc__ or "").strip())
+    return found
+
+
+def find(name: str) -> Recipe:
+    """The recipe of this name."""
+    if name not in discover():
+        family = [known for known in discover() if known.startswith(f"{name}/")]
+        near = family or difflib.get_close_matches(name, discover(), n=3, cutoff=0.4)
+        hint = f"do you mean {' or '.join(near)}?" if near else "`romae list` shows what there is"
+        raise ValueError(f"there is no recipe {name!r}; {hint}")
+    return discover()[name]
+
+
+def _addressed(setting: str, n_stages: int) -> list[tuple[str, str]]:
+    """The parts of a recipe that a setting addresses, each with the rest of it."""
+    part, dot, rest = setting.partition(".")
+    if part == "train" and dot:
+        return [(f"stages.{i}", setting) for i in range(n_stages)]
+    if part == "stages" and dot:
+        number, _, rest = rest.partition(".")
+        return [(f"stages.{number}", rest)]
+    if part in ("model", "data") and dot:
+        return [(part, rest)]
+    if setting in ("ladder=paper", "ladder=data"):
+        return [("ladder", setting.removeprefix("ladder="))]
+    raise ValueError(
+        f"a recipe has no setting {setting!r}; there are model.…, data.…, train.…, stages.0.…, ladder=paper or data, "
+        "as in train.epochs=6"
+    )
+
+
+def _seed(seed: int | None, overrides: Sequence[str]) -> tuple[int, list[str]]:
+    """The seed of a run, and the settings without it."""
+    told = [setting for setting in overrides if setting.replace(" ", "").startswith("train.seed=")]
+    if not told:
+        return 0 if seed is None else seed, list(overrides)
+    text = told[-1].partition("=")[2].strip()
+    if not text.isdigit():
+        raise ValueError(f"train.seed must be a whole number from 0, not {text!r}")
+    if seed is not None and seed != int(text):
+        raise ValueError(f"the seed is given twice, as {seed} and by {told[-1]}; give it once")
+    return int(text), [setting for setting in overrides if setting not in told]
+
+
+def _scaled(splits: Splits) -> Sequence[Sample]:
+    return splits.train if splits.scaling is None else [splits.scaling.apply(sample) for sample in splits.train]

@@ -1,0 +1,100 @@
+"""A batch filled up to a fixed size gives the loss and the gradients of the batch as it was."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from romae.capacity import Buffer, Capacity, flattened
+from romae.masking import UniformTokens
+from romae.model import ModelConfig, Size
+from romae.tasks import Classification, MaskedReconstruction, Regression, Task
+from romae.tokens import Batch, Sample, collate
+
+CONFIG = ModelConfig(
+    channels=2, position_dims=1, encoder=Size(width=16, heads=2, depth=2), decoder=Size(width=8, heads=1, depth=1)
+)
+TASKS = {
+    "reconstruction": lambda: MaskedReconstruction(CONFIG, masking=UniformTokens(ratio=0.5)),
+    "joint reconstruction": lambda: MaskedReconstruction(replace(CONFIG, queries="joint", cls=False)),
+    "classification": lambda: Classification(CONFIG, 3, confidence=0.9),
+    "classification by the mean": lambda: Classification(replace(CONFIG, cls=False), 3),
+    "regression": lambda: Regression(CONFIG, 1),
+    "regression per token": lambda: Regression(CONFIG, 1, per="token"),
+}
+
+
+def prepared(task: Task, lengths: list[int], seed: int = 0) -> Batch:
+    random = torch.Generator().manual_seed(seed)
+    samples = []
+    for n in lengths:
+        values = torch.randn(n, 2, generator=random)
+        target = {True: values[:, :1], False: n % 3}[isinstance(task, Regression) and task.per == "token"]
+        samples.append(Sample(values, torch.rand(n, 1, generator=random) * 9, target=target, id=n))
+    return task.prepare(collate(samples), torch.Generator().manual_seed(1))
+
+
+def loss_and_gradients(task: Task, batch: Batch) -> list[torch.Tensor]:
+    task.zero_grad()
+    loss = task(batch)
+    loss.mean.backward()
+    return [loss.total.detach(), loss.weight, *(p.grad.clone() for p in task.parameters())]
+
+
+@pytest.mark.parametrize("lengths", [[7, 3, 12, 5], [6, 6, 6], [9]], ids=["ragged", "equal", "one"])
+@pytest.mark.parametrize("name", TASKS)
+def test_fillers_change_neither_loss_nor_gradients(name, lengths):
+    torch.manual_seed(0)
+    task = TASKS[name]()
+    batches = [prepared(task, lengths, seed) for seed in range(3)]
+    capacity = Capacity.around(batches, n_samples=len(lengths) + 1, longest=12)
+    filled = capacity.filled(batches[0])
+    assert filled is not None and filled.tokens.layout.n_tokens == capacity.tokens.n_tokens
+    expected, found = loss_and_gradients(task, batches[0]), loss_and_gradients(task, filled)
+    assert_close(found, expected, rtol=1e-4, atol=1e-6, check_dtype=False)
+    buffer = Buffer(capacity, filled, torch.device("cpu"))
+    buffer.fill(flattened(filled, n_tokens=0))
+    assert_close(loss_and_gradients(task, buffer.batch), expected, rtol=1e-4, atol=1e-6, check_dtype=False)
+
+
+def test_a_buffer_holds_whatever_was_copied_last():
+    torch.manual_seed(0)
+    task = TASKS["reconstruction"]()
+    batches = [prepared(task, lengths, seed=5) for lengths in ([7, 3, 12, 5], [12, 4], [9, 9, 9, 2])]
+    capacity = Capacity.around(batches, n_samples=4, longest=12)
+    filled = [capacity.filled(batch) for batch in batches]
+    buffer = Buffer(capacity, filled[0], torch.device("cpu"))
+    for batch, one in zip(batches, filled, strict=True):
+        buffer.fill(flattened(one, n_tokens=0))
+        assert_close(task(buffer.batch).mean, task(batch).mean)
+    assert buffer.batch.tokens.layout.is_fixed
+
+
+@given(st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=8), min_size=1, max_size=6))
+@settings(deadline=None, max_examples=50)
+def test_what_a_capacity_was_made_around_fits_unless_it_is_unlike_the_rest(batches):
+    task = TASKS["reconstruction"]()
+    made = [prepared(task, [n + 1 for n in lengths]) for lengths in batches]
+    capacity = Capacity.around(made, n_samples=8, longest=31)
+    for batch in made:
+        filled = capacity.filled(batch)
+        if filled is None:
+            continue
+        assert filled.tokens.layout.n_tokens == capacity.tokens.n_tokens
+        assert filled.hidden.layout.n_tokens == capacity.hidden.n_tokens
+        assert len(filled) == capacity.n_samples and int(filled.real.sum()) == len(batch)
+        assert filled.tokens.layout.longest <= capacity.tokens.longest
+        assert int(filled.tokens.layout.lengths.min()) >= 1
+    largest = max(made, key=lambda batch: batch.tokens.layout.n_tokens)
+    assert capacity.filled(largest) is not None
+
+
+def test_a_batch_that_is_too_large_is_not_squeezed_in():
+    task = TASKS["classification"]()
+    capacity = Capacity.around([prepared(task, [5, 7])], n_samples=2, longest=9)
+    assert capacity.filled(prepared(task, [5, 7])) is not None
+    assert capacity.filled(prepared(task, [5, 7, 6])) is None
+    assert capacity.filled(prepared(task, [5, 40])) is None

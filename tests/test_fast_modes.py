@@ -1,0 +1,198 @@
+"""Compiled and recorded steps: the same mathematics, held against double precision and against steps as they come."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+import romae
+from romae import steps
+from romae.benchmark.steps import MODES, gradients
+from romae.benchmark.workloads import WORKLOADS, Workload
+from romae.masking import Rows, UniformTokens
+from romae.model import ModelConfig, Size
+from romae.tasks import Classification, MaskedReconstruction, Regression
+from romae.tokens import Sample
+from romae.training import TrainConfig, train
+
+RAGGED = Workload(n_samples=12, shortest=3, longest=90, channels=2, size="tiny", ratio=0.5)
+LONG = replace(RAGGED, longest=400)
+EQUAL = replace(RAGGED, shortest=17, longest=17, size="small", ratio=0.75)
+CONFIG = ModelConfig(
+    channels=1, position_dims=1, encoder=Size(width=36, heads=2, depth=2), decoder=Size(width=20, heads=1, depth=1)
+)
+
+
+CASES = {
+    "ragged float32": (RAGGED, "float32", 1e-5),
+    "ragged tf32": (RAGGED, "tf32", 5e-3),
+    "ragged bf16": (RAGGED, "bf16", 3e-2),
+    "long bf16": (LONG, "bf16", 3e-2),
+    "equal bf16": (EQUAL, "bf16", 3e-2),
+}
+
+
+def unchecked(code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a process of its own, where signatures are not checked."""
+    folders = [str(Path(__file__).parent), str(Path(romae.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+
+
+def errors(modes: tuple[str, ...]) -> dict[str, float]:
+    """How far the gradients of each mode are from those of double precision, in units of the tolerance."""
+    found = {}
+    for name, (workload, precision, tolerance) in CASES.items():
+        truth = gradients(workload, "padded", "float64")
+        for mode in modes:
+            error = (gradients(workload, mode, precision) - truth).norm() / truth.norm()
+            found[f"{mode}, {name}"] = error.item() / tolerance
+    return found
+
+
+@pytest.mark.cuda
+def test_every_mode_has_the_gradients_of_double_precision():
+    assert all(error < 1 for error in errors(MODES[:3]).values())
+
+
+@pytest.mark.cuda
+@pytest.mark.slow
+def test_compiled_modes_have_the_gradients_of_double_precision():
+    """In a process of its own, where signatures are not checked: the compiler does not see through the checks."""
+    code = f"import json, test_fast_modes as t; print(json.dumps(t.errors({MODES[3:]!r})))"
+    done = unchecked(code)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert len(found) == 2 * len(CASES) and all(error < 1 for error in found.values()), found
+
+
+def test_steps_as_they_come_have_the_gradients_of_double_precision():
+    workload = replace(RAGGED, size="tiny-shallow", longest=20)
+    truth, found = gradients(workload, "padded", "float64"), gradients(workload, "eager", "float32")
+    assert ((found - truth).norm() / truth.norm()).item() < 1e-5
+
+
+def series(n_samples: int, target: bool = False) -> list[Sample]:
+    random = np.random.default_rng(0)
+    samples = []
+    for _ in range(n_samples):
+        times = np.sort(random.uniform(0, 10, random.integers(2, 30)))
+        samples.append(Sample(np.sin(times)[:, None], times[:, None], target=len(times) % 2 if target else None))
+    return samples
+
+
+TASKS = {
+    "reconstruction": lambda: MaskedReconstruction(CONFIG, masking=UniformTokens(ratio=0.5), drop_tokens=0.3),
+    "rows": lambda: MaskedReconstruction(replace(CONFIG, queries="joint", cls=False), masking=Rows(ratio=0.5)),
+    "classification": lambda: Classification(replace(CONFIG, cls=False), 2, drop_tokens=0.5),
+    "regression": lambda: Regression(CONFIG, 1),
+}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("name", TASKS)
+def test_batches_of_a_fixed_size_train_as_batches_of_any(name, workers, monkeypatch):
+    """Modes that want a fixed size are for a GPU; how they fill batches is the same everywhere."""
+    samples = series(70, target=name in ("classification", "regression"))
+    config = TrainConfig(epochs=3, batch_size=16, lr=1e-2, device="cpu", workers=workers, accumulate=2)
+    found = []
+    for is_fixed in (False, True):
+        monkeypatch.setattr(steps.Modes, "of", classmethod(lambda cls, *_, fixed=is_fixed: cls(fixed, False, False)))
+        torch.manual_seed(0)
+        history = train(TASKS[name](), samples, config)
+        found.append([record["loss"] for record in history.records])
+    assert_close(found[1], found[0], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["adamw", "sgd"])
+@pytest.mark.parametrize("name", TASKS)
+def test_recorded_steps_train_as_steps_that_come(name, kind, workers):
+    """Ragged batches, a short last one, and the moving average included."""
+    samples = series(70, target=name in ("classification", "regression"))
+    config = TrainConfig(
+        epochs=4, batch_size=16, lr=1e-2, optimiser=kind, ema=0.9, workers=workers, graph=False, compile=False
+    )
+    found = []
+    for settings in (config, replace(config, graph=True)):
+        torch.manual_seed(0)
+        task = TASKS[name]()
+        history = train(task, samples, settings, validation=samples[:20])
+        found.append([[r["loss"], r["validation"], r["lr"]] for r in history.records])
+    assert_close(torch.tensor(found[1]), torch.tensor(found[0]), rtol=2e-3, atol=1e-5)
+
+
+@pytest.mark.cuda
+def test_recorded_dropout_is_drawn_anew_at_every_step_and_follows_the_seed():
+    def losses(seed: int) -> list[float]:
+        torch.manual_seed(0)
+        task = Regression(replace(CONFIG, dropout=0.5, attention_dropout=0.0), 1)
+        config = TrainConfig(epochs=6, batch_size=32, lr=1e-30, graph=True, seed=seed, weight_decay=0.0)
+        return [record["loss"] for record in train(task, series(32, target=True), config).records]
+
+    assert len(set(losses(0))) == 6
+    assert_close(losses(0), losses(0)) and losses(0) != losses(1)
+
+
+@pytest.mark.cuda
+def test_a_run_resumes_into_recorded_steps(tmp_path):
+    config = TrainConfig(epochs=6, batch_size=16, lr=1e-2, graph=True, save_every=8)
+
+    def run(name: str, **how: bool) -> torch.Tensor:
+        torch.manual_seed(0)
+        task = TASKS["reconstruction"]()
+        train(task, series(70), config, out=tmp_path / name, **how)
+        return torch.cat([p.detach().flatten().cpu() for p in task.parameters()])
+
+    whole = run("whole")
+    last = sorted((tmp_path / "whole" / "states").iterdir())[-1]
+    shutil.copytree(tmp_path / "whole", tmp_path / "again")
+    shutil.rmtree(tmp_path / "again" / "states" / last.name)
+    assert_close(run("again", resume=True), whole, rtol=1e-3, atol=1e-5)
+
+
+def test_a_graph_is_refused_where_it_cannot_be(tmp_path):
+    with pytest.raises(ValueError, match="cannot be recorded as a CUDA graph .* there is no GPU"):
+        train(
+            TASKS["regression"](),
+            series(8, True),
+            TrainConfig(epochs=1, graph=True, device="cpu"),
+            out=tmp_path / "run",
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def losses_with_and_without_compilation() -> list[list[float]]:
+    found = []
+    for is_compiled in (False, True):
+        torch.manual_seed(0)
+        task = TASKS["classification"]()
+        config = TrainConfig(epochs=2, batch_size=8, lr=1e-3, device="cpu", compile=is_compiled)
+        history = train(task, series(16, target=True), config, validation=series(8, target=True))
+        found.append([record["loss"] for record in history.records])
+        assert all(module._compiled_call_impl is None for module in task.modules())
+    return found
+
+
+@pytest.mark.slow
+def test_compiled_blocks_train_as_they_are_written():
+    if not shutil.which("g++"):
+        pytest.skip("needs a C++ compiler: torch.compile builds its kernels with g++")
+    code = "import json, test_fast_modes as t; print(json.dumps(t.losses_with_and_without_compilation()))"
+    done = unchecked(code)
+    assert done.returncode == 0, done.stderr[-2000:]
+    plain, compiled = json.loads(done.stdout.splitlines()[-1])
+    assert_close(compiled, plain, rtol=1e-4, atol=1e-6)
+
+
+def test_the_four_workloads_are_those_that_were_measured_before():
+    assert list(WORKLOADS) == ["lightcurves", "images", "audio", "icu"]

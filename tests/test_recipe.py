@@ -1,0 +1,315 @@
+"""Recipes are values: settings by path, one seed for everything, and no trial is ever taken for a result."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from romae import recipe as recipes
+from romae import results
+from romae.inference import predict
+from romae.metrics import accuracy
+from romae.model import ModelConfig, Size
+from romae.recipe import Measured, Recipe, Source, Splits, Target, find, run
+from romae.results import read_result, results_of, write_result
+from romae.stages import Classify, Pretrain
+from romae.tokens import Sample
+from romae.training import TrainConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waves(Source):
+    """Slow and fast sines to be told apart."""
+
+    n_train: int = 16
+    fast: float = 3.0
+
+    def splits(self, seed: int) -> Splits:
+        random = np.random.default_rng(seed)
+        return Splits(train=self._waves(self.n_train, random), test=self._waves(8, random), seed=seed)
+
+    def measure(self, task, splits: Splits) -> Measured:
+        truth = [int(sample.target) for sample in splits.test]
+        found = {"accuracy": accuracy(predict(task, splits.test), truth)}
+        return Measured(found, {"constant": 0.5}, figure={"curve": np.linspace(0, 1, 3) / 3})
+
+    def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict:
+        return {}
+
+    def _waves(self, n: int, random: np.random.Generator) -> list[Sample]:
+        times = np.sort(random.uniform(0, 6, (n, 8)), axis=1)
+        frequency = (1.0, self.fast)
+        return [Sample(np.sin(frequency[i % 2] * t)[:, None], t[:, None], target=i % 2) for i, t in enumerate(times)]
+
+
+SMALL = Size(width=8, heads=2, depth=1)
+TRAIN = TrainConfig(epochs=2, batch_size=8, device="cpu")
+TWO_STAGES = Recipe(
+    name="waves/two-stages",
+    title="Waves",
+    paper="none",
+    protocol="made up",
+    data=Waves(),
+    model=ModelConfig(channels=1, position_dims=1, encoder=SMALL, decoder=SMALL),
+    stages=(Pretrain(train=TRAIN), Classify(n_classes=2, train=TRAIN)),
+    metric="accuracy",
+    better="higher",
+    published=0.9,
+    target=Target(value=0.8),
+    quick=("train.epochs=1", "data.n_train=8"),
+)
+
+
+# Settings
+
+
+def test_train_addresses_every_stage_and_a_number_one_of_them():
+    changed = TWO_STAGES.overridden("train.epochs=6", "stages.1.train.lr=0.5", "stages.1.confidence=0.9")
+    assert [stage.train.epochs for stage in changed.stages] == [6, 6]
+    assert [stage.train.lr for stage in changed.stages] == [TRAIN.lr, 0.5]
+    assert changed.stages[1].confidence == 0.9
+
+
+def test_settings_reach_model_data_and_ladder_and_leave_the_rest():
+    changed = TWO_STAGES.overridden(
+        "model.cls=false", "model.encoder.width=12", "model.encoder.heads=3", "data.fast=5", "ladder=data"
+    )
+    assert not changed.model.cls and changed.model.encoder == Size(width=12, heads=3, depth=1)
+    assert changed.data == Waves(fast=5.0) and changed.ladder == "data"
+    assert changed.stages == TWO_STAGES.stages and TWO_STAGES.overridden() == TWO_STAGES
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("train.epoch=3", "unknown key 'train.epoch'"),
+        ("epochs=3", "a recipe has no setting 'epochs=3'"),
+        ("ladder=rungs", "ladder=paper or data"),
+        ("stages.2.train.epochs=3", "no stage '2'; its stages are 0 to 1"),
+        ("stages.first.train.epochs=3", "no stage 'first'"),
+        ("data.slow=3", "unknown key 'slow'; Waves has"),
+        ("model.cls=maybe", "cls must be bool"),
+        ("train.epochs", "write it as key=value"),
+    ],
+)
+def test_a_setting_that_does_not_exist_is_named(setting, sentence):
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        TWO_STAGES.overridden(setting)
+
+
+# Running
+
+
+@pytest.fixture(scope="module")
+def result():
+    return run(TWO_STAGES, 3)
+
+
+def test_a_result_holds_what_is_needed_to_believe_it(result):
+    assert (result.recipe, result.seed, result.published) == ("waves/two-stages", 3, 0.9)
+    assert 0 <= result.metrics["accuracy"] <= 1 and result.baselines == {"constant": 0.5}
+    assert result.config["stages"][1]["n_classes"] == 2 and result.config["data"] == {"n_train": 16, "fast": 3.0}
+    assert result.device == "cpu" and result.seconds > 0 and set(result.versions) == {"romae", "python", "torch"}
+
+
+def test_the_seed_decides_everything_and_may_be_a_setting(result):
+    for again in (run(TWO_STAGES, 3), run(TWO_STAGES, overrides=["train.seed=3"])):
+        assert again.metrics == result.metrics and again.seed == 3 and not again.is_trial
+    with pytest.raises(ValueError, match="the seed is given twice"):
+        run(TWO_STAGES, 1, overrides=["train.seed=3"])
+
+
+def test_fitted_wavelengths_are_written_down(result):
+    fitted = run(TWO_STAGES, 3, overrides=["ladder=data"])
+    assert result.config["model"]["ladders"] is None and fitted.config["model"]["ladders"][0]["longest"] > 0
+
+
+def test_a_run_that_was_stopped_is_resumed(tmp_path, result):
+    assert run(TWO_STAGES, 3, out=tmp_path / "run").metrics == result.metrics
+    assert run(TWO_STAGES, 3, out=tmp_path / "run", resume=True).metrics == result.metrics
+    with pytest.raises(ValueError, match="already holds a run"):
+        run(TWO_STAGES, 3, out=tmp_path / "run")
+
+
+def test_a_metric_that_was_not_measured_is_named():
+    with pytest.raises(ValueError, match="promises 'f1', but measured \\['accuracy'\\]"):
+        run(replace(TWO_STAGES, metric="f1"), quick=True)
+
+
+# On disk
+
+
+def test_a_result_comes_back_as_it_was_written(result, tmp_path):
+    path = write_result(result, tmp_path)
+    assert path == tmp_path / "waves" / "two-stages" / "3.json"
+    back = read_result(path)
+    assert back.figure == {"curve": [0.0, 0.1667, 0.3333]}
+    assert replace(back, figure=result.figure) == result
+    assert results_of("waves/two-stages", tmp_path) == [back]
+    assert [one.name for one in tmp_path.rglob(".*")] == []
+
+
+def test_trials_lie_elsewhere_say_so_and_are_never_counted(tmp_path, result):
+    quick = run(TWO_STAGES, 3, quick=True)
+    changed = run(TWO_STAGES, 3, overrides=["train.lr=0.01"])
+    paths = [write_result(one, tmp_path) for one in (quick, changed)]
+    assert len(set(paths)) == 2 and all(path.parts[len(tmp_path.parts)] == "trials" for path in paths)
+    assert quick.quick and changed.overrides == ("train.lr=0.01",)
+    assert quick.config["data"]["n_train"] == 8 and changed.config["stages"][0]["train"]["lr"] == 0.01
+    moved = tmp_path / "waves" / "two-stages" / "3.json"
+    moved.parent.mkdir(parents=True)
+    moved.write_text(paths[1].read_text())  # by mistake
+    assert results_of("waves/two-stages", tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lambda text: text[:50], "3.json is torn"),
+        (lambda text: "[]", "3.json is no result"),
+        (lambda text: text.replace('"seed": 3', '"seed": "three"'), "seed must be int"),
+        (lambda text: text.replace('"seed": 3', '"seed": 4'), "in a wrong place"),
+    ],
+)
+def test_a_file_that_is_no_result_is_named(result, tmp_path, damage, sentence):
+    path = write_result(result, tmp_path)
+    path.write_text(damage(path.read_text()))
+    with pytest.raises(ValueError, match=sentence):
+        results_of("waves/two-stages", tmp_path)
+
+
+def test_numbers_that_are_none_become_null(result, tmp_path):
+    path = write_result(replace(result, figure={"gap": float("nan")}, metrics={"accuracy": 1.0}), tmp_path)
+    assert json.loads(path.read_text())["figure"] == {"gap": None}
+
+
+def test_the_commit_comes_from_git_or_from_the_environment(monkeypatch):
+    def no_git(*_, **__):
+        raise FileNotFoundError
+
+    asked = []
+
+    def clean(command, **_):
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 0, stdout="0123456789ab\n" if "rev-parse" in command else "")
+
+    def changed(command, **_):
+        return subprocess.CompletedProcess(command, 0, stdout="0123456789ab\n" if "rev-parse" in command else " M x\n")
+
+    monkeypatch.setattr(subprocess, "run", clean)
+    assert results.commit() == "0123456789ab" and asked
+    monkeypatch.setattr(subprocess, "run", changed)
+    assert results.commit() == "0123456789ab+changes"
+    monkeypatch.setattr(subprocess, "run", no_git)
+    monkeypatch.delenv("ROMAE_COMMIT", raising=False)
+    assert results.commit() == "unknown"
+    monkeypatch.setenv("ROMAE_COMMIT", "fedcba")
+    assert results.commit() == "fedcba"
+
+
+# Names and targets
+
+
+def test_a_name_that_is_misspelt_gets_the_nearest():
+    assert find("pendulum/paper").name == "pendulum/paper"
+    with pytest.raises(ValueError, match="do you mean pendulum/paper"):
+        find("pendulum/papper")
+    with pytest.raises(ValueError, match="do you mean spirals/a-paper or"):
+        find("spirals")
+    with pytest.raises(ValueError, match="`romae list`"):
+        find("zzz")
+
+
+def test_a_target_is_the_strictest_of_what_it_asks():
+    assert Target(value=3.0, of_floor=1.05).limit({}, 2.0, "lower") == pytest.approx(2.1)
+    both = Target(of_baselines=(("best", 1.0), ("linear", 0.5)))
+    assert both.limit({"linear": 4.0, "spline": 3.0}, None, "lower") == 2.0
+    assert both.limit({"linear": 4.0, "spline": 1.0}, None, "lower") == 1.0
+    assert Target(of_baselines=(("best", 1.0),)).limit({"a": 0.6, "b": 0.7}, None, "higher") == 0.7
+    assert Target(of_floor=1.05).limit({}, None, "lower") is None
+    assert both.words("lower") == "≤ best baseline, ≤ 0.5 x linear" and Target(value=0.8).words("higher") == "≥ 0.8"
+
+
+def test_two_recipes_of_one_name_are_refused(monkeypatch):
+    from romae.recipes import spirals
+
+    monkeypatch.setattr(spirals, "RECIPES", (*spirals.RECIPES, spirals.RECIPES[0]))
+    with pytest.raises(ValueError, match="two recipes are called 'spirals/a-paper'"):
+        recipes.discover.__wrapped__()
+
+
+# The command line
+
+
+@pytest.fixture
+def romae(monkeypatch, capsys):
+    """A call of the command line in this process: its exit code and what it printed."""
+    from romae.cli import main
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["romae", *map(str, arguments)])
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return call
+
+
+@pytest.fixture
+def known(monkeypatch):
+    """Two recipes, of which one is the toy."""
+    found = {TWO_STAGES.name: replace(TWO_STAGES, about="romae run waves"), "pendulum/paper": find("pendulum/paper")}
+    monkeypatch.setattr(recipes, "discover", lambda: found)
+
+
+def test_run_writes_results_for_several_seeds_and_list_shows_them(romae, known, tmp_path):
+    code, out, _ = romae("run", "waves/two-stages", "--seeds", "0-1", "--results", tmp_path)
+    assert code == 0 and out.count("accuracy") == 2
+    assert sorted(path.name for path in (tmp_path / "waves" / "two-stages").iterdir()) == ["0.json", "1.json"]
+    code, out, _ = romae("list", "--results", tmp_path)
+    rows = [line.split("  ") for line in out.splitlines()]
+    assert code == 0 and len(rows) == 3 and "(2, 3 of 5 seeds missing)" in out
+    listed = json.loads(romae("list", "--results", tmp_path, "--json")[1])
+    assert [row["n"] for row in listed] == [2, 0] and listed[0]["missing_seeds"] == [2, 3, 4]
+
+
+def test_a_quick_run_leaves_only_a_trial(romae, known, tmp_path):
+    code, out, _ = romae("run", "waves/two-stages", "--quick", "--results", tmp_path, "--json")
+    assert code == 0 and json.loads(out)[0]["quick"] and "figure" not in json.loads(out)[0]
+    assert [path.parts[len(tmp_path.parts)] for path in tmp_path.rglob("*.json")] == ["trials"]
+
+
+def test_show_gives_docstring_settings_and_command(romae, known):
+    code, out, _ = romae("show", "waves/two-stages", "--set", "train.epochs=7")
+    assert code == 0 and "romae run waves/two-stages --seeds 0-4" in out
+    assert "  stages.1.train.epochs = 7" in out.splitlines() and "  data.fast = 3.0" in out.splitlines()
+    told = json.loads(romae("show", "waves/two-stages", "--json")[1])
+    assert told["config"]["model"]["channels"] == 1 and told["about"] == "romae run waves"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["run", "waves/two-stage"], "do you mean waves/two-stages"),
+        (["run", "waves/two-stages", "--set", "train.epoch=1"], "unknown key 'train.epoch'"),
+        (["run", "waves/two-stages", "--seeds", "4-0"], "cannot read the seeds"),
+        (["run", "waves/two-stages", "--seed", "0", "--seeds", "0-4"], "not both"),
+        (["run", "waves/two-stages", "--resume"], "--resume needs --out"),
+        (["run", "waves/two-stages", "--device", "tpu"], "--device must be auto or cpu"),
+        (["show", "nothing"], "no recipe 'nothing'"),
+    ],
+)
+def test_bad_input_exits_with_2_and_writes_nothing(romae, known, tmp_path, monkeypatch, arguments, sentence):
+    monkeypatch.chdir(tmp_path)
+    code, _, error = romae(*arguments)
+    assert code == 2 and sentence in error and error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,150 @@
+"""The report: means over seeds, plain verdicts, the same bytes for the same results, and no network."""
+
+import json
+import sys
+from dataclasses import replace
+
+import pytest
+
+from romae import recipe as recipes
+from romae import report
+from romae.recipe import Target, find
+from romae.report import summarise
+from romae.results import Result, write_result
+
+PENDULUM = replace(find("pendulum/paper"), seeds=(0, 1, 2, 3))
+
+
+def result(seed: int, mse: float = 1.0, **changes) -> Result:
+    told = Result(
+        recipe="pendulum/paper",
+        protocol="",
+        seed=seed,
+        metrics={"mse": mse, "mse_pure_noise": 10 * mse},
+        baselines={"constant": 4.0, "other": 3.0 + seed},
+        floor=None,
+        published=None,
+        config={},
+        overrides=(),
+        quick=False,
+        commit="abc",
+        device="cpu",
+        versions={},
+        seconds=1.0,
+        figure={"error": [0.5] * 9 + [0.25]},
+    )
+    return replace(told, **changes)
+
+
+def test_a_row_is_mean_standard_deviation_and_number_of_seeds():
+    headline, other = summarise(PENDULUM, [result(seed, mse) for seed, mse in enumerate([1.0, 2.0, 3.0])])
+    assert (headline.metric, headline.mean, headline.std, headline.n) == ("mse", 2.0, 1.0, 3)
+    assert headline.n_planned == 4 and headline.missing_seeds == (3,)
+    assert headline.baselines == {"constant": 4.0, "other": 4.0}
+    assert (other.metric, other.mean, other.std, other.is_headline) == ("mse_pure_noise", 20.0, 10.0, False)
+    assert report.ours(headline) == "2 ± 1 (3, 1 of 4 seeds missing)"
+
+
+def test_one_seed_has_no_spread_and_none_has_no_number():
+    (alone, *_), (nothing,) = summarise(PENDULUM, [result(0)]), summarise(PENDULUM, [])
+    assert alone.std is None and "±" not in report.ours(alone)
+    assert nothing.mean is None and nothing.verdict == "no result" and report.ours(nothing) == "no result yet"
+
+
+@pytest.mark.parametrize(
+    ("better", "target", "floor", "mse", "verdict"),
+    [
+        ("lower", Target(value=1.5), None, 1.5, "reached"),
+        ("lower", Target(value=1.5), None, 1.6, "missed"),
+        ("lower", Target(of_floor=1.05), 1.0, 1.04, "reached"),
+        ("lower", Target(of_floor=1.05), 1.0, 1.06, "missed"),
+        ("lower", Target(value=1.5), 1.0, 0.99, "below its floor"),
+        ("lower", Target(of_baselines=(("best", 1.0),)), None, 2.9, "reached"),
+        ("lower", Target(of_baselines=(("constant", 0.5),)), None, 2.9, "missed"),
+        ("higher", Target(value=0.8), None, 0.9, "reached"),
+        ("higher", Target(value=0.8), None, 0.7, "missed"),
+        ("lower", None, None, 0.7, "no target"),
+    ],
+)
+def test_the_verdict_is_plain(better, target, floor, mse, verdict):
+    row = summarise(replace(PENDULUM, better=better, target=target), [result(0, mse, floor=floor)])[0]
+    assert row.verdict == verdict
+
+
+def test_what_cannot_be_compared_says_so():
+    row = summarise(PENDULUM, [result(0)])[0]
+    assert report.published(row) == "0.00332 (not comparable)"
+    assert report.published(replace(row, is_comparable=True)) == "0.00332"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Results of two seeds of one recipe, of one other without any, and a trial."""
+    found = {"pendulum/paper": PENDULUM, "pendulum/house": find("pendulum/house")}
+    monkeypatch.setattr(report, "discover", lambda: found)
+    monkeypatch.setattr(recipes, "discover", lambda: found)
+    for one in (result(0, 1.0), result(1, 3.0), result(2, 100.0, quick=True), result(3, 100.0, overrides=("x=1",))):
+        write_result(one, tmp_path / "results")
+    return tmp_path / "results"
+
+
+def test_the_table_and_the_page_come_out_the_same_every_time(folder, tmp_path):
+    written = []
+    for _ in range(2):
+        paths = report.write(folder, markdown=tmp_path / "R.md")
+        written.append([path.read_bytes() for path in paths])
+    assert written[0] == written[1] and paths == [tmp_path / "R.md", folder / "report.html"]
+    table, page = (text.decode() for text in written[0])
+    (line,) = [line for line in table.splitlines() if "`pendulum/paper`" in line]
+    cells = [cell.strip() for cell in line.split("|")]
+    assert cells[3] == "2 ± 1.4 (2, 2 of 4 seeds missing)" and cells[7] == "≤ 0.0033: missed"
+    assert "100" not in cells[3] and "no result yet" in table
+    assert page.count("<figure>") == 1 and 'src="data:image/svg' in page
+    assert 'src="http' not in page and 'href="http' not in page and "<script" not in page
+
+
+def test_the_page_escapes_what_it_is_told(folder, monkeypatch):
+    told = {"pendulum/paper": replace(PENDULUM, remark="<b>a & b</b>", title="<i>")}
+    monkeypatch.setattr(report, "discover", lambda: told)
+    page = report.to_page(report.read_all(folder))
+    assert "&lt;b&gt;a &amp; b&lt;/b&gt;" in page and "<i>" not in page
+
+
+def call(monkeypatch, capsys, *arguments):
+    from romae.cli import main
+
+    monkeypatch.setattr(sys, "argv", ["romae", *map(str, arguments)])
+    try:
+        main()
+        code = 0
+    except SystemExit as end:
+        code = int(end.code or 0)
+    return code, *capsys.readouterr()
+
+
+def test_the_command_prints_one_row_per_recipe_and_metric(folder, tmp_path, monkeypatch, capsys):
+    stranger = folder / "waves" / "old" / "0.json"
+    stranger.parent.mkdir(parents=True)
+    stranger.write_text("{}")
+    code, out, error = call(monkeypatch, capsys, "report", "--results", folder, "--json")
+    rows = json.loads(out)
+    assert code == 0 and [(row["recipe"], row["metric"], row["n"]) for row in rows] == [
+        ("pendulum/paper", "mse", 2),
+        ("pendulum/paper", "mse_pure_noise", 2),
+    ]
+    assert rows[0]["mean"] == 2.0 and rows[0]["std"] == pytest.approx(2**0.5)
+    assert "waves/old" in error and not (folder / "report.html").exists()
+
+
+def test_a_torn_result_is_named_and_nothing_is_written(folder, tmp_path, monkeypatch, capsys):
+    (folder / "pendulum" / "paper" / "1.json").write_text('{"recipe": "pen')
+    table = tmp_path / "R.md"
+    code, _, error = call(monkeypatch, capsys, "report", "--results", folder, "--markdown", table)
+    assert code == 2 and "1.json is torn" in error and not table.exists() and not (folder / "report.html").exists()
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path, monkeypatch, capsys):
+    code, _, error = call(
+        monkeypatch, capsys, "report", "--results", tmp_path / "none", "--markdown", tmp_path / "R.md"
+    )
+    assert code == 2 and "no folder of results" in error and not (tmp_path / "R.md").exists()
