@@ -60,6 +60,10 @@ _HOME = {
     "predict_proba": "inference",
     "embed": "inference",
     "interpolate": "inference",
+    "RoMAEClassifier": "estimators.supervised",
+    "RoMAERegressor": "estimators.supervised",
+    "RoMAEInterpolator": "estimators.unsupervised",
+    "RoMAEEmbedder": "estimators.unsupervised",
     "load": "checkpoint",
     "load_reference": "reference",
 }

@@ -1,0 +1,338 @@
+"""What all estimators have in common: reading, splitting, training through the stages, saving and pickling."""
+
+import contextlib
+import io
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Shaped
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from romae import checkpoint
+from romae.config import from_dict, to_dict
+from romae.data.loading import lengths_of
+from romae.data.scaling import Scaling, fit_ladders, fit_scaling
+from romae.data.series import SampleSet
+from romae.estimators import rules
+from romae.estimators.inputs import Tokens, read_samples
+from romae.jobs import load_model
+from romae.masking import UniformTokens
+from romae.model import SIZES, Encoder, ModelConfig, Size
+from romae.stages import Pretrain, Stage, run_stages
+from romae.tasks import Task
+from romae.tokens import Sample
+from romae.training import TrainConfig
+
+E = TypeVar("E", bound="Estimator")
+FORMAT = 1
+DESCRIPTION, MODEL = "estimator.json", "model"
+
+
+class Estimator(BaseEstimator):
+    """The settings and the one way of training that the estimators share. What is None follows from the data."""
+
+    _saved: ClassVar[tuple[str, ...]] = ("n_features_in_", "histories_")
+
+    # Settings: each estimator's own __init__ names those it has.
+    size: str | Size | None
+    pretrain_epochs: int | None
+    batch_size: int | None
+    lr: float | None
+    mask_ratio: float
+    scaling: Any
+    tokens: Tokens | None
+    columns: Mapping[str, Any] | None
+    pretrained: str | Path | None
+    early_stopping: bool
+    validation_fraction: float | None
+    device: Any
+    random_state: Any
+    verbose: int
+    epochs: int | None = None  # these two belong to estimators that learn from labels
+    frozen: bool = False
+
+    # What fitting leaves.
+    task_: Task
+    n_features_in_: int
+    histories_: list[list[dict[str, Any]]]
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        tags.input_tags.allow_nan = True
+        return tags
+
+    # Reading
+
+    def _begin(self) -> Task | None:
+        """Look at the settings that nothing below looks at, and load the model to start from, if there is one."""
+        if isinstance(self.size, str) and self.size not in SIZES:
+            raise ValueError(f"there is no size {self.size!r}; there are {sorted(SIZES)}, or give a romae.Size")
+        if self.validation_fraction is not None and not 0 < self.validation_fraction < 1:
+            raise ValueError(f"validation_fraction lies between 0 and 1, not at {self.validation_fraction}")
+        if self.pretrain_epochs is not None and self.pretrain_epochs < 0:
+            raise ValueError(f"pretrain_epochs must be at least 0, not {self.pretrain_epochs}")
+        if self.pretrained is None:
+            return None
+        if self.size is not None:
+            raise ValueError("a pretrained model has its own size; leave size out")
+        inner = Path(self.pretrained) / MODEL
+        return load_model(inner if inner.is_dir() else self.pretrained)
+
+    def _read(self, X: Any, before: Task | None, *, with_labels: bool = False) -> Sequence[Sample]:
+        """The samples to learn from."""
+        known = None if before is None else before.schema
+        samples = read_samples(X, columns=self.columns, tokens=self.tokens, known=known, with_labels=with_labels)
+        _require_fit(samples, before)
+        return samples
+
+    def _asked(self, X: Any, *, with_labels: bool = False) -> Sequence[Sample]:
+        """The samples to say something about, read as those of the training were."""
+        check_is_fitted(self, "task_")
+        known = self.task_.schema
+        columns = self.columns if known is None else None  # the schema knows them
+        samples = read_samples(X, columns=columns, tokens=self.tokens, known=known, with_labels=with_labels)
+        _require_fit(samples, self.task_)
+        return samples
+
+    # Training
+
+    def _train(
+        self,
+        samples: Sequence[Sample],
+        before: Task | None,
+        *,
+        unlabelled: Sequence[Sample] = (),
+        groups: Shaped[np.ndarray, "b"] | None = None,
+        last: Stage | None = None,
+    ) -> None:
+        """Pre-train, then go through the last stage; without one, pre-training is judged on the held-out samples."""
+        schema = samples.schema if isinstance(samples, SampleSet) else None
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        training, validation = self._split(samples, groups, seed)
+        pool: Sequence[Sample] = [
+            replace(one, target=None) for one in [*(training if last is None else samples), *unlabelled]
+        ]
+        pool = pool if schema is None else SampleSet(pool, schema)
+        scaling = self._scaling(pool, before)
+        if last is not None and last.kind == "regress":
+            numbers = fit_scaling(training, values="none", target=True)
+            scaling = replace(scaling, target_mean=numbers.target_mean, target_scale=numbers.target_scale)
+        model = self._model(pool, scaling, before)
+        stages = self._stages(model, pool, len(training), last, is_judged=validation is not None)
+        self.n_features_in_ = _n_channels(samples)
+        self.histories_ = []
+        if not stages:
+            assert before is not None
+            self.task_ = before
+        else:
+            with _progress(is_shown=self.verbose > 0):
+                outcome = run_stages(
+                    model,
+                    stages,
+                    training,
+                    validation=validation,
+                    unlabelled=pool,
+                    scaling=scaling,
+                    schema=schema,
+                    seed=seed,
+                )
+            self.task_ = outcome.task
+            self.histories_ = [history.records for history in outcome.histories]
+        self.task_ = self._placed(self.task_)
+
+    def _split(
+        self, samples: Sequence[Sample], groups: Shaped[np.ndarray, "b"] | None, seed: int
+    ) -> tuple[list[Sample], list[Sample] | None]:
+        """Samples to train on and to judge by; the latter are None where nothing is to be stopped early."""
+        share = rules.fitting_share(len(samples)) if self.validation_fraction is None else self.validation_fraction
+        if not self.early_stopping:
+            share = 0.0
+        groups = np.zeros(len(samples)) if groups is None else groups
+        chosen = rules.held_out(groups, share, np.random.default_rng(seed))
+        held_out = [samples[i] for i in np.flatnonzero(chosen).tolist()]
+        return [samples[i] for i in np.flatnonzero(~chosen).tolist()], held_out or None
+
+    def _scaling(self, pool: Sequence[Sample], before: Task | None) -> Scaling:
+        """That of the model to start from, or one fitted to the data."""
+        if before is not None:
+            return replace(before.scaling or Scaling(), target_mean=None, target_scale=None)
+        return fit_scaling(pool, values=self.scaling, origin=rules.fitting_origin(pool))
+
+    def _model(self, pool: Sequence[Sample], scaling: Scaling, before: Task | None) -> ModelConfig | Encoder:
+        if before is not None:
+            return before.encoder
+        size = rules.fitting_size(len(pool)) if self.size is None else self.size
+        size = SIZES[size] if isinstance(size, str) else size
+        return ModelConfig(
+            channels=pool[0].values.shape[1],
+            position_dims=pool[0].positions.shape[1],
+            encoder=size,
+            decoder=replace(size, depth=min(size.depth, 2)),
+            ladders=fit_ladders([scaling.apply(sample) for sample in pool]),
+        )
+
+    def _stages(
+        self, model: ModelConfig | Encoder, pool: Sequence[Sample], n_training: int, last: Stage | None, is_judged: bool
+    ) -> list[Stage]:
+        """Pre-training unless there is nothing to gain from it, then the last stage, with all that was left open."""
+        is_new = not isinstance(model, Encoder)
+        size = model.encoder if isinstance(model, ModelConfig) else model.config.encoder
+        batch_size = rules.fitting_batch(lengths_of(pool)) if self.batch_size is None else self.batch_size
+        stages: list[Stage] = []
+        epochs = self.pretrain_epochs
+        if epochs is None:
+            is_useful = is_new and any(len(sample) > 1 for sample in pool)
+            epochs = rules.fitting_epochs(len(pool), batch_size, rules.PRETRAINING) if is_useful else 0
+        if epochs > 0:
+            train = self._settings(size, batch_size, epochs, rules.PRETRAINING, is_judged and last is None)
+            weights: Any = "best" if last is None else "last"
+            stages.append(Pretrain(train=train, masking=UniformTokens(ratio=self.mask_ratio), weights=weights))
+        elif last is None and is_new:
+            raise ValueError(
+                "nothing can be learned: pretrain_epochs is 0 without a pretrained model, or no series has two tokens"
+            )
+        if last is not None:
+            course = rules.PROBING if self.frozen else rules.FINE_TUNING
+            epochs = rules.fitting_epochs(n_training, batch_size, course) if self.epochs is None else self.epochs
+            stages.append(replace(last, train=self._settings(size, batch_size, epochs, course, is_judged)))
+        return stages
+
+    def _settings(self, size: Size, batch_size: int, epochs: int, course: rules.Course, is_judged: bool) -> TrainConfig:
+        return TrainConfig(
+            epochs=epochs,
+            batch_size=batch_size,
+            lr=rules.fitting_rate(size, course) if self.lr is None else self.lr,
+            device=self.device,
+            patience=rules.fitting_patience(epochs) if is_judged else None,
+        )
+
+    def _placed(self, task: Task) -> Task:
+        """The task where its answers are computed."""
+        return task.to("cuda" if self.device == "auto" and torch.cuda.is_available() else "cpu")
+
+    # Saving
+
+    def save(self, path: str | Path) -> None:
+        """Write the estimator to a folder, whole or not at all; an estimator that is already there is replaced.
+
+        Its part `model` is a checkpoint like any other, for `romae.load`, the command line and `pretrained=`.
+        """
+        check_is_fitted(self, "task_")
+        path = Path(path).resolve()
+        if path.exists() and not (path / DESCRIPTION).is_file() and (path.is_file() or any(path.iterdir())):
+            raise ValueError(f"{path} is there already and no estimator; choose an empty or a new folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
+            written, aside = Path(folder) / "new", Path(folder) / "old"
+            self.task_.save(written / MODEL)
+            (written / DESCRIPTION).write_text(json.dumps(self._description(), indent=2) + "\n")
+            if path.exists():
+                os.replace(path, aside)
+            os.replace(written, path)
+
+    @classmethod
+    def load(cls: type[E], path: str | Path) -> E:
+        """Read an estimator from the folder that `save` wrote."""
+        path = Path(path)
+        description = checkpoint.read_json(path / DESCRIPTION)
+        if description.get("format") != FORMAT:
+            raise ValueError(
+                f"{path} has format {description.get('format')}; this version reads {FORMAT}: update romae"
+            )
+        if description["estimator"] != cls.__name__:
+            raise ValueError(f"{path} holds a {description['estimator']}; load it with {description['estimator']}.load")
+        settings = description["settings"]
+        if isinstance(settings["size"], Mapping):
+            settings["size"] = from_dict(Size, settings["size"])
+        estimator = cls(**settings)
+        for name, value in description["fitted"].items():
+            setattr(estimator, name, _revived(value))
+        estimator.task_ = estimator._placed(checkpoint.load(path / MODEL))
+        return estimator
+
+    def _description(self) -> dict[str, Any]:
+        settings = {
+            name: str(value) if isinstance(value, Path) else value
+            for name, value in self.get_params(deep=False).items()
+        }
+        if isinstance(settings["random_state"], np.random.RandomState):
+            settings["random_state"] = None  # its stream has gone on since
+        return {
+            "format": FORMAT,
+            "estimator": type(self).__name__,
+            "settings": to_dict(settings),
+            "fitted": {name: _written(getattr(self, name)) for name in self._saved},
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and its relatives: the model travels as the files of its checkpoint."""
+        state = dict(super().__getstate__())
+        if "task_" in state:
+            with tempfile.TemporaryDirectory() as folder:
+                state["task_"].save(Path(folder) / MODEL)
+                state["task_"] = {file.name: file.read_bytes() for file in (Path(folder) / MODEL).iterdir()}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        files = state.pop("task_", None)
+        super().__setstate__(state)
+        if files is not None:
+            with tempfile.TemporaryDirectory() as folder:
+                for name, content in files.items():
+                    (Path(folder) / name).write_bytes(content)
+                self.task_ = self._placed(checkpoint.load(folder))
+
+
+def _written(value: Any) -> Any:
+    """A fitted attribute as JSON can hold it."""
+    return {"array": value.tolist(), "type": value.dtype.str} if isinstance(value, np.ndarray) else to_dict(value)
+
+
+def _revived(value: Any) -> Any:
+    is_array = isinstance(value, Mapping) and set(value) == {"array", "type"}
+    return np.array(value["array"], dtype=value["type"].replace("|O", "O")) if is_array else value
+
+
+def _n_channels(samples: Sequence[Sample]) -> int:
+    """The number of channels, whether they share a token or each has its own."""
+    schema = samples.schema if isinstance(samples, SampleSet) else None
+    return len(schema.channels) if schema is not None and schema.channels else samples[0].values.shape[1]
+
+
+def _require_fit(samples: Sequence[Sample], task: Task | None) -> None:
+    """Refuse samples that are not of one kind, or of another kind than a model knows."""
+    first = samples[0]
+    wanted = (first.values.shape[1], first.positions.shape[1])
+    if task is not None:
+        wanted = (task.config.channels, task.config.position_dims)
+    for i, sample in enumerate(samples):
+        found = (sample.values.shape[1], sample.positions.shape[1])
+        if found != wanted:
+            what = "the other samples have" if task is None else "the model takes"
+            raise ValueError(
+                f"sample {i} has {found[0]} channels at {found[1]} position axes, but {what} {wanted[0]} at {wanted[1]}"
+            )
+
+
+@contextlib.contextmanager
+def _progress(*, is_shown: bool) -> Iterator[None]:
+    """Let training tell how it goes, or keep it to itself; warnings are heard either way."""
+    if is_shown:
+        yield
+        return
+    with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stderr(io.StringIO()):
+        yield
+    for one in caught:
+        warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)

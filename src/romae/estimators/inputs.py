@@ -1,0 +1,179 @@
+"""Inputs: whatever people hold in their hands becomes samples, and what they want to know becomes arrays.
+
+Series come as a list of (times, values) pairs or of arrays, as one array with NaN for what is missing, as samples of
+any on-ramp, or as a long table. Shapes: b samples, n time steps, c channels.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Shaped
+
+from romae.data.columns import to_numpy
+from romae.data.series import SampleSet, Schema, from_arrays
+from romae.data.store import Store
+from romae.jobs import read_samples as read_table
+from romae.tokens import Sample
+
+Tokens = Literal["steps", "scalars"]
+COLUMNS = ("id", "time", "values", "channel", "positions", "label", "time_unit")
+
+
+def read_samples(
+    X: Any,
+    *,
+    columns: Mapping[str, Any] | None = None,
+    tokens: Tokens | None = None,
+    known: Schema | None = None,
+    with_labels: bool = True,
+) -> Sequence[Sample]:
+    """Samples from any form of input, with the names of the data where there are any.
+
+    `columns` says what the columns of a table hold, in the words of `from_table`; its label is read `with_labels`
+    alone. `known` is the schema of the data that a model was trained on, which these must fit. Without `tokens`, each
+    time step is a token unless some lack a part of their channels.
+    """
+    if tokens not in (None, "steps", "scalars"):
+        raise ValueError(f"tokens must be 'steps', 'scalars' or None, not {tokens!r}")
+    if is_table(X):
+        return _read_table(X, columns, known, with_labels)
+    if isinstance(X, SampleSet | Store):
+        return X
+    X = _listed(X)
+    if isinstance(X[0], Sample):
+        strangers = [i for i, one in enumerate(X) if not isinstance(one, Sample)]
+        if strangers:
+            raise TypeError(f"X holds samples, but number {strangers[0]} is {type(X[strangers[0]]).__name__}")
+        return list(X)
+    times, arrays = _series(X)
+    if known is not None:
+        tokens = "steps" if known.channel is None else "scalars"
+    elif tokens is None:
+        tokens = "scalars" if any(_has_gaps(x) for x in arrays) else "steps"
+    return from_arrays(
+        arrays,
+        times,
+        tokens=tokens,
+        channels=known.channels if known is not None and tokens == "scalars" else None,
+        time_unit=(None if known is None else known.time_unit) or "second",
+    )
+
+
+def is_table(X: Any) -> bool:
+    """Whether X is what `from_table` reads: a pandas or pyarrow table, or the path of a file."""
+    return isinstance(X, str | Path) or hasattr(X, "iloc") or hasattr(X, "column_names")
+
+
+def labels_of(samples: Sequence[Sample], y: Any, *, by_id: bool, who: str) -> Shaped[np.ndarray, "b *k"]:
+    """One label per sample: those of y, or without it the targets that the samples bring along.
+
+    With `by_id`, for tables, y is a pandas column or a dictionary that gives the label of each id.
+    """
+    if y is None:
+        return _own_labels(samples, who)
+    if by_id:
+        return _labels_by_id(samples, y)
+    labels = np.asarray(y)
+    if labels.ndim == 0 or len(labels) != len(samples):
+        found = "a single one" if labels.ndim == 0 else len(labels)
+        raise ValueError(f"y has {found} labels for {len(samples)} samples: each sample needs one")
+    return labels
+
+
+def _read_table(table: Any, columns: Mapping[str, Any] | None, known: Schema | None, with_labels: bool) -> SampleSet:
+    schema = known if columns is None else _schema(columns)
+    if schema is None:
+        raise ValueError(
+            "X is a table; say what its columns hold, for example columns={'id': 'star', 'time': 'day', 'values': "
+            "'flux'}, or hand over an array [samples, time steps]"
+        )
+    return read_table(table, schema if with_labels else replace(schema, label=None), known)
+
+
+def _schema(columns: Mapping[str, Any]) -> Schema:
+    """The names of a table's columns, strict."""
+    if not isinstance(columns, Mapping):
+        raise TypeError(f"columns must be a dictionary such as {{'id': 'star', 'time': 'day'}}, not {columns!r}")
+    if unknown := sorted(set(columns) - set(COLUMNS)):
+        raise ValueError(f"columns has the unknown key {unknown[0]!r}; there are {list(COLUMNS)}")
+    if missing := [name for name in ("id", "time", "values") if name not in columns]:
+        raise ValueError(f"columns must also say which column is {missing[0]!r}")
+    several = {name: columns[name] for name in ("values", "positions") if name in columns}
+    several = {name: (one,) if isinstance(one, str) else tuple(one) for name, one in several.items()}
+    return Schema(**{**columns, **several})
+
+
+def _listed(X: Any) -> Any:
+    """A list or an array with one entry per sample, or a sentence that says what is wrong with it."""
+    if hasattr(X, "tocsr"):
+        raise TypeError("X is sparse, and zeros are measurements here; hand over a dense array: X.toarray()")
+    X = to_numpy(X) if hasattr(X, "__array__") else X
+    if not hasattr(X, "__len__") or isinstance(X, Mapping):
+        raise TypeError(f"X must be a list of series, an array, samples or a table, not {type(X).__name__}")
+    if len(X) == 0:
+        raise ValueError("X holds no samples")
+    if isinstance(X, np.ndarray) and X.size == 0:
+        raise ValueError(
+            f"the series in X are empty: 0 feature(s) (shape={X.shape}) while a minimum of 1 is required, one time step"
+        )
+    if not isinstance(X[0], Sample | tuple | list) and np.ndim(X[0]) == 0:
+        raise ValueError("X is a flat list of numbers. Reshape your data: X[None, :] if it is one series")
+    return X
+
+
+def _series(X: Any) -> tuple[list[Any] | None, list[Shaped[np.ndarray, "_ _"]]]:
+    """The times of each sample, where they are given, and its values [n, c]."""
+    is_pair = [isinstance(one, tuple) and len(one) == 2 for one in X]
+    if not any(is_pair):
+        return None, [_columns(one, i) for i, one in enumerate(X)]
+    if not all(is_pair):
+        raise TypeError(f"X holds (times, values) pairs, but sample {is_pair.index(False)} is none")
+    return [times for times, _ in X], [_columns(values, i) for i, (_, values) in enumerate(X)]
+
+
+def _columns(values: Any, number: int) -> Shaped[np.ndarray, "n c"]:
+    try:
+        x = to_numpy(values)
+        x = x.astype(np.float64) if x.dtype == object else x
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"sample {number} cannot be read as numbers: {error}") from None
+    if np.iscomplexobj(x):
+        raise ValueError("Complex data not supported; use the real and the imaginary part as two channels")
+    if x.ndim not in (1, 2):
+        raise ValueError(f"sample {number} must be [n] or [n, c], got shape {list(x.shape)}")
+    return x[:, None] if x.ndim == 1 else x
+
+
+def _has_gaps(x: Shaped[np.ndarray, "n c"]) -> bool:
+    """Whether a time step has some of its channels and lacks others."""
+    missing = np.isnan(x) if x.dtype.kind == "f" else np.zeros(x.shape, dtype=bool)
+    return bool((missing.any(1) & ~missing.all(1)).any())
+
+
+def _own_labels(samples: Sequence[Sample], who: str) -> Shaped[np.ndarray, "b *k"]:
+    targets = [sample.target for sample in samples]
+    if any(target is None for target in targets):
+        raise ValueError(
+            f"{who} requires y to be passed, but the target y is None and the data bring no labels of their own"
+        )
+    if any(target.ndim > 1 for target in targets):
+        raise ValueError(f"{who} learns one label per sample, and these samples have one row of targets per token")
+    labels = np.stack([target.numpy() for target in targets])
+    classes = samples.schema.classes if isinstance(samples, SampleSet) else None
+    return labels if classes is None else np.array(classes)[labels]
+
+
+def _labels_by_id(samples: Sequence[Sample], y: Any) -> Shaped[np.ndarray, "b"]:
+    by_id = y.to_dict() if hasattr(y, "to_dict") else y
+    if not isinstance(by_id, Mapping):
+        raise TypeError(
+            "for a table, y gives the label of each id: a pandas column indexed by the ids or a dictionary; or name "
+            "the column of labels with columns={…, 'label': …} and leave y out"
+        )
+    for sample in samples:
+        if sample.id not in by_id:
+            raise ValueError(f"y has no label for the id {sample.id!r}; it needs one for each id of the table")
+    return np.array([by_id[sample.id] for sample in samples])

@@ -1,0 +1,180 @@
+"""Estimators that learn from labels: pre-training on all series, then classification or regression."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float64, Shaped
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils import Tags, check_array, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+
+from romae import inference
+from romae.data.scaling import Method
+from romae.data.series import SampleSet
+from romae.estimators.base import Estimator
+from romae.estimators.inputs import Tokens, is_table, labels_of
+from romae.model import Size
+from romae.stages import Classify, Regress
+from romae.tasks import Task
+from romae.tokens import Sample
+
+# Against learning by heart, which few samples invite: tokens left out, dropout, and targets that are not certain.
+DROP_TOKENS, DROPOUT, CONFIDENCE = 0.5, 0.1, 0.9
+
+
+class _Supervised(Estimator):
+    """Settings of the two estimators that learn from labels; docs/estimators.md explains them."""
+
+    epochs: int | None
+    frozen: bool
+
+    def __init__(
+        self,
+        *,
+        size: str | Size | None = None,
+        pretrain_epochs: int | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        lr: float | None = None,
+        mask_ratio: float = 0.5,
+        scaling: Method = "standard",
+        tokens: Tokens | None = None,
+        columns: Any = None,
+        pretrained: str | Path | None = None,
+        frozen: bool = False,
+        early_stopping: bool = True,
+        validation_fraction: float | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.size = size
+        self.pretrain_epochs = pretrain_epochs
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.mask_ratio = mask_ratio
+        self.scaling = scaling
+        self.tokens = tokens
+        self.columns = columns
+        self.pretrained = pretrained
+        self.frozen = frozen
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _labels(self, X: Any, samples: Sequence[Sample], y: Any) -> Shaped[np.ndarray, "b *k"]:
+        return labels_of(samples, y, by_id=is_table(X), who=type(self).__name__)
+
+    def _more(self, unlabelled: Any, before: Task | None) -> Sequence[Sample]:
+        return () if unlabelled is None else self._read(unlabelled, before)
+
+    def _judged(self, X: Any, y: Any) -> tuple[Sequence[Sample], Shaped[np.ndarray, "b *k"]]:
+        """The samples to score on and their labels."""
+        samples = self._asked(X, with_labels=y is None)
+        return samples, self._labels(X, samples, y)
+
+
+class RoMAEClassifier(ClassifierMixin, _Supervised):
+    """Tells the class of a series. Labels are of any kind that scikit-learn takes for classes."""
+
+    _saved: ClassVar[tuple[str, ...]] = (*Estimator._saved, "classes_")
+    classes_: Shaped[np.ndarray, "k"]
+
+    def fit(self, X: Any, y: Any = None, unlabelled: Any = None) -> "RoMAEClassifier":
+        """Pre-train on the series, and on more that have no labels, then learn the classes.
+
+        Without y, the labels are those that samples or a table bring along.
+        """
+        before = self._begin()
+        samples = self._read(X, before, with_labels=y is None)
+        y = column_or_1d(self._labels(X, samples, y), warn=True)
+        check_classification_targets(y)
+        self.classes_, index = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"there is only one class in y, {self.classes_[0]!r}; a classifier needs at least two")
+        labelled = _with_targets(samples, index, tuple(map(_plain, self.classes_.tolist())))
+        last = Classify(
+            n_classes=len(self.classes_),
+            confidence=CONFIDENCE,
+            frozen=self.frozen,
+            drop_tokens=DROP_TOKENS,
+            dropout=DROPOUT,
+        )
+        self._train(labelled, before, unlabelled=self._more(unlabelled, before), groups=index, last=last)
+        return self
+
+    def predict_proba(self, X: Any) -> Float64[np.ndarray, "b k"]:
+        """The probability of each class, in the order of `classes_`."""
+        samples = self._asked(X)
+        return inference.predict_proba(self.task_, samples)
+
+    def predict(self, X: Any) -> Shaped[np.ndarray, "b"]:
+        """The most probable class of each series."""
+        chances = self.predict_proba(X)
+        return self.classes_[chances.argmax(1)]
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """The share of series whose class is told right."""
+        samples, labels = self._judged(X, y)
+        return float(super().score(samples, labels, sample_weight))
+
+
+class RoMAERegressor(RegressorMixin, _Supervised):
+    """Tells one or several numbers of a series."""
+
+    _saved: ClassVar[tuple[str, ...]] = (*Estimator._saved, "n_outputs_", "is_flat_")
+    n_outputs_: int
+    is_flat_: bool
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def fit(self, X: Any, y: Any = None, unlabelled: Any = None) -> "RoMAERegressor":
+        """Pre-train on the series, and on more that have no labels, then learn the numbers y: [b], or [b, k].
+
+        Without y, the numbers are those that samples or a table bring along.
+        """
+        before = self._begin()
+        samples = self._read(X, before, with_labels=y is None)
+        y = check_array(self._labels(X, samples, y), ensure_2d=False, dtype=np.float64, input_name="y")
+        if y.ndim > 2:
+            raise ValueError(f"y must be [b] or [b, k], got shape {list(y.shape)}")
+        self.is_flat_, self.n_outputs_ = y.ndim == 1, 1 if y.ndim == 1 else y.shape[1]
+        labelled = _with_targets(samples, y.reshape(len(y), -1), None)
+        last = Regress(n_targets=self.n_outputs_, frozen=self.frozen, drop_tokens=DROP_TOKENS, dropout=DROPOUT)
+        self._train(labelled, before, unlabelled=self._more(unlabelled, before), last=last)
+        return self
+
+    def predict(self, X: Any) -> Float64[np.ndarray, "b *k"]:
+        """The numbers of each series, shaped as y was."""
+        samples = self._asked(X)
+        numbers = np.asarray(inference.predict(self.task_, samples))
+        return numbers.reshape(len(samples)) if self.is_flat_ else numbers.reshape(len(samples), -1)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """The coefficient of determination R²: 1 is perfect, 0 as good as the mean of y."""
+        samples, labels = self._judged(X, y)
+        return float(super().score(samples, labels, sample_weight))
+
+
+def _plain(name: Any) -> Any:
+    """A label as a schema holds it."""
+    return name if isinstance(name, str | int | bool) else str(name)
+
+
+def _with_targets(
+    samples: Sequence[Sample], targets: Shaped[np.ndarray, "b *k"], classes: tuple[Any, ...] | None
+) -> Sequence[Sample]:
+    targets = np.array(targets)  # a copy: the caller's may be read-only
+    found = [replace(sample, target=target) for sample, target in zip(samples, targets, strict=True)]
+    if not isinstance(samples, SampleSet):
+        return found
+    return SampleSet(found, replace(samples.schema, classes=classes))

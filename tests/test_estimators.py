@@ -1,0 +1,469 @@
+"""Estimators: any form of input gives the same answer, the seed decides everything, and scikit-learn finds its own."""
+
+import copy
+import json
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.utils import estimator_checks
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import romae
+from romae import RoMAEClassifier, RoMAEEmbedder, RoMAEInterpolator, RoMAERegressor, Size
+from romae.estimators import rules
+from romae.estimators.inputs import read_samples
+
+SMALL = {
+    "size": Size(width=16, heads=2, depth=1),
+    "pretrain_epochs": 1,
+    "batch_size": 32,
+    "lr": 1e-2,
+    "device": "cpu",
+    "random_state": 0,
+}
+CLASSIFIER = RoMAEClassifier(epochs=3, **SMALL)
+REGRESSOR = RoMAERegressor(epochs=3, **SMALL)
+INTERPOLATOR = RoMAEInterpolator(**SMALL)
+EMBEDDER = RoMAEEmbedder(**SMALL)
+ALL = (CLASSIFIER, REGRESSOR, INTERPOLATOR, EMBEDDER)
+
+LENGTHS = "series of any length are welcome, so their length is no number of features"
+COUNTED = "columns of a 2-D array are time steps, and n_features_in_ counts channels"
+TABLES = "a table whose columns are not named is refused, because it may be a long one"
+
+
+def failures(estimator):
+    """The checks that do not hold, each with the reason."""
+    found = {"check_n_features_in": COUNTED, "check_n_features_in_after_fitting": COUNTED}
+    if isinstance(estimator, RoMAEClassifier):
+        found |= {"check_classifiers_train": LENGTHS, "check_classifier_data_not_an_array": TABLES}
+    elif isinstance(estimator, RoMAERegressor):
+        found |= {
+            "check_regressors_train": "three epochs of a model of sixteen channels do not learn enough",
+            "check_regressor_data_not_an_array": TABLES,
+        }
+    elif isinstance(estimator, RoMAEEmbedder):
+        found |= {"check_transformer_general": LENGTHS}
+    return found
+
+
+@parametrize_with_checks(list(ALL), expected_failed_checks=failures)
+def test_scikit_learn_finds_what_it_expects(estimator, check, without_shape_checks):
+    check(estimator)
+
+
+def of_any_length(kind):
+    """The estimator with tags that keep scikit-learn from trying other lengths."""
+
+    class AnyLength(kind):
+        def __sklearn_tags__(self):
+            tags = super().__sklearn_tags__()
+            tags.no_validation, tags.requires_fit = True, False
+            return tags
+
+    return AnyLength
+
+
+@pytest.mark.parametrize(
+    ("check", "estimator"),
+    [
+        (estimator_checks.check_classifiers_train, of_any_length(RoMAEClassifier)(epochs=10, **SMALL)),
+        (estimator_checks.check_transformer_general, of_any_length(RoMAEEmbedder)(**SMALL)),
+    ],
+    ids=["classifier", "transformer"],
+)
+def test_what_else_is_in_a_check_of_lengths_holds(check, estimator, without_shape_checks):
+    check(type(estimator).__name__, estimator)
+
+
+# Series of two kinds, slow and fast sines, of unequal length at times of their own
+
+
+def waves(n=32, seed=0):
+    random = np.random.default_rng(seed)
+    times = [np.sort(random.uniform(0, 6, random.integers(8, 14))) for _ in range(n)]
+    kinds = np.arange(n) % 2
+    return [(t, np.sin((1 + 2 * kind) * t)) for t, kind in zip(times, kinds, strict=True)], kinds
+
+
+PAIRS, KINDS = waves()
+NAMES = np.array(["slow", "fast"])[KINDS]
+
+
+def table_of(pairs, kinds):
+    parts = [
+        pd.DataFrame({"star": i, "day": times, "flux": values, "kind": kinds[i]})
+        for i, (times, values) in enumerate(pairs)
+    ]
+    return pd.concat(parts)
+
+
+COLUMNS = {"id": "star", "time": "day", "values": "flux", "label": "kind"}
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return clone(CLASSIFIER).fit(PAIRS, NAMES)
+
+
+@pytest.fixture(scope="module")
+def interpolator():
+    return clone(INTERPOLATOR).fit(PAIRS)
+
+
+def test_every_form_of_one_data_set_gives_one_model(classifier):
+    wanted = classifier.predict_proba(PAIRS)
+    samples = romae.from_arrays([v[:, None] for _, v in PAIRS], [t for t, _ in PAIRS])
+    table = table_of(PAIRS, NAMES)
+    by_id = pd.Series(NAMES, index=range(len(NAMES)))
+    forms = {
+        "samples": clone(classifier).fit(samples, NAMES).predict_proba(samples),
+        "list of samples": clone(classifier).fit(list(samples), NAMES).predict_proba(list(samples)),
+        "columns": clone(classifier).fit([(t, v[:, None]) for t, v in PAIRS], list(NAMES)).predict_proba(PAIRS),
+        "table": clone(classifier).set_params(columns=COLUMNS).fit(table).predict_proba(table.drop(columns="kind")),
+        "table and y": clone(classifier)
+        .set_params(columns={k: v for k, v in COLUMNS.items() if k != "label"})
+        .fit(table, by_id.sample(frac=1, random_state=0))
+        .predict_proba(table),
+    }
+    for name, found in forms.items():
+        assert_allclose(found, wanted, atol=1e-5, err_msg=name)
+
+
+def test_missing_values_are_as_good_as_absent():
+    """An array with NaN, and the list of what is left with its times."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(24, 10, 2))
+    X[random.uniform(size=X.shape[:2]) < 0.3] = np.nan
+    kept = [~np.isnan(x).any(1) for x in X]
+    pairs = [(np.flatnonzero(keep), x[keep]) for x, keep in zip(X, kept, strict=True)]
+    one, other = (clone(EMBEDDER).fit(data).transform(data) for data in (X, pairs))
+    assert_allclose(one, other, atol=1e-6)
+    assert_allclose(*(clone(EMBEDDER).fit(x).transform(x) for x in (X[..., 0], X[..., :1])), atol=1e-6)
+
+
+def test_steps_with_gaps_make_each_number_a_token():
+    X = np.random.default_rng(0).normal(size=(24, 6, 3))
+    X[:, 2, 1] = np.nan
+    embedder, whole = clone(EMBEDDER).fit(X), clone(EMBEDDER).fit(X[..., ::2])
+    assert embedder.task_.config.position_dims == 2 and whole.task_.config.position_dims == 1
+    assert embedder.n_features_in_ == 3 and whole.n_features_in_ == 2
+    filled = np.nan_to_num(X)
+    assert embedder.transform(filled).shape == (24, 16)  # what has no gaps is read in the same way
+    with pytest.raises(ValueError, match="lacks channel"):
+        whole.transform(X[..., :2])
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array(["b", "a"]),
+        np.array([7, -2]),
+        np.array([True, False]),
+        np.array([2.0, 1.0]),
+        np.array(["x", "y"], object),
+    ],
+    ids=lambda labels: labels.dtype.name,
+)
+def test_labels_come_back_as_they_were(labels, tmp_path):
+    y = labels[KINDS]
+    fitted = clone(CLASSIFIER).fit(PAIRS, y)
+    fitted.save(tmp_path / "saved")
+    for one in (fitted, RoMAEClassifier.load(tmp_path / "saved")):
+        assert_array_equal(one.classes_, np.unique(y))
+        assert one.classes_.dtype == y.dtype and one.predict(PAIRS).dtype == y.dtype
+        assert set(one.predict(PAIRS)) <= set(labels)
+    assert_allclose(fitted.predict_proba(PAIRS).sum(1), 1)
+
+
+def test_a_classifier_learns_what_can_be_learned(without_shape_checks):
+    pairs, kinds = waves(64)
+    fitted = RoMAEClassifier(**SMALL | {"epochs": 40, "pretrain_epochs": 5}).fit(pairs, kinds)
+    others, truth = waves(64, seed=1)
+    assert fitted.score(others, truth) > 0.9
+
+
+def test_a_regressor_takes_one_number_or_several_in_units_of_the_data(without_shape_checks):
+    random = np.random.default_rng(0)
+    levels = random.normal(size=64)
+    X = levels[:, None] + 0.1 * random.normal(size=(64, 6))
+    y = np.stack([1000 + 50 * levels, -levels], axis=1)
+    fitted = RoMAERegressor(**SMALL | {"epochs": 40}).fit(X, y)
+    assert fitted.predict(X).shape == y.shape and fitted.score(X, y) > 0.8
+    for shape in ((64,), (64, 1)):
+        assert clone(REGRESSOR).fit(X, y[:, 0].reshape(shape)).predict(X).shape == shape
+
+
+def test_own_labels_serve_where_no_others_are_given(classifier):
+    samples = romae.from_arrays([v[:, None] for _, v in PAIRS], [t for t, _ in PAIRS], y=NAMES)
+    fitted = clone(classifier).fit(samples)
+    assert_array_equal(fitted.predict(samples), classifier.predict(PAIRS))
+    assert fitted.score(samples) == classifier.score(PAIRS, NAMES)
+
+
+def test_a_table_is_scored_by_the_labels_it_holds(tmp_path):
+    """Also where they are whole numbers, which a table takes for classes."""
+    table = table_of(PAIRS, 10 * KINDS + 5)
+    by_id = dict(enumerate((10 * KINDS + 5).tolist()))
+    for estimator in (CLASSIFIER, REGRESSOR):
+        fitted = clone(estimator).set_params(columns=COLUMNS).fit(table)
+        fitted.save(tmp_path / "saved")
+        for one in (fitted, type(fitted).load(tmp_path / "saved")):
+            assert one.score(table) == one.score(table.drop(columns="kind"), by_id)
+        (tmp_path / "saved").rename(tmp_path / type(fitted).__name__)
+    assert fitted.predict(table).min() > 0
+
+
+def test_interpolation_answers_at_any_time_in_the_shape_of_the_question(interpolator):
+    shared = interpolator.interpolate(PAIRS[:3], np.linspace(0, 6, 5))
+    assert shared.shape == (3, 5, 1)
+    own = interpolator.interpolate(PAIRS[:2], [np.linspace(0, 6, 5), np.array([1.0])])
+    assert [x.shape for x in own] == [(5, 1), (1, 1)]
+    assert_allclose(own[0], shared[0], atol=1e-5)
+
+
+def test_interpolation_of_scalar_tokens_gives_every_channel():
+    """Asked for times, it answers as if asked for each channel at each time."""
+    X = np.random.default_rng(0).normal(size=(24, 6, 2)) + [0, 100]
+    fitted = clone(INTERPOLATOR).set_params(tokens="scalars").fit(X)
+    found = fitted.interpolate(X, [0.5, 3.0, 4.0])
+    assert found.shape == (24, 3, 2) and (abs(found - [0, 100]) < 10).all()
+    positions = [np.array([[3.0, 1.0]])] * len(X)
+    assert_allclose(np.stack(fitted.interpolate(X, positions))[:, 0, 0], found[:, 1, 1], rtol=1e-5)
+
+
+def test_an_interpolator_is_scored_against_the_mean(without_shape_checks):
+    constant = RoMAEInterpolator(**SMALL | {"pretrain_epochs": 60, "lr": 3e-3}).fit(np.tile([[1.0], [-1.0]], (24, 8)))
+    assert constant.score(np.tile([[1.0], [-1.0]], (8, 8))) > 0.9
+    noise = np.random.default_rng(0).normal(size=(48, 8))
+    assert clone(INTERPOLATOR).fit(noise).score(noise) < 0.2
+
+
+def test_unlabelled_series_and_pretraining_change_the_model(classifier):
+    more, _ = waves(16, seed=5)
+    wanted = classifier.predict_proba(PAIRS)
+    assert not np.allclose(clone(classifier).fit(PAIRS, NAMES, unlabelled=more).predict_proba(PAIRS), wanted)
+    without = clone(classifier).set_params(pretrain_epochs=0).fit(PAIRS, NAMES)
+    assert len(without.histories_) == 1 and len(classifier.histories_) == 2
+
+
+def test_the_seed_decides_everything(classifier):
+    wanted = classifier.predict_proba(PAIRS)
+    assert_array_equal(clone(classifier).fit(PAIRS, NAMES).predict_proba(PAIRS), wanted)
+    state = np.random.RandomState(0)
+    same = clone(classifier).set_params(random_state=state).fit(PAIRS, NAMES)
+    assert_array_equal(same.predict_proba(PAIRS), wanted)
+    again = same.fit(PAIRS, NAMES)  # the state has gone on
+    assert not np.array_equal(again.predict_proba(PAIRS), wanted)
+
+
+# A model that was trained before
+
+
+def weights_of(estimator):
+    return {name: value.clone() for name, value in estimator.task_.encoder.state_dict().items()}
+
+
+@pytest.fixture
+def saved(interpolator, tmp_path):
+    interpolator.save(tmp_path / "curves")
+    return tmp_path / "curves"
+
+
+def test_a_frozen_encoder_stays_and_another_learns(saved, interpolator):
+    settings = {**SMALL, "size": None, "pretrain_epochs": None, "pretrained": saved}
+    before = weights_of(interpolator)
+    frozen = RoMAEClassifier(epochs=2, frozen=True, **settings).fit(PAIRS, NAMES)
+    thawed = RoMAEClassifier(epochs=2, **settings).fit(PAIRS, NAMES)
+    assert all(torch.equal(before[name], value) for name, value in weights_of(frozen).items())
+    assert not all(torch.equal(before[name], value) for name, value in weights_of(thawed).items())
+    assert len(frozen.histories_) == len(thawed.histories_) == 1
+    assert frozen.task_.scaling == interpolator.task_.scaling
+
+
+def test_a_pretrained_model_answers_without_more_training(saved, interpolator):
+    settings = {**SMALL, "size": None, "pretrain_epochs": None}
+    same = RoMAEInterpolator(pretrained=saved, **settings).fit(PAIRS)
+    assert_allclose(same.interpolate(PAIRS, [1.0, 2.0]), interpolator.interpolate(PAIRS, [1.0, 2.0]))
+    vectors = RoMAEEmbedder(pretrained=str(saved / "model"), **settings).fit(PAIRS).transform(PAIRS)
+    assert_allclose(vectors, romae.embed(interpolator.task_, read_samples(PAIRS)), atol=1e-6)
+
+
+def test_what_cannot_interpolate_is_refused(classifier, tmp_path):
+    classifier.save(tmp_path / "kinds")
+    model = RoMAEInterpolator(pretrained=tmp_path / "kinds", device="cpu")
+    with pytest.raises(ValueError, match="no decoder"):
+        model.fit(PAIRS)
+    assert not hasattr(model, "task_")
+
+
+# Saving
+
+
+def answers(estimator):
+    name = next(name for name in ("predict_proba", "predict", "transform", "score") if hasattr(estimator, name))
+    return getattr(estimator, name)(PAIRS)
+
+
+@pytest.mark.parametrize("estimator", ALL, ids=lambda estimator: type(estimator).__name__)
+def test_saving_and_pickling_keep_settings_and_answers(estimator, tmp_path):
+    fitted = clone(estimator).fit(PAIRS, KINDS)
+    fitted.save(tmp_path / "saved")
+    fitted.save(tmp_path / "saved")  # the second takes the place of the first
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["saved"]
+    for copied in (type(estimator).load(tmp_path / "saved"), pickle.loads(pickle.dumps(fitted)), copy.deepcopy(fitted)):
+        assert copied.get_params() == fitted.get_params()
+        assert copied.n_features_in_ == 1 and copied.histories_ == fitted.histories_
+        assert_array_equal(answers(copied), answers(fitted))
+    task = romae.load(tmp_path / "saved" / "model")
+    assert task.config == fitted.task_.config
+
+
+def test_a_pickle_holds_no_pickled_tensor(classifier):
+    state = classifier.__getstate__()
+    assert set(state["task_"]) == {"model.safetensors", "config.json"}
+    assert json.loads(state["task_"]["config.json"])["task"] == "Classification"
+    assert b"torch" not in pickle.dumps(classifier).replace(state["task_"]["model.safetensors"], b"")
+
+
+def test_nothing_is_overwritten_that_is_no_estimator(classifier, tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
+    with pytest.raises(ValueError, match="no estimator"):
+        classifier.save(tmp_path / "thesis")
+    assert (tmp_path / "thesis" / "chapter.tex").read_text() == "years of work"
+    assert len(list(tmp_path.iterdir())) == 1
+    with pytest.raises(NotFittedError):
+        clone(classifier).save(tmp_path / "unfitted")
+    classifier.save(tmp_path / "kinds")
+    with pytest.raises(ValueError, match="RoMAEClassifier.load"):
+        RoMAERegressor.load(tmp_path / "kinds")
+
+
+# Company
+
+
+def test_it_works_in_pipelines_cross_validation_and_grid_search():
+    fast = clone(CLASSIFIER).set_params(epochs=1)
+    assert cross_val_score(fast, PAIRS, NAMES, cv=2).shape == (2,)
+    search = GridSearchCV(fast, {"lr": [1e-2, 1e-9]}, cv=2, error_score="raise").fit(PAIRS, NAMES)
+    assert search.predict(PAIRS).shape == NAMES.shape
+    pipeline = make_pipeline(clone(EMBEDDER), LogisticRegression())
+    assert pipeline.fit(PAIRS, NAMES).score(PAIRS, NAMES) >= 0.5
+    assert len(pipeline[:-1].get_feature_names_out()) == 16
+
+
+def test_verbose_shows_progress_and_silence_is_the_default(capsys):
+    clone(EMBEDDER).fit(PAIRS)
+    assert capsys.readouterr() == ("", "")
+    clone(EMBEDDER).set_params(verbose=1).fit(PAIRS)
+    assert "pre-training: step" in capsys.readouterr().err
+
+
+# Rules
+
+
+@pytest.mark.parametrize("n", [2, 40, 137, 999, 1_000, 20_000, 100_000])
+@pytest.mark.parametrize("length", [1, 70, 5_000])
+def test_rules_hold_from_small_data_to_large(n, length):
+    batch = rules.fitting_batch(np.full(n, length))
+    assert 1 <= batch <= 128 and (batch == 1 or batch * length <= max(rules.TOKENS_PER_BATCH, 8 * length))
+    for course in (rules.PRETRAINING, rules.FINE_TUNING, rules.PROBING):
+        assert course.at_least <= rules.fitting_epochs(n, batch, course) <= course.at_most
+    assert 0 <= rules.fitting_share(n) <= 0.2
+
+
+def test_a_split_keeps_shares_and_leaves_every_class_in_training():
+    groups = np.repeat([0, 1, 2], [100, 20, 1])
+    chosen = rules.held_out(groups, 0.2, np.random.default_rng(0))
+    assert [abs(chosen[groups == k].sum() - n) <= 1 for k, n in ((0, 20), (1, 4))] == [True, True]
+    assert not chosen[groups == 2].any()
+    assert not rules.held_out(groups, 0.0, np.random.default_rng(0)).any()
+
+
+def test_time_begins_for_all_at_once_where_samples_share_a_clock():
+    shared = read_samples([([5.0, 6, 7], [0.0, 1, 2]), ([5.5, 8], [0.0, 1])])
+    assert rules.fitting_origin(shared) == 5.0
+    scattered = read_samples([([5.0, 6], [0.0, 1]), ([5000.0, 5001], [0.0, 1])])
+    assert rules.fitting_origin(scattered) == "min"
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("X", "sentence"),
+    [
+        ([], "no samples"),
+        (np.zeros(5), "Reshape your data"),
+        ([(np.arange(3), np.zeros(3)), np.zeros(3)], "sample 1 is none"),
+        ([(np.arange(2), np.zeros(3))], "has 3 time steps"),
+        (np.full((2, 3), np.nan), "no measurement"),
+        ([[1.0, np.inf]], "must be finite"),
+        (table_of(PAIRS, NAMES), "say what its columns hold"),
+        ([np.zeros((3, 1)), np.zeros((3, 2))], "channels"),
+    ],
+)
+def test_bad_series_get_a_sentence(X, sentence, without_shape_checks):
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        clone(EMBEDDER).fit(X)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"size": "huge"}, "there is no size"),
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"pretrain_epochs": -1}, "pretrain_epochs"),
+        ({"validation_fraction": 1.0}, "validation_fraction"),
+        ({"device": "toaster"}, "device"),
+        ({"tokens": "words"}, "tokens must be"),
+        ({"scaling": "minmax"}, "values must be"),
+        ({"pretrained": "no/such/folder"}, "no checkpoint folder"),
+    ],
+)
+def test_bad_settings_get_a_sentence(settings, sentence, without_shape_checks):
+    settings = {"size": None, **settings} if "pretrained" in settings else settings
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        clone(CLASSIFIER).set_params(**settings).fit(PAIRS, NAMES)
+
+
+@pytest.mark.parametrize(
+    ("y", "sentence"),
+    [
+        (None, "requires y to be passed"),
+        (["slow"] * len(PAIRS), "only one class"),
+        (["slow"], "1 labels for 32 samples"),
+        (np.linspace(0, 1, len(PAIRS)), "Unknown label type"),
+    ],
+)
+def test_bad_labels_get_a_sentence(y, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        clone(CLASSIFIER).fit(PAIRS, y)
+
+
+def test_a_table_needs_its_columns_and_labels_by_id(classifier):
+    table = table_of(PAIRS, NAMES)
+    with pytest.raises(ValueError, match="unknown key 'star'"):
+        clone(classifier).set_params(columns={"star": "id"}).fit(table)
+    with pytest.raises(ValueError, match="which column is 'id'"):
+        clone(classifier).set_params(columns={"time": "day", "values": "flux"}).fit(table)
+    columns = {"id": "star", "time": "day", "values": "flux"}
+    with pytest.raises(TypeError, match="label of each id"):
+        clone(classifier).set_params(columns=columns).fit(table, NAMES)
+    with pytest.raises(ValueError, match="no label for the id 31"):
+        clone(classifier).set_params(columns=columns).fit(table, dict(enumerate(NAMES[:-1])))
+
+
+def test_a_model_refuses_series_with_other_channels(classifier):
+    with pytest.raises(ValueError, match="2 channels"):
+        classifier.predict([np.zeros((4, 2))])
