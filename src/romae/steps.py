@@ -18,7 +18,7 @@ from romae.optim import WeightAverage
 from romae.tokens import Batch
 
 # Steps from which on preparing a faster one pays: recording takes about a second, compiling about fifteen.
-STEPS_TO_RECORD, STEPS_TO_COMPILE = 100, 3000
+STEPS_TO_RECORD, STEPS_TO_COMPILE = 100, 20_000
 
 Sums = Tensor  # [2]: the sum of the loss and the number of things summed, over all ranks
 
