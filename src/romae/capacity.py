@@ -35,7 +35,7 @@ class Room:
         if all(layout.is_equal and layout.longest == longest for layout in layouts):
             return cls(n_tokens=n_samples * longest, longest=longest, is_equal=True)
         spread = float(sizes.std()) if len(sizes) > 1 else 0.0
-        most = max(float(sizes.max()), float(sizes.mean()) + 4 * spread) * 1.01
+        most = max(float(sizes.max()), float(sizes.mean()) + 3 * spread)
         return cls(n_tokens=-(-int(most) // 16) * 16, longest=min(bound, longest + -(-longest // 10)))
 
     def filled(self, layout: Layout, n_samples: int, at_least: int) -> Layout | None:
@@ -142,10 +142,10 @@ def _room(field: Tensor) -> int:
     return -(-field.numel() * field.element_size() // ALIGNED) * ALIGNED
 
 
-def flattened(batch: Batch, n_tokens: int) -> Filled:
+def flattened(batch: Batch, n_tokens: int, *, pin: bool = False) -> Filled:
     """A filled batch in one stretch of memory; `n_tokens` is how many of its tokens count."""
     fields = _fields(batch)
-    memory = torch.empty(sum(_room(field) for field in fields), dtype=torch.uint8)
+    memory = torch.empty(sum(_room(field) for field in fields), dtype=torch.uint8, pin_memory=pin)
     start = 0
     for field in fields:
         raw = field.contiguous().flatten().view(torch.uint8)

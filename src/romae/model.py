@@ -166,7 +166,7 @@ class Block(nn.Module):
         dropout, scale = self.score_dropout if self.training else 0.0, self.head_dim**-0.5
         if queries is None:
             return F.linear(attend_within(qkv, rotation, layout, dropout, scale=scale).flatten(1), out_of)
-        q, k, v = turned(qkv, rotation)
+        q, k, v = turned(qkv, rotation, layout)
         n = layout.n_tokens
         among_tokens = attend(q[:n], k[:n], v[:n], layout, dropout, scale=scale)
         to_tokens = attend(q[n:], k[:n], v[:n], queries, dropout, context=layout, scale=scale)
@@ -194,9 +194,9 @@ class Block(nn.Module):
 
 
 def _kept(context: Any, operation: Any, *inputs: Any, **settings: Any) -> CheckpointPolicy:
-    """Keep the results of matrix products and of attention, and compute all else again."""
+    """Keep the results of matrix products, rotations and attention, and compute all else again."""
     name = str(operation)
-    is_kept = any(part in name for part in ("mm.", "linear.", "attend", "attn", "attention"))
+    is_kept = any(part in name for part in ("mm.", "linear.", "turn.", "stack.", "attend", "attn", "attention"))
     return CheckpointPolicy.MUST_SAVE if is_kept else CheckpointPolicy.PREFER_RECOMPUTE
 
 

@@ -1,10 +1,5 @@
 """From a batch of a loader to what a step takes: masks drawn, tokens dropped, filled up to a fixed size."""
 
-import queue
-import threading
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 
 from romae.capacity import Capacity, Filled, flattened
@@ -33,14 +28,14 @@ class Preparation:
 class Filling:
     """Prepares a batch and fills it up to a fixed size; one that is too large is handed on as it is."""
 
-    def __init__(self, prepare: Preparation, capacity: Capacity) -> None:
-        self.prepare, self.capacity = prepare, capacity
+    def __init__(self, prepare: Preparation, capacity: Capacity, *, pin: bool = False) -> None:
+        self.prepare, self.capacity, self.pin = prepare, capacity, pin
 
     def __call__(self, batch: Batch, epoch: int) -> Batch | Filled:
         batch = self.prepare(batch, epoch)
         filled = self.capacity.filled(batch)
         n_tokens = batch.tokens.layout.n_tokens + (0 if batch.hidden is None else batch.hidden.layout.n_tokens)
-        return batch if filled is None else flattened(filled, n_tokens)
+        return batch if filled is None else flattened(filled, n_tokens, pin=self.pin)
 
 
 def fitting_capacity(loader: Loader, prepare: Preparation) -> tuple[Capacity, Batch]:
@@ -63,39 +58,3 @@ def fitting_capacity(loader: Loader, prepare: Preparation) -> tuple[Capacity, Ba
     capacity = Capacity.around(probes, n_samples, int(loader.lengths.max()))
     fitting = (filled for probe in probes if (filled := capacity.filled(probe)) is not None)
     return capacity, next(fitting)
-
-
-def ahead(pieces: Iterator[Any], n_ahead: int = 2) -> Iterator[Any]:
-    """The same pieces, made in a thread while those before them are worked on."""
-    made: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=n_ahead)
-    is_left = threading.Event()
-
-    def put(kind: str, piece: Any) -> bool:
-        while not is_left.is_set():
-            try:
-                made.put((kind, piece), timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    def make() -> None:
-        try:
-            for piece in pieces:
-                if not put("piece", piece):
-                    return
-            put("end", None)
-        except BaseException as error:  # whatever it is, it belongs to whoever waits for the piece
-            put("error", error)
-
-    threading.Thread(target=make, daemon=True).start()
-    try:
-        while True:
-            kind, piece = made.get()
-            if kind == "error":
-                raise piece
-            if kind == "end":
-                return
-            yield piece
-    finally:
-        is_left.set()

@@ -129,9 +129,9 @@ class AxialRope(_Frequencies):
 
 def rotate(x: Float[Tensor, "t h e"], rotation: Rotation) -> Float[Tensor, "t h e"]:
     """Rotate queries or keys. Within an axis of size a, channel i turns with channel i + a/2."""
-    pairs = x.unflatten(-1, (rotation.n_axes, 2, rotation.n_pairs))
-    sine = torch.stack([-rotation.sin, rotation.sin], dim=-2)
-    return (pairs * rotation.cos.unsqueeze(-2) + pairs.flip(-2) * sine).flatten(-3).to(x.dtype)
+    first, second = x.unflatten(-1, (rotation.n_axes, 2, rotation.n_pairs)).unbind(-2)
+    turned = (first * rotation.cos - second * rotation.sin, second * rotation.cos + first * rotation.sin)
+    return torch.stack([part.to(x.dtype) for part in turned], dim=-2).flatten(-3)
 
 
 class Sinusoid(_Frequencies):

@@ -23,7 +23,7 @@ from romae.data.loading import Loader, lengths_of
 from romae.data.packed import Packed, packed
 from romae.guards import LossWatch, stop_signals
 from romae.optim import WeightAverage, optimiser, warmup_cosine
-from romae.preparation import Filling, Piece, Preparation, ahead, fitting_capacity
+from romae.preparation import Filling, Piece, Preparation, fitting_capacity
 from romae.progress import Progress
 from romae.runs import History, Run, State, fill_optimiser, optimiser_tensors
 from romae.steps import Captured, Modes, Step, compile_blocks, optimised, uncompile_blocks, uncompiled
@@ -307,8 +307,7 @@ class _Trainer:
         """All that is left of this run; empty where nothing is, or where it ended early before."""
         if self.epoch >= self.config.epochs or self._is_over():
             return iter(())
-        pieces = self.loader.epochs(self.epoch, self.config.epochs, start=self.batch)
-        return ahead(pieces) if self.modes.is_fixed and not self.config.workers else pieces
+        return self.loader.epochs(self.epoch, self.config.epochs, start=self.batch)
 
     def _together(self, pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
         for piece in pieces:
@@ -326,7 +325,8 @@ class _Trainer:
         if self.modes.is_fixed:
             capacity, example = fitting_capacity(self.loader, prepare)
             self.buffer = Buffer(capacity, example, self.device)
-            self.loader.transform = Filling(prepare, capacity)
+            is_made_here = self.config.workers == 0 and self.device.type == "cuda"
+            self.loader.transform = Filling(prepare, capacity, pin=is_made_here)
         elif self.config.workers:
             self.loader.transform = prepare  # else on the device, in `_arrived`
         if self.modes.is_compiled:

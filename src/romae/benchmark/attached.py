@@ -5,8 +5,13 @@ from typing import Any
 
 import torch
 
-from romae.benchmark.steps import measured
+from romae.benchmark.steps import measured, step
+from romae.benchmark.timing import milliseconds
 from romae.benchmark.workloads import WORKLOADS, Workload
+from romae.capacity import Buffer, flattened
+from romae.data.loading import Loader
+from romae.preparation import Preparation, fitting_capacity
+from romae.tokens import Sample
 from romae.training import TrainConfig, train
 
 
@@ -18,19 +23,25 @@ def attached(
     workers: tuple[int, ...] = (0, 8),
     is_compiled: bool = True,
 ) -> dict[str, Any]:
-    """Milliseconds per step over consecutive different batches, from samples in memory to changed weights.
+    """Tokens per second over consecutive different batches, from samples in memory to changed weights.
 
-    The step alone works on one batch that lies on the device. `loop_share` is what the loop adds to it.
+    Ragged samples come by token budget, so that batches of fixed size are nearly full. The rate stands beside that of
+    the step alone, on one batch that lies on the device and has no room to spare. `loop_share` is the time that the
+    loop adds to the step that it takes.
     """
     on_gpu = torch.cuda.is_available()
     mode = ("compiled graph" if is_compiled else "graph") if on_gpu else "eager"
     rows = []
     for name, workload in workloads.items():
         alone = measured(workload, mode, "bf16" if on_gpu else "float32", 20)["milliseconds"]["median"]
+        samples = workload.samples(16 * workload.n_samples)
+        n_tokens = sum(len(sample) for sample in samples) // 16
         for n_workers in workers:
+            is_ragged = workload.shortest < workload.longest
             config = TrainConfig(
-                epochs=-(-(n_steps + n_warm) // 16),
+                epochs=-(-(n_steps + n_warm) // 16) + 1,
                 batch_size=workload.n_samples,
+                tokens_per_batch=n_tokens if is_ragged else None,
                 precision="bf16" if on_gpu else "float32",
                 workers=n_workers,
                 warmup=0,
@@ -39,29 +50,49 @@ def attached(
                 compile=is_compiled and on_gpu,
                 graph=on_gpu,
             )
-            moments: dict[int, float] = {}
-
-            def log(step: int, record: Any, moments: dict[int, float] = moments) -> None:
-                moments[step] = time.perf_counter()
-
-            train(
-                workload.task(),
-                workload.samples(16 * workload.n_samples),
-                config,
-                log=log,
-                title=name,
+            loader = Loader(
+                samples,
+                batch_size=None if is_ragged else workload.n_samples,
+                tokens_per_batch=config.tokens_per_batch,
+                shuffle=True,
             )
-            first, last = n_warm, max(moment for moment in moments if moment <= n_warm + n_steps)
-            whole = 1e3 * (moments[last] - moments[first]) / (last - first)
+            whole = _milliseconds_per_step(workload, samples, config, n_steps, n_warm)
+            own = _milliseconds_of_the_step(workload, loader, mode)
+            rate = 1e3 * sum(len(sample) for sample in samples) / (loader.n_batches() * whole)
             rows.append(
                 {
                     "workload": name,
                     "workers": n_workers,
-                    "steps": last - first,
                     "milliseconds": round(whole, 2),
-                    "milliseconds_alone": alone,
-                    "share_of_the_rate": round(alone / whole, 3),
-                    "loop_share": round(whole / alone - 1, 3),
+                    "milliseconds_of_its_step": round(own, 2),
+                    "loop_share": round(whole / own - 1, 3),
+                    "tokens_per_second": round(rate),
+                    "share_of_the_rate_alone": round(rate * alone / (1e3 * n_tokens), 3),
                 }
             )
-    return {"rows": rows, "mode": mode}
+    return {"rows": rows, "mode": mode, "steps": n_steps}
+
+
+def _milliseconds_per_step(
+    workload: Workload, samples: list[Sample], config: TrainConfig, n_steps: int, n_warm: int
+) -> float:
+    """From one report to another; a report waits for the device."""
+    moments: dict[int, float] = {}
+
+    def log(step: int, record: Any) -> None:
+        moments[step] = time.perf_counter()
+
+    train(workload.task(), samples, config, log=log, title="attached")
+    first, last = n_warm, max(step for step in moments if step % n_warm == 0 and step <= n_warm + n_steps)
+    return 1e3 * (moments[last] - moments[first]) / (last - first)
+
+
+def _milliseconds_of_the_step(workload: Workload, loader: Loader, mode: str) -> float:
+    """The step that the loop takes, on batches of the same fixed size, without the loop."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    task = workload.task().to(device)
+    capacity, example = fitting_capacity(loader, Preparation(task, 0, is_training=True))
+    buffer = Buffer(capacity, example, device)
+    buffer.fill(flattened(example, n_tokens=0))
+    precision = "bf16" if device.type == "cuda" else "float32"
+    return milliseconds(step(task, buffer.batch, mode, precision), 20).median
