@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from romae.benchmark.floors import floor
 from romae.benchmark.padded import PaddedReconstruction
-from romae.benchmark.timing import milliseconds, peak_gib
+from romae.benchmark.timing import machine, milliseconds, peak_gib
 from romae.benchmark.workloads import CPU_WORKLOADS, WORKLOADS, Workload
 from romae.capacity import Buffer, Capacity, flattened
 from romae.optim import optimiser
@@ -30,11 +31,13 @@ def steps(
     """Milliseconds and memory of a step in every mode, the same batch and the same work in all of them.
 
     `error` is that of all gradients against the padded mathematics in double precision, in units of their size. Full
-    precision, with TF32 allowed, is measured on the workloads named in `in_tf32`.
+    precision, with TF32 allowed, is measured on the workloads named in `in_tf32`. `floors` are in floors.py.
     """
     on_gpu = torch.cuda.is_available()
     rows: list[dict[str, Any]] = []
+    floors = {}
     for name, workload in (workloads or (WORKLOADS if on_gpu else CPU_WORKLOADS)).items():
+        floors[name] = floor(workload, machine()["device"])
         truth = gradients(workload, "padded", "float64")
         for precision in (["bf16", "tf32"] if name in in_tf32 else ["bf16"]) if on_gpu else ["float32"]:
             for mode in modes or (MODES if on_gpu else MODES[:2]):
@@ -45,7 +48,7 @@ def steps(
                 padded = rows[-1]["padded"] if rows and mode != "padded" else row["milliseconds"]["median"]
                 row |= {"padded": padded, "times_padded": round(padded / row["milliseconds"]["median"], 2)}
                 rows.append(row)
-    return {"rows": [{key: value for key, value in row.items() if key != "padded"} for row in rows]}
+    return {"rows": [{key: value for key, value in row.items() if key != "padded"} for row in rows], "floors": floors}
 
 
 def measured(workload: Workload, mode: str, precision: str, n_runs: int, **changes: Any) -> dict[str, Any]:

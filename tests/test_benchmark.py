@@ -1,0 +1,59 @@
+"""Benchmarks measure what they say: the baseline is the same mathematics, and floors are what torch counts."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
+
+from romae import benchmark
+from romae.benchmark.floors import floor
+from romae.benchmark.padded import PaddedReconstruction
+from romae.benchmark.steps import batch_for
+from romae.benchmark.workloads import WORKLOADS, Workload
+
+SMALL = Workload(n_samples=6, shortest=5, longest=30, channels=2, size="tiny-shallow", ratio=0.5)
+CPU = torch.device("cpu")
+
+
+def test_the_padded_baseline_is_the_same_mathematics():
+    task = SMALL.task()
+    batch = batch_for(task, SMALL, "eager", CPU)
+    ours, padded = task(batch), PaddedReconstruction(task)(batch)
+    assert_close(padded.total, ours.total, rtol=1e-4, atol=1e-4)
+    assert_close(padded.weight, ours.weight)
+
+
+def test_the_padded_baseline_refuses_what_it_does_not_know():
+    with pytest.raises(ValueError, match="joint queries and plain targets only"):
+        PaddedReconstruction(SMALL.task(queries="independent"))
+
+
+def test_the_arithmetic_of_a_floor_is_what_torch_counts():
+    workload = replace(SMALL, shortest=20, longest=20)
+    task = workload.task()
+    batch = batch_for(task, workload, "eager", CPU)
+    with FlopCounterMode(display=False) as counter:
+        task(batch).mean.backward()
+    # Torch counts the backward pass of attention as 2.5 forward passes, because flash attention repeats a product.
+    assert floor(workload, "cpu")["tflop"] == pytest.approx(counter.get_total_flops() / 1e12, rel=0.05)
+
+
+def test_a_known_device_has_a_floor_in_milliseconds():
+    light_curves = floor(WORKLOADS["lightcurves"], "NVIDIA H200")
+    assert 1 < light_curves["milliseconds"] < 10 and 1.5 < light_curves["tflop"] < 3.5
+    assert "milliseconds" not in floor(SMALL, "an unknown device")
+
+
+def test_sections_are_kept_side_by_side_and_measured_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr(benchmark, "SECTIONS", {"one": lambda: {"rows": [1]}, "two": lambda: {"rows": [2]}})
+    path, _ = benchmark.run(["one"], tmp_path)
+    benchmark.run(["two"], tmp_path)
+    monkeypatch.setattr(benchmark, "SECTIONS", {"one": lambda: {"rows": [3]}})
+    benchmark.run(["one"], tmp_path)
+    found = json.loads(path.read_text())
+    assert found["one"]["rows"] == [3] and found["two"]["rows"] == [2] and found["one"]["machine"]["torch"]
+    with pytest.raises(ValueError, match="no benchmark 'three'; there are one"):
+        benchmark.run(["three"], tmp_path)
