@@ -176,6 +176,7 @@ def test_bad_batches_can_be_left_out_and_counted():
     [
         (("epochs=0",), "epochs must be at least 1"),
         (("lr=0",), "lr must be above 0"),
+        (("shard=true",), "spreads a model over several processes, and this is one"),
         (("warmup=-1",), "warmup"),
         (("clip=0",), "clip must be above 0"),
         (("ema=1",), "between 0 and 1"),
@@ -297,8 +298,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "n_ranks"),
-    [((), 1), (("workers=2", "save_every=4"), 1), (("accumulate=3",), 1), ((), 2)],
-    ids=["plain", "workers", "accumulation", "two ranks"],
+    [((), 1), (("workers=2", "save_every=4"), 1), (("accumulate=3",), 1), ((), 2), (("shard=true",), 2)],
+    ids=["plain", "workers", "accumulation", "two ranks", "shards"],
 )
 def test_killed_at_any_moment_and_resumed_equals_never_stopped(tmp_path, settings, n_ranks):
     """With a state after every step, most of the time goes into writing them, so that kills hit writes as well."""
@@ -332,11 +333,25 @@ def test_a_signal_saves_and_ends_with_a_code_to_requeue_on(tmp_path, number):
 
 
 @pytest.mark.slow
-def test_two_ranks_learn_what_one_does(tmp_path):
-    """Ragged samples, and a last batch of one sample, which only one rank can have."""
+def test_a_run_goes_on_with_another_number_of_processes(tmp_path):
+    """Begun by two with the weights spread out, and finished by one with workers."""
+    kill_while_running(ranks(tmp_path / "two", "shard=true", n_ranks=2, seconds=0.2), random.Random(1))
+    finished([start(tmp_path / "two", "workers=1")])
+    finished([start(tmp_path / "one")])
+    one, two = (
+        [json.loads(x) for x in (tmp_path / name / "history.jsonl").read_text().splitlines()] for name in ("one", "two")
+    )
+    for a, b in zip(one, two, strict=True):
+        assert a == pytest.approx(b, rel=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [(), ("shard=true",), ("shard=true", "accumulate=2")], ids=" ".join)
+def test_two_ranks_learn_what_one_does(tmp_path, how):
+    """Ragged samples, and a last batch of one sample, which only one rank can have; whole weights, or spread out."""
     settings = ("epochs=3", "clip=0.5")
     finished([start(tmp_path / "one", *settings)])
-    errors = finished(ranks(tmp_path / "two", *settings, n_ranks=2))
+    errors = finished(ranks(tmp_path / "two", *settings, *how, n_ranks=2))
     assert errors[0] and "step" not in errors[1]  # only the first rank speaks
     one, two = (
         [json.loads(x) for x in (tmp_path / name / "history.jsonl").read_text().splitlines()] for name in ("one", "two")

@@ -82,7 +82,8 @@ class Step:
         for number, (batch, part) in enumerate(batches, start=1):
             is_last = number == n_batches
             with contextlib.nullcontext() if is_last else accelerator.no_sync(self.model):
-                loss = self.model(batch)
+                with accelerator.autocast():
+                    loss = self.model(batch)
                 accelerator.backward(loss.total * (part / unit) if is_shared else loss.mean)
             sums += torch.stack([loss.total.detach().double(), loss.weight]) * part
         sums = accelerator.reduce(sums, "sum")

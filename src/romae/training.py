@@ -26,6 +26,7 @@ from romae.optim import WeightAverage, optimiser, warmup_cosine
 from romae.preparation import Filling, Piece, Preparation, fitting_capacity
 from romae.progress import Progress
 from romae.runs import History, Run, State, fill_optimiser, optimiser_tensors
+from romae.sharding import sharded, spread, whole
 from romae.steps import Captured, Modes, Step, compile_blocks, optimised, uncompile_blocks, uncompiled
 from romae.tasks import Task
 from romae.tokens import Batch, Sample
@@ -33,6 +34,8 @@ from romae.tokens import Batch, Sample
 Log = Callable[[int, Mapping[str, float]], None]
 VALIDATION = -1  # an epoch of its own, so that validation masks are the same every time
 EVALUATION_TOKENS = 16_384  # of a batch; without gradients there is room for more than in training
+# What may differ when a run is resumed, because it changes how a step is taken and not what it computes.
+FREE = {f"train.{name}" for name in ("workers", "compile", "graph", "shard", "n_states", "trackers")}
 REQUEUE = 75  # EX_TEMPFAIL: a batch system may start the run again
 
 
@@ -51,7 +54,7 @@ class TrainConfig:
     `nonfinite="skip"` leaves out batches whose loss is not a number, and counts them; it costs a look at the loss in
     every step. `compile` fuses what lies between matrix products, which takes some seconds first; `graph` records a
     step as one CUDA graph and plays it back. Both fill batches up to a fixed size. By default they are used on one GPU
-    where there are steps enough to make up for their preparation.
+    where there are steps enough to make up for their preparation. `shard` spreads the model over all processes.
     """
 
     epochs: int = 10
@@ -78,6 +81,7 @@ class TrainConfig:
     nonfinite: Literal["stop", "skip"] = "stop"
     compile: bool | None = None
     graph: bool | None = None
+    shard: bool = False
     trackers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -165,8 +169,9 @@ class _Trainer:
         self.n_batches = [self.loader.n_batches(epoch) for epoch in range(config.epochs)]
         self.n_steps = sum(self.n_batches)
         self.modes = Modes.of(config, self.accelerator, self.n_steps)
+        self.module = self._spread_out() if config.shard else task  # what is trained; on one rank alone, the task
         made = optimiser(
-            task,
+            self.module,
             config.optimiser,
             lr=config.lr,
             betas=config.betas,
@@ -175,9 +180,12 @@ class _Trainer:
             is_fused=self.device.type == "cuda",
             is_captured=self.modes.is_recorded,
         )
-        self.model, self.optimiser = self.accelerator.prepare(task, made)
+        if config.shard:
+            self.model, self.optimiser = self.module, self.accelerator.prepare(made)
+        else:
+            self.model, self.optimiser = self.accelerator.prepare(task, made)
         self.n_warmup = round(config.warmup * self.n_steps) if config.warmup < 1 else int(config.warmup)
-        self.average = None if config.ema is None else WeightAverage(task, config.ema)
+        self.average = None if config.ema is None else WeightAverage(self.module, config.ema)
         self.take = Step(
             self.accelerator, self.model, self.optimiser, config.clip, config.nonfinite == "skip", self.average
         ).take
@@ -296,10 +304,20 @@ class _Trainer:
             self.n_worse += 1
             return
         self.best_loss, self.best_step, self.n_worse = loss, self.step, 0
-        self.best_weights = {k: v.detach().cpu().clone() for k, v in self.task.state_dict().items()}
+        self.best_weights = {k: v.detach().cpu().clone() for k, v in whole(self.module.state_dict()).items()}
 
     def _is_over(self) -> bool:
         return self.config.patience is not None and self.n_worse >= self.config.patience
+
+    def _spread_out(self) -> Task:
+        n_ranks = self.accelerator.num_processes
+        if n_ranks == 1:
+            raise ValueError(
+                "shard=True spreads a model over several processes, and this is one: use accelerate launch"
+            )
+        if self.config.precision == "fp16":
+            raise ValueError("shard=True does not go with fp16, whose scaler wants whole gradients; use bf16")
+        return sharded(self.task, self.device, n_ranks)
 
     # Batches
 
@@ -330,7 +348,7 @@ class _Trainer:
         elif self.config.workers:
             self.loader.transform = prepare  # else on the device, in `_arrived`
         if self.modes.is_compiled:
-            compile_blocks(self.task, is_fixed=self.modes.is_fixed)
+            compile_blocks(self.module, is_fixed=self.modes.is_fixed)
 
     def _arrived(self, piece: Piece) -> tuple[Batch, float]:
         """A piece as it is on the device, and whether it counts."""
@@ -393,7 +411,7 @@ class _Trainer:
 
     def _resume(self, run: Run, description: dict[str, Any]) -> None:
         was = read_json(run.folder / "config.json")
-        if changed := sorted({path for path, _ in set(_settings(was)) ^ set(_settings(description))}):
+        if changed := sorted({path for path, _ in set(_settings(was)) ^ set(_settings(description))} - FREE):
             raise ValueError(f"{run.folder} was started with other settings ({', '.join(changed)}); start a new run")
         state = run.read()
         if state is not None:
@@ -403,10 +421,16 @@ class _Trainer:
             run.rewrite(self.history.records)
 
     def _restore(self, state: State) -> None:
-        self.task.load_state_dict(state.tensors["model"])
-        fill_optimiser(getattr(self.optimiser, "optimizer", self.optimiser), state.tensors["optimiser"])
+        now = self.module.state_dict()
+        self.module.load_state_dict(spread(state.tensors["model"], now))
+        moments = state.tensors["optimiser"]
+        if self.config.shard:  # they are spread as the parameters that they belong to
+            parameters = enumerate(p for group in self.optimiser.param_groups for p in group["params"])
+            like = {f"{i}.{name}": p for i, p in parameters for name in {key.partition(".")[2] for key in moments}}
+            moments = spread(moments, like)
+        fill_optimiser(getattr(self.optimiser, "optimizer", self.optimiser), moments)
         if self.average is not None:
-            self.average.fill(state.tensors["average"])
+            self.average.fill(spread(state.tensors["average"], now))
         self.best_weights = state.tensors.get("best")
         numbers = state.numbers
         self.step, self.epoch, self.batch = numbers["step"], numbers["epoch"], numbers["batch"]
@@ -422,11 +446,12 @@ class _Trainer:
         self.watch.check()
         if self.run is None:
             return
+        # Every rank takes part in putting shards together; without any, nothing is copied here.
+        tensors = {"model": whole(self.module.state_dict()), "sums": {"sums": self.sums}}
+        tensors["optimiser"] = whole(optimiser_tensors(getattr(self.optimiser, "optimizer", self.optimiser)))
+        if self.average is not None:
+            tensors["average"] = whole(self.average.weights)
         if self.is_first:
-            tensors = {"model": self.task.state_dict(), "sums": {"sums": self.sums}}
-            tensors["optimiser"] = optimiser_tensors(getattr(self.optimiser, "optimizer", self.optimiser))
-            if self.average is not None:
-                tensors["average"] = self.average.weights
             if self.best_weights is not None:
                 tensors["best"] = self.best_weights
             scaler = self.accelerator.scaler
@@ -446,8 +471,8 @@ class _Trainer:
 
     def _finish(self) -> None:
         """Save the last model and the best one, and leave the task with the weights that people want."""
-        if self.average is not None:
-            self.task.load_state_dict(self.average.weights)
+        weights = self.module.state_dict() if self.average is None else self.average.weights
+        self.task.load_state_dict(whole(weights))
         self.task.eval()
         uncompile_blocks(self.task)
         if self.run is not None and self.is_first:
@@ -477,12 +502,13 @@ def evaluate(task: Any, samples: Sequence[Sample] | Packed, config: TrainConfig,
         workers=config.workers,
     )
     for batch in loader.epoch():
-        if batch is None:
-            continue
+        # A rank without a sample works on another one that counts nothing: spread weights come together on all at once.
+        part = 0.0 if batch is None else 1.0
+        batch = loader.batch(np.zeros(1, dtype=np.int64)) if batch is None else batch
         prepared = Preparation(plain, config.seed, is_training=False)(batch.to(device), VALIDATION)
         with uncompiled(), contextlib.nullcontext() if accelerator is None else accelerator.autocast():
             loss = plain(prepared)
-        sums += torch.stack([loss.total.double(), loss.weight])
+        sums += torch.stack([loss.total.double(), loss.weight]) * part
     if accelerator is not None:
         sums = accelerator.reduce(sums, "sum")
     task.train(was_training)
