@@ -105,7 +105,9 @@ def test_batches_of_a_fixed_size_train_as_batches_of_any(name, workers, monkeypa
     config = TrainConfig(epochs=3, batch_size=16, lr=1e-2, device="cpu", workers=workers, accumulate=2)
     found = []
     for is_fixed in (False, True):
-        monkeypatch.setattr(steps.Modes, "of", classmethod(lambda cls, *_, fixed=is_fixed: cls(fixed, False, False)))
+        monkeypatch.setattr(
+            steps.Modes, "of", classmethod(lambda cls, *_, fixed=is_fixed, **__: cls(fixed, False, False))
+        )
         torch.manual_seed(0)
         history = train(TASKS[name](), samples, config)
         found.append([record["loss"] for record in history.records])

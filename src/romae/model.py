@@ -20,6 +20,7 @@ from romae.config import check_types
 from romae.layout import Layout
 from romae.rope import AxialRope, Ladder, Rotation, Sinusoid, nearest_multiples
 from romae.tokens import Tokens, concat, second_part
+from romae.windowed import attend_window, order_along
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,9 @@ class ModelConfig:
     on what else is asked (independent), or each other too, as in the paper (joint).
     `keep` is the share p of rotary frequencies in use; `ladders` sets them per axis (default: the paper's).
     `dropout` acts on attention scores and on the feed-forward layer, `attention_dropout` overrides it for the
-    scores; stochastic depth grows linearly over the layers up to its value.
+    scores; stochastic depth grows linearly over the layers up to its value. `window` lets tokens attend to so many
+    neighbours on either side along the first position axis, and to CLS, instead of all: an approximation for very long
+    samples.
     """
 
     channels: int
@@ -87,6 +90,7 @@ class ModelConfig:
     stochastic_depth: float = 0.0
     norm_eps: float = 1e-6
     checkpointing: bool = False
+    window: int | None = None
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -99,6 +103,8 @@ class ModelConfig:
             raise ValueError(f"norm_eps must be above 0, not {self.norm_eps}")
         if not 0 <= self.keep <= 1:
             raise ValueError(f"keep is the share of frequencies that rotate, between 0 and 1, not {self.keep}")
+        if self.window is not None and self.window < 1:
+            raise ValueError(f"window is a number of neighbours on either side, at least 1, not {self.window}")
         for name in ("dropout", "attention_dropout", "stochastic_depth"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
@@ -133,6 +139,7 @@ class Block(nn.Module):
         self.heads, self.head_dim, self.drop = size.heads, size.head_dim, drop
         self.groups = 2 * config.position_dims if config.positions == "rope" else 1
         self.score_dropout, self.dropout = config.score_dropout, config.dropout
+        self.window, self.has_cls = config.window, config.cls
         self.attention_norm = nn.RMSNorm(size.width, eps=config.norm_eps)
         self.qkv = nn.Linear(size.width, 3 * size.width, bias=False)
         self.out = nn.Linear(size.width, size.width, bias=False)
@@ -164,6 +171,10 @@ class Block(nn.Module):
             out_of = padded_columns(out_of, self.heads, self.groups, x.shape[-1])
         qkv = F.linear(x, into).unflatten(-1, (3, self.heads, -1))
         dropout, scale = self.score_dropout if self.training else 0.0, self.head_dim**-0.5
+        if self.window is not None:
+            q, k, v = turned(qkv, rotation, layout)
+            near = attend_window(q, k, v, layout, self.window, self.has_cls, dropout, scale)
+            return F.linear(near.flatten(1), out_of)
         if queries is None:
             return F.linear(attend_within(qkv, rotation, layout, dropout, scale=scale).flatten(1), out_of)
         q, k, v = turned(qkv, rotation, layout)
@@ -209,7 +220,7 @@ class Transformer(nn.Module):
 
     def __init__(self, size: Size, config: ModelConfig) -> None:
         super().__init__()
-        self.checkpointing = config.checkpointing
+        self.checkpointing, self.window, self.has_cls = config.checkpointing, config.window, config.cls
         is_rope = config.positions == "rope"
         dims, ladders = config.position_dims, config.ladders
         self.rope = AxialRope(size.head_dim, dims, keep=config.keep, ladders=ladders) if is_rope else None
@@ -232,6 +243,11 @@ class Transformer(nn.Module):
         rotation = None if self.rope is None else self.rope(positions)
         if self.sinusoid is not None:
             x = x + self.sinusoid(positions).to(x.dtype)
+        order = None
+        if self.window is not None:
+            order = order_along(positions, layout, self.has_cls)
+            x, positions = x.index_select(0, order), positions.index_select(0, order)
+            rotation = None if self.rope is None else self.rope(positions)
         width = x.shape[-1]
         if is_aligned(x):
             x = padded(x, len(x), wide(width))
@@ -242,7 +258,8 @@ class Transformer(nn.Module):
                 x = checkpoint(block, x, rotation, layout, queries, use_reentrant=False)
             else:
                 x = block(x, rotation, layout, queries)
-        return x[:, :width]
+        x = x[:, :width]
+        return x if order is None else torch.empty_like(x).index_copy(0, order, x)
 
 
 class Encoder(nn.Module):
@@ -310,6 +327,10 @@ class Decoder(nn.Module):
         super().__init__()
         size = config.decoder
         config.require_fit("decoder", size)
+        if config.window is not None and config.queries == "independent":
+            raise ValueError(
+                "window cuts one ordered set of tokens, and independent queries stand beside it; use queries='joint'"
+            )
         self.is_joint = config.queries == "joint"
         self.projection = nn.Linear(config.encoder.width, size.width)
         _spread(self.projection, 1.0)

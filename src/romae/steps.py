@@ -31,7 +31,7 @@ class Modes(NamedTuple):
     is_recorded: bool
 
     @classmethod
-    def of(cls, config: Any, accelerator: Any, n_steps: int) -> "Modes":
+    def of(cls, config: Any, accelerator: Any, n_steps: int, *, is_windowed: bool = False) -> "Modes":
         """What the configuration asks for, or what pays where it leaves that open."""
         on_gpu = accelerator.device.type == "cuda"
         obstacles = {
@@ -40,6 +40,7 @@ class Modes(NamedTuple):
             "accumulate divides a step": config.accumulate > 1,
             "fp16 looks at every step's gradients": config.precision == "fp16",
             "nonfinite='skip' looks at every step's loss": config.nonfinite == "skip",
+            "attention has a window, cut by the lengths of samples": is_windowed,
         }
         found = [reason for reason, is_met in obstacles.items() if is_met]
         if config.graph and found:
@@ -48,7 +49,7 @@ class Modes(NamedTuple):
         is_compiled = config.compile
         if is_compiled is None:
             is_compiled = is_recorded and n_steps >= STEPS_TO_COMPILE and find_spec("triton") is not None
-        return cls(on_gpu and (is_recorded or is_compiled), is_compiled, is_recorded)
+        return cls(on_gpu and not is_windowed and (is_recorded or is_compiled), is_compiled, is_recorded)
 
 
 class Step:

@@ -168,7 +168,7 @@ class _Trainer:
         )
         self.n_batches = [self.loader.n_batches(epoch) for epoch in range(config.epochs)]
         self.n_steps = sum(self.n_batches)
-        self.modes = Modes.of(config, self.accelerator, self.n_steps)
+        self.modes = Modes.of(config, self.accelerator, self.n_steps, is_windowed=task.config.window is not None)
         self.module = self._spread_out() if config.shard else task  # what is trained; on one rank alone, the task
         made = optimiser(
             self.module,
