@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -70,12 +71,21 @@ def test_import_reference_writes_a_checkpoint_of_ours(theirs, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_demo_ends_in_numbers_and_a_picture(tmp_path):
+def test_the_demo_ends_in_numbers_a_picture_a_page_and_commands_that_work(tmp_path):
     done = romae("demo", "--quick", "--out", tmp_path / "demo", "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert {row["method"] for row in result["rows"]} >= {"RoMAE", "linear interpolation"}
+    assert {row["method"] for row in result["classification"]} >= {"RoMAE", "boosted trees on summary features"}
+    assert all(0 <= row["accuracy"] <= 1 for row in result["classification"])
     assert Path(result["picture"]).read_bytes().startswith(b"\x89PNG")
+    assert "<h2>Classification</h2>" in Path(result["page"]).read_text()
+    commands = [shlex.split(command) for command in result["next"]]
+    assert len(commands) == 3 and all(command[0] == "romae" for command in commands)
+    for command in commands:
+        quick = ["--set", "train.epochs=1"] if command[1] == "pretrain" else []
+        done = romae(*command[1:], *quick)
+        assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow

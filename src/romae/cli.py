@@ -12,6 +12,7 @@ import typer
 from romae import __version__
 from romae.cli_data import COMMANDS
 from romae.cli_recipes import COMMANDS as EXPERIMENTS
+from romae.cli_recipes import _print_table
 
 app = typer.Typer(
     help="RoMAE: learn from measurements at real-valued positions. Start with: romae demo",
@@ -56,12 +57,14 @@ def _root(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="The folder for the picture.")] = Path("demo"),
+    out: Annotated[Path, typer.Option(help="The folder for the picture, the page and a table of series.")] = Path(
+        "demo"
+    ),
     seed: Annotated[int, typer.Option(help="Another seed makes other data and another model.")] = 0,
     quick: Annotated[bool, typer.Option(help="A few seconds instead of two minutes; the numbers mean little.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Two minutes on two CPU cores, no download: make data, pre-train, interpolate, compare.
+    """Two minutes on two CPU cores, no download: make data, pre-train, interpolate, classify, compare.
 
     Example: romae demo --out demo
     """
@@ -69,18 +72,19 @@ def demo(
 
     sizes = {"epochs": 2, "n_train": 100, "n_test": 20} if quick else {}
     outcome = demo.run(out, seed=seed, **sizes)
-    rows = [
-        {"method": "RoMAE", "rmse": outcome.romae},
-        {"method": "linear interpolation", "rmse": outcome.linear},
-        {"method": "cubic spline", "rmse": outcome.spline},
-        {"method": "the mean of everything", "rmse": outcome.constant},
-        {"method": "noise of the readings (floor)", "rmse": outcome.noise},
-    ]
+    rows = [{"method": name, "rmse": value} for name, value in outcome.rmse.items()]
+    accuracies = [{"method": name, "accuracy": value} for name, value in outcome.accuracy.items()]
     if as_json:
-        typer.echo(json.dumps({"rows": rows, "seconds": outcome.seconds, "picture": str(outcome.picture)}))
+        files = {name: str(getattr(outcome, name)) for name in ("picture", "page", "table")}
+        told = {"rows": rows, "classification": accuracies, "seconds": outcome.seconds, **files}
+        typer.echo(json.dumps(told | {"next": outcome.next_commands}))
         return
     _table("Error at readings that were hidden from the model", rows)
+    _table("Share of new series whose speed was told", accuracies)
     typer.echo(f"trained for {outcome.seconds:.0f} s; the curves are in {outcome.picture}")
+    typer.echo(f"open {outcome.page} in a browser to look around\n\nNext, try:")
+    for command in outcome.next_commands:
+        typer.echo(f"  {command}")
 
 
 for command in COMMANDS:
@@ -141,7 +145,10 @@ def check_reference(
 
 @data_app.command("list")
 def data_list(as_json: Json = False) -> None:
-    """The data sets that romae can read, and whether they are here."""
+    """The data sets that romae can read, and whether they are here.
+
+    Example: romae data list
+    """
     from romae.datasets import discover
     from romae.datasets.files import data_root
 
@@ -169,7 +176,10 @@ def data_get(name: Annotated[str, typer.Argument(help="A name from `romae data l
 
 @data_app.command("check")
 def data_check(names: Annotated[list[str], typer.Argument(help="Names from `romae data list`.")]) -> None:
-    """Read data sets and compare their counts with the published ones."""
+    """Read data sets and compare their counts with the published ones.
+
+    Example: romae data check uea/BasicMotions physionet2012
+    """
     from romae.datasets import find
 
     for name in names:
@@ -185,7 +195,10 @@ def benchmark(
     out: Results = Path("results/benchmark"),
     as_json: Json = False,
 ) -> None:
-    """Measure speed and memory on this machine: steps, attached, positions, lengths, attention, loading."""
+    """Measure speed and memory on this machine: steps, attached, positions, lengths, attention, loading.
+
+    Example: romae benchmark steps attached
+    """
     from romae import benchmark
 
     path, found = benchmark.run(names or list(benchmark.SECTIONS), out)
@@ -205,16 +218,21 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _table(title: str, rows: list[dict[str, Any]]) -> None:
+    """A table with lines on a terminal; elsewhere plain text, each row on one line however long it is."""
+    shown = [{column: _shown(row[column]) for column in rows[0]} for row in rows]
+    if not sys.stdout.isatty():
+        typer.echo(title)
+        _print_table(shown)
+        return
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     table = Table(title=escape(title), title_justify="left")
-    columns = list(rows[0])
-    for column in columns:
+    for column in shown[0]:
         table.add_column(escape(column), overflow="fold")
-    for row in rows:
-        table.add_row(*(escape(_shown(row[column])) for column in columns))
+    for row in shown:
+        table.add_row(*map(escape, row.values()))
     Console().print(table)
 
 

@@ -72,7 +72,7 @@ def pretrain(
     columns = _given(id=id, time=time, channel=channel, values=value, positions=position)
     before = _job(out) if resume else None
     told = _configured(jobs.PretrainConfig, config, columns, settings, before)
-    with _resumable(out, "pretrain", data):
+    with resumable(out, "pretrain", data, "--out", out):
         _tell(jobs.pretrain(told, data, out, resume=resume), as_json)
 
 
@@ -104,7 +104,7 @@ def finetune(
     columns = _given(id=id, time=time, channel=channel, values=value, positions=position)
     before = _job(out) if resume else None
     told = _configured(jobs.FinetuneConfig, config, columns, settings, before, **_given(label=label))
-    with _resumable(out, "finetune", data, "--pretrained", pretrained):
+    with resumable(out, "finetune", data, "--pretrained", pretrained, "--out", out):
         _tell(jobs.finetune(told, data, pretrained, out, resume=resume), as_json)
 
 
@@ -221,15 +221,20 @@ def _configured(
 
 
 @contextlib.contextmanager
-def _resumable(out: Path, *command: str | Path) -> Iterator[None]:
-    """Ctrl-C lets the run save its state first, and a run that was stopped says how to go on with it."""
+def resumable(folder: Path | None, *command: str | Path) -> Iterator[None]:
+    """Ctrl-C lets a run save its state first, and a run that was stopped says how to go on with it.
+
+    The states lie somewhere in `folder`; a run without one keeps none. `command` is what starts the run.
+    """
     from romae.training import REQUEUE, Interrupted
 
-    again = shlex.join(map(str, ("romae", *command, "--out", out, "--resume")))
-    was_pressed = False
+    again = shlex.join(map(str, ("romae", *command, "--resume")))
+    owner, was_pressed = os.getpid(), False
 
     def stop(number: int, frame: FrameType | None) -> None:
         nonlocal was_pressed
+        if os.getpid() != owner:
+            return  # a terminal tells loading processes as well; they go on until the run no longer needs them
         # A run that is under way saves and stops on SIGTERM.
         if was_pressed or not callable(signal.getsignal(signal.SIGTERM)):
             raise KeyboardInterrupt
@@ -246,12 +251,18 @@ def _resumable(out: Path, *command: str | Path) -> Iterator[None]:
     except (KeyboardInterrupt, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not was_pressed:
             raise
-        has_state = any((out / "states").glob("[0-9]*"))
-        hint = f"resume from its last state with: {again}" if has_state else "it has not saved a state yet"
-        typer.echo(f"romae: the run was stopped; {hint}", err=True)
+        typer.echo(f"romae: the run was stopped; {_what_is_left(folder, again)}", err=True)
         raise typer.Exit(CTRL_C) from None
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _what_is_left(folder: Path | None, again: str) -> str:
+    if folder is None:
+        return "it has kept nothing; with --out it can be resumed"
+    if any(folder.rglob("states/[0-9]*")):
+        return f"resume from its last state with: {again}"
+    return "it has not saved a state yet"
 
 
 def _tell(trained: "Trained", as_json: bool) -> None:

@@ -1,12 +1,15 @@
-"""The commands for experiments: list, show, run, report."""
+"""The commands for experiments and runs: list, show, run, report, page."""
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from romae.cli_data import resumable
 
 if TYPE_CHECKING:
     from romae.recipe import Recipe
@@ -23,7 +26,10 @@ Quick = Annotated[bool, typer.Option("--quick", help="A few seconds; the numbers
 
 
 def list_recipes(results: Results = Path("results"), as_json: Json = False) -> None:
-    """The experiments that can be run, and what they have given so far."""
+    """The experiments that can be run, and what they have given so far.
+
+    Example: romae list --json
+    """
     from romae import report
     from romae.recipe import discover
     from romae.results import results_of
@@ -53,6 +59,7 @@ def show(name: Name, quick: Quick = False, settings: Settings = None, as_json: J
     Example: romae show positions/tiny-cls
     """
     from romae.recipe import find
+    from romae.run_page import flat
 
     recipe = find(name)
     effective = recipe.overridden(*(recipe.quick if quick else ()), *(settings or ()))
@@ -62,7 +69,7 @@ def show(name: Name, quick: Quick = False, settings: Settings = None, as_json: J
         typer.echo(json.dumps(about | {"about": recipe.about, "command": command, "config": effective.config}))
         return
     typer.echo(f"{name}: {recipe.title} ({recipe.paper})\n{recipe.protocol}\n\n{recipe.about}\n")
-    for path, value in _flat(effective.config):
+    for path, value in flat(effective.config):
         typer.echo(f"  {path} = {json.dumps(value)}")
     typer.echo(f"\n{command}")
 
@@ -83,7 +90,8 @@ def run(
 ) -> None:
     """Run an experiment: make or read its data, train, measure, and write results/NAME/SEED.json.
 
-    Quick runs and runs with other settings are trials: they are written to results/trials and never counted.
+    Quick runs and runs with other settings are trials: they are written to results/trials and never counted. With
+    --out, Ctrl-C lets the run save its state first, and the message says how to go on with it.
 
     Example: romae run positions/tiny-cls --seeds 0-4
     """
@@ -98,12 +106,14 @@ def run(
         raise ValueError(f"--device must be auto or cpu, not {device!r}; choose a GPU with CUDA_VISIBLE_DEVICES")
     chosen: list[int | None] = [seed] if seeds is None else list(_read_seeds(seeds))
     found = []
-    for one in chosen:
-        place = None if out is None else out / name / str(one or 0)
-        result, path = _run_one(recipe, one, quick, settings or [], results, place, resume, device)
-        found.append(result)
-        if _is_first_rank() and not as_json:
-            typer.echo(f"{path}: {_told(recipe, result)}")
+    same = [word for word in sys.argv[1:] if word != "--resume"]
+    with resumable(None if out is None else out / name, *same):
+        for one in chosen:
+            place = None if out is None else out / name / str(one or 0)
+            result, path = _run_one(recipe, one, quick, settings or [], results, place, resume, device)
+            found.append(result)
+            if _is_first_rank() and not as_json:
+                typer.echo(f"{path}: {_told(recipe, result)}")
     if _is_first_rank() and as_json:
         from romae.config import to_dict
 
@@ -121,6 +131,8 @@ def report(
     """All results beside baselines, floors and published values: REPRODUCTION.md and a page with figures.
 
     Nothing is run again. --json prints one row per recipe and metric instead, and writes nothing.
+
+    Example: romae report --results results --markdown REPRODUCTION.md
     """
     from romae import report
 
@@ -134,7 +146,44 @@ def report(
         typer.echo(f"written to {path}")
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"list": list_recipes, "show": show, "run": run, "report": report}
+def page(
+    run: Annotated[Path, typer.Argument(help="The folder of a run: --out of pretrain, finetune or run.")],
+    data: Annotated[
+        Path | None, typer.Option(help="A table to show the model on: .csv, .csv.gz or .parquet, as in training.")
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="The column of labels, if not the one of the training.")] = None,
+    kept_out: Annotated[
+        bool, typer.Option("--kept-out", help="Show the ids alone that the run did not train on; --data is its table.")
+    ] = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="One setting, as key=value: ratio=0.3, columns.id=star; repeatable."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The page to write; page.html in the folder by default.")] = None,
+) -> None:
+    """One self-contained, interactive page for a run: losses and settings and, with --data, what the model says.
+
+    Reconstructions at hidden points or a confusion matrix, and a map of the embeddings.
+
+    Example: romae page run --data curves.parquet --kept-out
+    """
+    from romae import run_page
+    from romae.config import override
+
+    if data is None and (kept_out or label or settings):
+        raise ValueError("--label, --kept-out and --set say how to show a table; give it with --data")
+    told = run_page.PageConfig(label=label, samples="kept out" if kept_out else "all")
+    told = override(told, *(settings or ()))
+    typer.echo(f"written to {run_page.write(run, data=data, config=told, out=out)}")
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "list": list_recipes,
+    "show": show,
+    "run": run,
+    "report": report,
+    "page": page,
+}
 
 
 def _run_one(
@@ -149,21 +198,16 @@ def _run_one(
 ) -> tuple["Result", Path]:
     from romae.recipe import run as run_recipe
     from romae.results import write_result
-    from romae.training import REQUEUE, Interrupted
 
-    try:
-        result = run_recipe(
-            recipe,
-            seed,
-            quick=quick,
-            overrides=settings,
-            device="cpu" if device == "cpu" else "auto",
-            out=out,
-            resume=resume,
-        )
-    except Interrupted as error:
-        typer.echo(f"romae: {error} Add --resume to the same command.", err=True)
-        raise typer.Exit(REQUEUE) from None
+    result = run_recipe(
+        recipe,
+        seed,
+        quick=quick,
+        overrides=settings,
+        device="cpu" if device == "cpu" else "auto",
+        out=out,
+        resume=resume,
+    )
     path = write_result(result, results) if _is_first_rank() else result.path(results)
     return result, path
 
@@ -190,17 +234,6 @@ def _read_seeds(text: str) -> list[int]:
 def _written(seeds: tuple[int, ...]) -> str:
     is_row = len(seeds) > 1 and seeds == tuple(range(seeds[0], seeds[-1] + 1))
     return f"{seeds[0]}-{seeds[-1]}" if is_row else ",".join(map(str, seeds))
-
-
-def _flat(settings: Any, where: str = "") -> list[tuple[str, Any]]:
-    """Every setting by the path that --set takes."""
-    if isinstance(settings, dict):
-        pairs = list(settings.items())
-    elif isinstance(settings, list) and settings and isinstance(settings[0], dict):
-        pairs = [(str(number), one) for number, one in enumerate(settings)]
-    else:
-        return [(where, settings)]
-    return [found for key, value in pairs for found in _flat(value, f"{where}.{key}" if where else key)]
 
 
 def _print_table(rows: list[dict[str, str]]) -> None:

@@ -3,24 +3,21 @@
 A row is one metric of one recipe over its seeds. The same results give the same report, byte for byte.
 """
 
-import base64
-import html
-import io
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from romae.charts import comparison
 from romae.jobs import write_whole
+from romae.page import Block, Chart, Choice, Picture, Section, Table, Text, to_html
 from romae.recipe import Recipe, discover
 from romae.results import TRIALS, Result, results_of
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+OURS = "RoMAE"
 Verdict = Literal["reached", "missed", "no target", "no result", "below its floor"]
 
 INTRODUCTION = """\
@@ -145,7 +142,7 @@ def write(
     page = Path(folder) / "report.html" if page is None else Path(page)
     texts = {Path(markdown): to_markdown(all_rows(results)), page: to_page(results)}
     for path, text in texts.items():
-        write_whole(path, partial(Path.write_text, data=text))
+        write_whole(path, partial(Path.write_text, data=text, encoding="utf-8"))
     return list(texts)
 
 
@@ -209,56 +206,49 @@ def _markdown_table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> l
 
 # The page
 
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #1b1b1b; }
-table { border-collapse: collapse; width: 100%; font-size: 13px; } th, td { text-align: left; padding: .3rem .6rem; }
-th { border-bottom: 2px solid #1b1b1b; } td { border-bottom: 1px solid #ddd; vertical-align: top; }
-.reached { color: #00798c; } .missed, .below { color: #d1495b; } figure { margin: 1rem 0; } img { max-width: 100%; }
-figcaption, .origin { color: #666; font-size: 13px; }
-"""
-
 
 def to_page(results: dict[str, list[Result]]) -> str:
-    """One self-contained page: the table, then the figures of every recipe that has results."""
+    """One self-contained page: the table, then numbers and figures of every recipe that has results."""
     headlines = [row for row in all_rows(results) if row.is_headline]
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in _COLUMNS)
-    body = "".join(f"<tr class={row.verdict.split()[0]}>{_html_cells(row)}</tr>" for row in headlines)
+    cells = [[cell.replace("`", "") for cell in _cells(row)] for row in headlines]
+    marks = [_MARKS.get(row.verdict, "") for row in headlines]
+    overview: list[Block] = [Table(columns=_COLUMNS, rows=cells, marks=marks)]
+    if bars := {row.recipe: _bars(row) for row in headlines if row.mean is not None}:
+        overview.insert(0, Choice(label="Experiment", charts=bars))
     sections = [_section(discover()[name], found) for name, found in results.items() if found]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>RoMAE: reproduction</title>'
-        f"<style>{_STYLE}</style></head>\n<body><h1>Reproduction</h1>\n"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>\n{''.join(sections)}</body></html>\n"
-    )
+    return to_html("Reproduction", [Section(title="All experiments", blocks=overview), *sections], lead=_LEAD)
 
 
-def _html_cells(row: Row) -> str:
-    return "".join(f"<td>{html.escape(cell.replace('`', ''))}</td>" for cell in _cells(row))
+_MARKS = {"reached": "reached", "missed": "missed", "below its floor": "missed"}
+_LEAD = "Every experiment beside baselines on the same test data, floors and published values. Nothing is run again."
 
 
-def _section(recipe: Recipe, results: Sequence[Result]) -> str:
+def _bars(row: Row) -> Chart:
+    """The headline of one recipe beside all that it is compared with, smallest first."""
+    assert row.mean is not None
+    values = {OURS: row.mean, **row.baselines}
+    if row.floor is not None:
+        values["floor"] = row.floor
+    if row.published is not None:
+        values["published" if row.is_comparable else "published (not comparable)"] = row.published
+    ordered = dict(sorted(values.items(), key=lambda one: one[1]))
+    caption = f"{row.paper}: {row.title}. Ours is {ours(row)}."
+    return comparison(ordered, ours=OURS, metric=row.metric, caption=caption)
+
+
+def _section(recipe: Recipe, results: Sequence[Result]) -> Section:
     """One recipe: its numbers, where they come from, and its figures."""
-    rows = "".join(f"<tr><td>{row.metric}</td><td>{ours(row)}</td></tr>" for row in summarise(recipe, results))
+    rows = [(row.metric, ours(row)) for row in summarise(recipe, results)]
     devices, commits = (sorted({getattr(one, name) for one in results}) for name in ("device", "commit"))
     seconds = float(np.mean([result.seconds for result in results]))
     origin = f"{', '.join(devices)}; commit {', '.join(commits)}; {seconds:.0f} s a seed"
     drawn = recipe.data.draw([result.figure for result in results if result.figure]) if results[0].figure else {}
-    figures = "".join(_figure(caption, figure) for caption, figure in drawn.items())
-    return (
-        f"<h2>{html.escape(recipe.title)}</h2>\n<p><code>{recipe.name}</code>: {html.escape(recipe.protocol)}</p>\n"
-        f'<table>{rows}</table><p class="origin">{html.escape(origin)}</p>\n{figures}'
-    )
-
-
-def _figure(caption: str, figure: "Figure") -> str:
-    """A figure as a picture inside the page, the same bytes every time."""
-    import matplotlib
-
-    written = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "romae"}):
-        figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
-    data = base64.b64encode(written.getvalue()).decode()
-    caption = html.escape(caption)
-    return (
-        f'<figure><img alt="{caption}" src="data:image/svg+xml;base64,{data}">'
-        f"<figcaption>{caption}</figcaption></figure>\n"
+    return Section(
+        title=recipe.title,
+        blocks=[
+            Text(text=f"{recipe.name}: {recipe.protocol}"),
+            Table(columns=("metric", "ours"), rows=rows),
+            Text(text=origin, is_aside=True),
+            *(Picture(caption=caption, figure=figure) for caption, figure in drawn.items()),
+        ],
     )

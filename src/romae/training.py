@@ -523,7 +523,8 @@ def _available(trackers: tuple[str, ...]) -> list[str] | None:
     here = [str(getattr(tracker, "value", tracker)) for tracker in get_available_trackers()]
     for tracker in trackers:
         if tracker not in here:
-            raise ValueError(f"the tracker {tracker!r} is not installed: pip install {tracker}; there are {here}")
+            package = f"'romae[{tracker}]'" if tracker in ("tensorboard", "wandb") else tracker
+            raise ValueError(f"the tracker {tracker!r} is not installed: pip install {package}; there are {here}")
     return list(trackers) or None
 
 

@@ -1,0 +1,163 @@
+"""The command line teaches: an example for every command, completion, and after Ctrl-C the command that goes on."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from romae import cli
+from test_cli_own_data import COLUMNS, TINY
+from test_jobs import CURVES, contents
+
+ROMAE = [sys.executable, "-c", "import sys; from romae.cli import main; sys.argv[0] = 'romae'; main()"]
+ROOT = typer.main.get_command(cli.app)
+
+
+def leaves(group, *path: str) -> dict[tuple[str, ...], object]:
+    """Every command that does something, by the words that call it."""
+    found = {}
+    for name, command in group.commands.items():
+        found |= leaves(command, *path, name) if hasattr(command, "commands") else {(*path, name): command}
+    return found
+
+
+COMMANDS = leaves(ROOT)
+
+
+def words(path: tuple[str, ...]) -> object:
+    return pytest.param(path, id=" ".join(path))
+
+
+def shown_help(*path: str) -> str:
+    done = CliRunner().invoke(cli.app, [*path, "--help"], env={"COLUMNS": "200", "TERMINAL_WIDTH": "200"})
+    assert done.exit_code == 0
+    return done.output
+
+
+# Help
+
+
+@pytest.mark.parametrize("path", [words(path) for path in COMMANDS])
+def test_help_holds_an_example_that_the_command_understands(path):
+    lines = [line.strip() for line in shown_help(*path).splitlines()]
+    examples = [shlex.split(line.removeprefix("Example: ")) for line in lines if line.startswith("Example: romae ")]
+    assert examples
+    for example in examples:
+        assert example[1 : 1 + len(path)] == list(path)
+        COMMANDS[path].make_context(" ".join(path), example[1 + len(path) :])  # a wrong option is an error here
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_option_says_what_it_is(path):
+    for parameter in COMMANDS[path].params:
+        assert parameter.name == "help" or parameter.help, parameter.name
+
+
+def test_the_help_of_everything_names_every_command_and_where_to_start():
+    assert "romae demo" in shown_help()
+    for path in COMMANDS:
+        assert path[-1] in shown_help(*path[:-1])
+
+
+# Completion
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("romae pre", {"pretrain", "predict"}), ("romae data c", {"check"}), ("romae finetune --pre", {"--pretrained"})],
+)
+def test_the_shell_completes_commands_and_options(typed, offered):
+    asked = {"_ROMAE_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    done = subprocess.run(ROMAE, capture_output=True, text=True, env=os.environ | asked, check=True)
+    assert set(done.stdout.split()) == offered
+
+
+def test_completion_is_a_script_for_the_shell_that_asks():
+    command = f"{shlex.join([*ROMAE, '--show-completion', 'bash'])}; exit $?"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.returncode == 0 and "complete -o default -F _romae_completion romae" in done.stdout
+
+
+# Tables
+
+
+def test_a_table_is_plain_where_no_terminal_reads_it(capsys):
+    rows = [{"name": "a", "passed": True, "error": 0.12345}, {"name": "b" * 200, "passed": False, "error": None}]
+    cli._table("A title", rows)
+    title, head, *lines = capsys.readouterr().out.splitlines()
+    assert (title, head.split()) == ("A title", ["name", "passed", "error"])
+    assert [line.split() for line in lines] == [["a", "yes", "0.123"], ["b" * 200, "no", "unknown"]]
+
+
+def test_a_table_has_lines_on_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    cli._table("A title", [{"name": "a", "error": 0.5}])
+    assert "┃" in capsys.readouterr().out
+
+
+# Ctrl-C
+
+
+def stopped(command: list[str], folder: Path) -> str:
+    """What a process says that gets Ctrl-C, as a terminal sends it to all of its processes, once a state is there."""
+    process = subprocess.Popen([*ROMAE, *command], stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline and not any(folder.rglob("states/[0-9]*")):
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in said, said
+    return said
+
+
+def resumed(said: str) -> None:
+    """Run the command that the message names."""
+    _, _, command = said.partition("the run has saved its state and stopped; resume it with: romae ")
+    subprocess.run([*ROMAE, *shlex.split(command)], check=True, capture_output=True)
+
+
+@pytest.mark.slow
+def test_pretraining_with_loading_processes_goes_on_after_ctrl_c_as_if_it_had_not_been_pressed(tmp_path):
+    data, whole, halves = tmp_path / "my curves.parquet", tmp_path / "whole", tmp_path / "in two halves"
+    CURVES.to_parquet(data)
+    settings = [*TINY, "--set=train.epochs=40", "--set=train.save_every=10", "--set=train.validate_every=80"]
+    command = ["pretrain", str(data), *COLUMNS, *settings, "--set=train.workers=1"]
+    subprocess.run([*ROMAE, *command, "--out", str(whole)], check=True, capture_output=True)
+    resumed(stopped([*command, "--out", str(halves)], halves))
+    assert contents(halves) == contents(whole)
+
+
+@pytest.mark.slow
+def test_an_experiment_goes_on_after_ctrl_c_as_if_it_had_not_been_pressed(tmp_path):
+    settings = ["--quick", "--set=train.epochs=20", "--set=train.save_every=20", "--device", "cpu"]
+    command = ["run", "positions/tiny-cls", "--seed", "1", *settings]
+
+    def told(name: str) -> list[str]:
+        return [*command, "--results", str(tmp_path / name / "results"), "--out", str(tmp_path / name / "run")]
+
+    def metrics(name: str) -> dict[str, float]:
+        (result,) = (tmp_path / name / "results").rglob("*.json")
+        return json.loads(result.read_text())["metrics"]
+
+    subprocess.run([*ROMAE, *told("whole")], check=True, capture_output=True)
+    resumed(stopped(told("halves"), tmp_path / "halves"))
+    assert metrics("halves") == metrics("whole")
+
+
+@pytest.mark.slow
+def test_an_experiment_that_keeps_no_states_says_so(tmp_path):
+    command = ["run", "positions/tiny-cls", "--quick", "--set=train.epochs=100000", "--results", str(tmp_path)]
+    process = subprocess.Popen([*ROMAE, *command], stderr=subprocess.PIPE, text=True)
+    assert process.stderr.readline()  # the first report: training is under way
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130 and "it has kept nothing; with --out it can be resumed" in said
+    assert "Traceback" not in said and not any(tmp_path.iterdir())

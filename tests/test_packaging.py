@@ -1,0 +1,173 @@
+"""What people install: a wheel that works alone, extras that say how to get them, and one list of public names."""
+
+import ast
+import inspect
+import json
+import re
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tomllib
+import zipfile
+from importlib.metadata import packages_distributions
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import romae
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "romae"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = {"audio", "images"}  # what the library itself imports; trackers are imported by Accelerate
+
+
+# Built and installed
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> Path:
+    """A folder with an sdist and the wheel that is made from it."""
+    for tool in ("build", "hatchling"):
+        if find_spec(tool) is None:
+            pytest.skip(f"needs {tool}: pip install 'romae[dev]'")
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_package_and_its_types_and_nothing_else(built):
+    (wheel,) = built.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names} == {"romae", f"romae-{romae.__version__}.dist-info"}
+    assert "romae/py.typed" in names and not [name for name in names if "test" in name]
+    on_disk = [path for path in SOURCE.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert {f"romae/{path.relative_to(SOURCE).as_posix()}" for path in on_disk} <= set(names)
+
+
+@pytest.mark.slow
+def test_the_sdist_holds_what_the_project_lists(built):
+    (sdist,) = built.glob("*.tar.gz")
+    found = {name.split("/")[1] for name in tarfile.open(sdist).getnames()}
+    assert found >= {"src", "tests", "docs", "README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml"}
+    assert found <= {path.name for path in ROOT.iterdir()} | {"PKG-INFO"}
+    assert not found & {"results", "demo", "dist", "carry", ".git"}
+
+
+@pytest.mark.slow
+def test_the_wheel_alone_gives_a_working_command_line(built, tmp_path):
+    """The environment has the wheel of its own; what it depends on is borrowed, which saves minutes."""
+    (wheel,) = built.glob("*.whl")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    install = ["install", "--quiet", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run([sys.executable, "-m", "pip", "--python", python, *install], check=True)
+    borrowed = sysconfig.get_path("purelib")
+    (own,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+    (own / "borrowed.pth").write_text(borrowed + "\n")  # a path alone: an editable romae there is not followed
+
+    def said(*command: str | Path) -> str:
+        return subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path).stdout
+
+    assert Path(said(python, "-c", "import romae; print(romae.__file__)").strip()).is_relative_to(own)
+    command = tmp_path / "venv" / "bin" / "romae"
+    assert said(command, "--version") == f"romae {romae.__version__}\n"
+    assert {"name", "here", "title", "licence"} == set(
+        json.loads(said(command, "data", "list", "--json"))["datasets"][0]
+    )
+    assert len(json.loads(said(command, "list", "--json"))) > 10
+
+
+# Dependencies
+
+
+def imported(path: Path) -> set[str]:
+    """The packages of others that a file imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add((node.module or "").split(".")[0])
+    return found - set(sys.stdlib_module_names) - {"romae"}
+
+
+def required(lines: list[str]) -> set[str]:
+    return {re.match(r"[\w-]+", line)[0].lower().replace("_", "-") for line in lines}
+
+
+def test_what_is_imported_is_declared():
+    extras = PROJECT["optional-dependencies"]
+    declared = required(PROJECT["dependencies"]) | {name for extra in EXTRAS for name in required(extras[extra])}
+    declared.add("triton")  # comes with torch where there is a GPU
+    provided = packages_distributions()
+    for path in SOURCE.rglob("*.py"):
+        for module in imported(path):
+            names = {name.lower().replace("_", "-") for name in provided.get(module, [module])}
+            assert names & declared, f"{path.name} imports {module}, which pyproject.toml does not list"
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "call"),
+    [
+        ("PIL", "images", lambda folder: romae.from_image(folder / "photo.png", (4, 4))),
+        ("PIL", "images", lambda folder: romae.from_video(folder / "clip.gif", (1, 4, 4))),
+        ("PIL", "images", lambda folder: romae.from_image_folder(folder, (4, 4))),
+        ("soundfile", "audio", lambda folder: romae.from_audio(folder / "clip.wav")),
+        ("soundfile", "audio", lambda folder: romae.from_audio_folder(folder)),
+    ],
+    ids=["image", "video", "images", "sound", "sounds"],
+)
+def test_an_extra_that_is_missing_says_how_to_get_it(tmp_path, monkeypatch, module, extra, call):
+    (tmp_path / "kind").mkdir()
+    for name in ("one.png", "one.wav"):
+        (tmp_path / "kind" / name).touch()
+    for name in [name for name in sys.modules if name.split(".")[0] == module]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=rf"pip install 'romae\[{extra}\]'$") as caught:
+        list(call(tmp_path))
+    assert "\n" not in str(caught.value) and extra in PROJECT["optional-dependencies"]
+
+
+def test_without_extras_arrays_still_work(monkeypatch):
+    for module in ("PIL", "soundfile"):
+        monkeypatch.setitem(sys.modules, module, None)
+    assert len(romae.from_image(np.zeros((8, 8)), (4, 4))) == 4
+    assert len(romae.from_audio(np.zeros(16000), 16000, frames=96)) == 6 * 8
+
+
+# Public names
+
+
+def test_type_checkers_see_the_public_names_and_no_others():
+    tree = ast.parse((SOURCE / "__init__.py").read_text(encoding="utf-8"))
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {alias.asname: (node.module, alias.name) for node in block.body for alias in node.names}
+    assert seen == {name: (f"romae.{home}", name) for name, home in romae._HOME.items()}
+    assert romae.__all__ == ["__version__", *romae._HOME] and dir(romae) == sorted(romae.__all__)
+
+
+def is_explained(found: object) -> bool:
+    """Whether a class or function has a docstring of its own; a dataclass without one gets its signature."""
+    text = vars(found).get("__doc__") if inspect.isclass(found) else inspect.getdoc(found)
+    return bool(text) and not text.startswith(f"{found.__name__}(")
+
+
+def test_every_public_name_has_a_docstring_and_a_place_in_the_documentation():
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md"))
+    for name in set(romae.__all__) - {"__version__"}:
+        found = getattr(romae, name)
+        assert not callable(found) or is_explained(found), name
+        assert re.search(rf"`[^`\n]*\b{name}\b|\bromae\.{name}\b", pages), f"{name} is on no page of docs/"
+
+
+def test_a_name_that_is_not_there_is_refused_with_those_that_are():
+    with pytest.raises(AttributeError, match="has no attribute 'Token'; it has .*Tokens"):
+        romae.Token  # noqa: B018
