@@ -32,7 +32,7 @@ def generator() -> torch.Generator:
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real data sets: ROMAE_DATA, or a folder `shared/data` beside the project."""
-    folder = Path(os.environ.get("ROMAE_DATA", SHARED / "data"))
+    folder = Path(os.environ.get("ROMAE_DATA") or SHARED / "data")
     if not folder.is_dir():
         pytest.skip("needs the real data sets: set ROMAE_DATA to their folder")
     return folder

@@ -145,6 +145,29 @@ def test_recorded_dropout_is_drawn_anew_at_every_step_and_follows_the_seed():
     assert_close(losses(0), losses(0)) and losses(0) != losses(1)
 
 
+class Peeking(Regression):
+    """A task that asks the device for a number, which no graph can hold."""
+
+    def forward(self, batch):
+        loss = super().forward(batch)
+        assert float(loss.total) >= 0
+        return loss
+
+
+@pytest.mark.cuda
+def test_a_task_that_cannot_be_recorded_is_trained_as_it_comes():
+    def losses(**how: bool) -> list[float]:
+        torch.manual_seed(0)
+        config = TrainConfig(epochs=40, batch_size=16, lr=1e-3, validate_every=60, **how)
+        return [record["loss"] for record in train(Peeking(CONFIG, 1), series(48, target=True), config).records]
+
+    with pytest.warns(UserWarning, match="could not be recorded as a CUDA graph"):
+        found = losses()
+    assert_close(found, losses(graph=False), rtol=2e-3, atol=1e-5)
+    with pytest.raises(RuntimeError):
+        losses(graph=True)
+
+
 @pytest.mark.cuda
 def test_a_run_resumes_into_recorded_steps(tmp_path):
     config = TrainConfig(epochs=6, batch_size=16, lr=1e-2, graph=True, save_every=8)
@@ -182,6 +205,7 @@ def losses_with_and_without_compilation() -> list[list[float]]:
         history = train(task, series(16, target=True), config, validation=series(8, target=True))
         found.append([record["loss"] for record in history.records])
         assert all(module._compiled_call_impl is None for module in task.modules())
+        assert (torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0) == is_compiled
     return found
 
 

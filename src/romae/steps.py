@@ -143,7 +143,7 @@ def compile_blocks(model: nn.Module, *, is_fixed: bool) -> None:
     """Compile the transformer blocks in place; all blocks of a stack share what is compiled for the first."""
     for module in model.modules():
         if isinstance(module, Block):
-            module.compile(dynamic=False if is_fixed else None)
+            module.compile(dynamic=not is_fixed)
 
 
 def uncompile_blocks(model: nn.Module) -> None:

@@ -7,6 +7,7 @@ the sample. So a state needs no random state, and the number of ranks changes no
 import contextlib
 import json
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,8 +149,6 @@ class _Trainer:
         )
         self.device, self.is_first = self.accelerator.device, self.accelerator.is_main_process
         torch.backends.cuda.matmul.allow_tf32 = config.precision == "tf32"
-        if trackers:
-            self.accelerator.init_trackers("romae", config={k: str(v) for k, v in to_dict(config).items()})
         self.samples = samples
         self.held: Sequence[Sample] | Packed = packed(samples) or samples
         self.held_validation = None if validation is None else packed(validation) or validation
@@ -197,6 +196,8 @@ class _Trainer:
         self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # loss and weight since the last report
         self.history, self.is_asked_to_stop = History(), False
         self.run = self._opened(out, resume)
+        if trackers:
+            self.accelerator.init_trackers("romae", config={k: str(v) for k, v in to_dict(config).items()})
         self.watch = LossWatch(lambda: "no state is kept" if self.run is None else self.run.last_state())
 
     # The loop
@@ -232,7 +233,8 @@ class _Trainer:
             sums: Tensor | None = self._played(pieces[0])
         else:
             unit = float(self.loader.lengths[self._indices()].sum())
-            with contextlib.nullcontext() if isinstance(pieces[0], Filled) else uncompiled():
+            is_off_size = self.modes.is_fixed and not isinstance(pieces[0], Filled)
+            with uncompiled() if is_off_size else contextlib.nullcontext():
                 sums = self.take(map(self._arrived, pieces), len(pieces), unit)
         if sums is None:
             self.history.n_skipped += 1
@@ -256,7 +258,19 @@ class _Trainer:
             def changed() -> list[Tensor]:
                 return optimised(plain) + ([] if self.average is None else list(self.average.weights.values()))
 
-            self.captured = Captured(work, changed)
+            try:
+                self.captured = Captured(work, changed)
+            except RuntimeError as error:  # a task of the user's own may look at numbers on the device
+                if self.config.graph:
+                    raise
+                reason = str(error).splitlines()[0]
+                warnings.warn(
+                    f"a step could not be recorded as a CUDA graph ({reason}), so steps are taken as they come; "
+                    "with graph=False they are from the start",
+                    stacklevel=2,
+                )
+                self.modes = self.modes._replace(is_recorded=False)
+                return work()
         return self.captured.play()
 
     def _set_rate(self, lr: float) -> None:
