@@ -3,6 +3,8 @@
 import copy
 import json
 import pickle
+import time
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -19,6 +21,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import romae
 from romae import RoMAEClassifier, RoMAEEmbedder, RoMAEInterpolator, RoMAERegressor, Size
+from romae.datasets import uea
 from romae.estimators import rules
 from romae.estimators.inputs import read_samples
 
@@ -467,3 +470,23 @@ def test_a_table_needs_its_columns_and_labels_by_id(classifier):
 def test_a_model_refuses_series_with_other_channels(classifier):
     with pytest.raises(ValueError, match="2 channels"):
         classifier.predict([np.zeros((4, 2))])
+
+
+@pytest.mark.slow
+def test_defaults_do_well_on_basic_motions_with_steps_missing(real_data):
+    """Official split, 30 % of the time steps of every series left out, nothing tuned; three minutes are allowed."""
+    random = np.random.default_rng(0)
+
+    def thinned(split: str) -> tuple[list[romae.Sample], np.ndarray]:
+        samples, _ = uea.load("BasicMotions", split, folder=real_data / "uea")
+        kept = [np.sort(random.permutation(len(one))[: round(0.7 * len(one))]) for one in samples]
+        thin = [
+            replace(one, values=one.values[k], positions=one.positions[k]) for one, k in zip(samples, kept, strict=True)
+        ]
+        return [replace(one, target=None) for one in thin], np.array([int(one.target) for one in samples])
+
+    (seen, known), (asked, truth) = thinned("train"), thinned("test")
+    started = time.perf_counter()
+    classifier = RoMAEClassifier(device="cpu", random_state=0).fit(seen, known)
+    assert time.perf_counter() - started < 180
+    assert classifier.score(asked, truth) >= 0.95

@@ -113,3 +113,8 @@ def test_areas_have_the_known_values():
 def test_what_cannot_be_compared_is_refused_in_a_sentence(call, sentence):
     with pytest.raises((ValueError, TypeError), match=sentence):
         call()
+
+
+def test_confusion_counts_every_sample_once():
+    truth, chosen = np.array([0, 0, 1, 2, 2]), np.array([0, 1, 1, 2, 0])
+    assert metrics.confusion(chosen, truth, 4).tolist() == [[1, 1, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 0, 0, 0]]

@@ -77,12 +77,6 @@ def test_losses_that_are_no_numbers_are_left_blank():
     assert training["y"] == [2.0, None, 1.0] and (validation["x"], validation["y"]) == ([3.0], [3.0])
 
 
-def test_confusion_counts_every_sample_once():
-    true, chosen = np.array([0, 0, 1, 2, 2]), np.array([0, 1, 1, 2, 0])
-    counts = run_page.confusion_counts(true, chosen, 3)
-    assert counts.tolist() == [[1, 1, 0], [0, 1, 0], [1, 0, 1]]
-
-
 def test_principal_components_keep_the_distances_of_points_in_a_plane():
     random = np.random.default_rng(0)
     plane, basis = random.normal(size=(20, 2)), np.linalg.qr(random.normal(size=(7, 2)))[0]

@@ -19,13 +19,14 @@ from torch.testing import assert_close
 
 import training_job
 from romae import checkpoint
+from romae.evaluation import evaluate
 from romae.masking import UniformTokens
 from romae.model import ModelConfig, Size
 from romae.optim import WeightAverage, parameter_groups, warmup_cosine
 from romae.runs import Run, State
 from romae.tasks import Classification, MaskedReconstruction
 from romae.tokens import Sample
-from romae.training import REQUEUE, TrainConfig, evaluate, train
+from romae.training import REQUEUE, TrainConfig, train
 
 JOB = Path(__file__).with_name("training_job.py")
 
@@ -60,7 +61,7 @@ def test_a_run_learns_and_tells(tmp_path):
     assert written == history.records
     best = checkpoint.load(tmp_path / "run" / "best")
     assert_same_weights(best, task)
-    again = evaluate(task, training_job.samples(), training_job.config())
+    again = evaluate(task, training_job.samples())
     assert again == pytest.approx(history.best["validation"], rel=1e-5)
     assert history.best["validation"] == min(record["validation"] for record in history.records)
 

@@ -12,7 +12,7 @@ import typer
 from romae import __version__
 from romae.cli_data import COMMANDS
 from romae.cli_recipes import COMMANDS as EXPERIMENTS
-from romae.cli_recipes import _print_table
+from romae.cli_tables import print_table
 
 app = typer.Typer(
     help="RoMAE: learn from measurements at real-valued positions. Start with: romae demo",
@@ -79,8 +79,8 @@ def demo(
         told = {"rows": rows, "classification": accuracies, "seconds": outcome.seconds, **files}
         typer.echo(json.dumps(told | {"next": outcome.next_commands}))
         return
-    _table("Error at readings that were hidden from the model", rows)
-    _table("Share of new series whose speed was told", accuracies)
+    print_table("Error at readings that were hidden from the model", rows)
+    print_table("Share of new series whose speed was told", accuracies)
     typer.echo(f"trained for {outcome.seconds:.0f} s; the curves are in {outcome.picture}")
     typer.echo(f"open {outcome.page} in a browser to look around\n\nNext, try:")
     for command in outcome.next_commands:
@@ -133,7 +133,7 @@ def check_reference(
         typer.echo(json.dumps(rows))
     else:
         title = f"Largest difference from the authors' outputs (at most {TOLERANCE:g})"
-        _table(title, [{k: v for k, v in row.items() if k != "problem"} for row in rows])
+        print_table(title, [{k: v for k, v in row.items() if k != "problem"} for row in rows])
     for row in rows:
         if "problem" in row:
             typer.echo(f"romae: {row['problem']}", err=True)
@@ -158,7 +158,7 @@ def data_list(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps({"folder": str(data_root()), "datasets": rows}))
     else:
-        _table(f"Data sets in {data_root()} (set ROMAE_DATA to look elsewhere)", rows)
+        print_table(f"Data sets in {data_root()} (set ROMAE_DATA to look elsewhere)", rows)
 
 
 @data_app.command("get")
@@ -207,7 +207,7 @@ def benchmark(
         return
     for name, section in found.items():
         figures = [{"figure": key, "value": value} for key, value in section.items() if isinstance(value, int | float)]
-        _table(name, [_flat(row) for row in section.get("rows", figures)])
+        print_table(name, [_flat(row) for row in section.get("rows", figures)])
     typer.echo(f"written to {path}")
 
 
@@ -215,33 +215,6 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     """A row for a table: of a spread, its median."""
     shown = {key: value["median"] if isinstance(value, dict) else value for key, value in row.items()}
     return {key.replace("_", " "): value for key, value in shown.items()}
-
-
-def _table(title: str, rows: list[dict[str, Any]]) -> None:
-    """A table with lines on a terminal; elsewhere plain text, each row on one line however long it is."""
-    shown = [{column: _shown(row[column]) for column in rows[0]} for row in rows]
-    if not sys.stdout.isatty():
-        typer.echo(title)
-        _print_table(shown)
-        return
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title=escape(title), title_justify="left")
-    for column in shown[0]:
-        table.add_column(escape(column), overflow="fold")
-    for row in shown:
-        table.add_row(*map(escape, row.values()))
-    Console().print(table)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if value is None:
-        return "unknown"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 class _Bars:

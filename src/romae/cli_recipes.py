@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from romae.cli_data import resumable
+from romae.cli_tables import print_table
 
 if TYPE_CHECKING:
     from romae.recipe import Recipe
@@ -38,7 +39,8 @@ def list_recipes(results: Results = Path("results"), as_json: Json = False) -> N
     if as_json:
         typer.echo(json.dumps([report.as_json(row) for row in rows]))
         return
-    _print_table(
+    print_table(
+        "",
         [
             {
                 "name": row.recipe,
@@ -49,7 +51,7 @@ def list_recipes(results: Results = Path("results"), as_json: Json = False) -> N
                 "result": report.ours(row) if row.n else "",
             }
             for row in rows
-        ]
+        ],
     )
 
 
@@ -58,8 +60,8 @@ def show(name: Name, quick: Quick = False, settings: Settings = None, as_json: J
 
     Example: romae show positions/tiny-cls
     """
+    from romae.config import flat
     from romae.recipe import find
-    from romae.run_page import flat
 
     recipe = find(name)
     effective = recipe.overridden(*(recipe.quick if quick else ()), *(settings or ()))
@@ -234,14 +236,6 @@ def _read_seeds(text: str) -> list[int]:
 def _written(seeds: tuple[int, ...]) -> str:
     is_row = len(seeds) > 1 and seeds == tuple(range(seeds[0], seeds[-1] + 1))
     return f"{seeds[0]}-{seeds[-1]}" if is_row else ",".join(map(str, seeds))
-
-
-def _print_table(rows: list[dict[str, str]]) -> None:
-    """Columns of plain text, one line per row, for eyes and for grep."""
-    lines = [list(rows[0]), *(list(row.values()) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    for line in lines:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def _is_first_rank() -> bool:

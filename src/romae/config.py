@@ -77,6 +77,24 @@ def override(config: C, *settings: str) -> C:
     return from_dict(type(config), data)
 
 
+def flat(settings: Any, where: str = "") -> list[tuple[str, Any]]:
+    """Every single setting of a dictionary by its path, such as train.epochs or stages.0.kind."""
+    if isinstance(settings, dict):
+        pairs = list(settings.items())
+    elif isinstance(settings, list) and settings and isinstance(settings[0], dict):
+        pairs = [(str(number), one) for number, one in enumerate(settings)]
+    else:
+        return [(where, settings)]
+    return [found for key, value in pairs for found in flat(value, _join(where, key))]
+
+
+def differences(before: Any, now: Any) -> list[str]:
+    """The paths of the settings that two dictionaries do not share, or in which they differ."""
+    known, told = dict(flat(before)), dict(flat(now))
+    missing = object()
+    return sorted(path for path in known | told if known.get(path, missing) != told.get(path, missing))
+
+
 def check_types(config: Any) -> None:
     """For `__post_init__`: hold every field of a frozen configuration against its annotation.
 

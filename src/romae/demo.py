@@ -21,7 +21,7 @@ from romae.masking import UniformTokens
 from romae.model import ModelConfig, Size
 from romae.page import Chart, Choice, Section, Table, Text
 from romae.plots import Panel, interpolation
-from romae.run_page import confusion_counts, principal_components
+from romae.run_page import principal_components
 from romae.runs import History
 from romae.tasks import Classification, MaskedReconstruction
 from romae.tokens import Layout, Sample, collate
@@ -220,7 +220,7 @@ def _classification_section(
 ) -> Section:
     """Accuracies, the confusion matrix, and maps before and after fine-tuning."""
     truth = baselines.classes(testing)
-    counts = confusion_counts(truth, chosen, len(SPEEDS))
+    counts = metrics.confusion(chosen, truth, len(SPEEDS))
     maps = {
         "after fine-tuning": _map(models.classifier, testing),
         "after pre-training, which saw no class": _map(models.pretrained, testing),

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from romae.checkpoint import load, read_json
-from romae.config import to_dict
+from romae.config import differences, to_dict
 from romae.data.columns import TimeUnit
 from romae.data.queries import require_same_clock
 from romae.data.scaling import Method, Origin, Scaling, Unit, fit_ladders, fit_scaling
@@ -30,7 +30,7 @@ from romae.masking import Strategy, UniformTokens
 from romae.model import SIZES, ModelConfig, Size
 from romae.runs import History, Run
 from romae.tasks import Classification, MaskedReconstruction, Regression, Task
-from romae.training import TrainConfig, seed_everything, train
+from romae.training import FREE, TrainConfig, seed_everything, train
 
 JOB, DATA = "job.json", "data.json"
 
@@ -312,21 +312,11 @@ def _require_same(what: str, path: Path, note: dict[str, Any]) -> None:
     """Refuse to resume a run with other settings or on other data."""
     if not path.is_file():
         return
-    before = dict(_settings(read_json(path)))
-    changed = [key for key, value in _settings(note) if key not in before or before[key] != value]
-    if changed:
+    if changed := [name for name in differences(read_json(path), note) if name not in FREE]:
         raise ValueError(
             f"{path.parent} was started with other {what} ({', '.join(changed)}); leave them as they were, or start a "
             "new run in another folder"
         )
-
-
-def _settings(settings: dict[str, Any], where: str = "") -> list[tuple[str, Any]]:
-    """Every single setting by its path."""
-    found = []
-    for name, value in settings.items():
-        found += _settings(value, f"{where}{name}.") if isinstance(value, dict) else [(f"{where}{name}", value)]
-    return found
 
 
 def _digests(training: SampleSet, validation: SampleSet | None) -> dict[str, Any]:

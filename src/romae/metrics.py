@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Shaped
+from jaxtyping import Float64, Int64, Shaped
 
 Numbers = Any  # an array, a tensor or a number, or a list of them
 
@@ -123,6 +123,14 @@ def macro_f1(prediction: Numbers, target: Numbers) -> float:
 
     prediction, target = _classes(prediction, target)
     return float(f1_score(target, prediction, average="macro", zero_division=0))
+
+
+def confusion(prediction: Numbers, target: Numbers, n_classes: int) -> Int64[np.ndarray, "k k"]:
+    """How many samples of each class of the target (rows) were taken for each class (columns)."""
+    from sklearn.metrics import confusion_matrix
+
+    prediction, target = _classes(prediction, target)
+    return confusion_matrix(target, prediction, labels=np.arange(n_classes))
 
 
 def auroc(score: Numbers, target: Numbers) -> float:

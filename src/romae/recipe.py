@@ -21,7 +21,7 @@ from romae.data.scaling import Scaling, fit_ladders
 from romae.data.series import Schema
 from romae.model import ModelConfig
 from romae.results import Result
-from romae.stages import Stage, run_stages
+from romae.stages import Stage, run_stages, scaled
 from romae.tasks import Task
 from romae.tokens import Sample
 
@@ -187,7 +187,9 @@ def run(
     splits = recipe.data.splits(seed)
     model = recipe.model
     if recipe.ladder == "data":
-        model = replace(model, ladders=fit_ladders(_scaled(splits)))
+        seen = scaled(splits.train, splits.scaling)
+        assert seen is not None
+        model = replace(model, ladders=fit_ladders(seen))
     outcome = run_stages(
         model,
         recipe.stages,
@@ -275,7 +277,3 @@ def _seed(seed: int | None, overrides: Sequence[str]) -> tuple[int, list[str]]:
     if seed is not None and seed != int(text):
         raise ValueError(f"the seed is given twice, as {seed} and by {told[-1]}; give it once")
     return int(text), [setting for setting in overrides if setting not in told]
-
-
-def _scaled(splits: Splits) -> Sequence[Sample]:
-    return splits.train if splits.scaling is None else [splits.scaling.apply(sample) for sample in splits.train]

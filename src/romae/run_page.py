@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float
 
 from romae import baselines, charts, inference, metrics, page
 from romae.answers import InferenceConfig
 from romae.checkpoint import read_json
-from romae.config import from_dict
+from romae.config import flat, from_dict
 from romae.data.scaling import channel_index
 from romae.data.series import SampleSet, Schema
 from romae.jobs import JOB, SplitConfig, load_model, read_samples, require_fit, split
@@ -62,17 +62,6 @@ def write(
         sections += _answers(folder, data, config or PageConfig())
     sections += [_settings(stage.parent, folder) for stage in stages]
     return page.write(out or folder / "page.html", f"Run {folder.resolve().name}", sections)
-
-
-def flat(settings: Any, where: str = "") -> list[tuple[str, Any]]:
-    """Every setting by its path, such as train.epochs or stages.0.kind."""
-    if isinstance(settings, dict):
-        pairs = list(settings.items())
-    elif isinstance(settings, list) and settings and isinstance(settings[0], dict):
-        pairs = [(str(number), one) for number, one in enumerate(settings)]
-    else:
-        return [(where, settings)]
-    return [found for key, value in pairs for found in flat(value, f"{where}.{key}" if where else key)]
 
 
 def principal_components(rows: Float[np.ndarray, "b w"]) -> Float[np.ndarray, "b 2"]:
@@ -226,7 +215,7 @@ def _classes(task: Classification, samples: SampleSet) -> list[Block]:
         raise ValueError(f"the table has the class {strangers[0]!r}, which the model does not know: {names.tolist()}")
     chosen = inference.predict_proba(task, samples).argmax(1)
     true = np.array([names.tolist().index(name) for name in truth])
-    counts = confusion_counts(true, chosen, len(names))
+    counts = metrics.confusion(chosen, true, len(names))
     rows = [
         ("RoMAE", f"{metrics.accuracy(chosen, true):.4g}"),
         ("the commonest class", f"{counts.sum(axis=1).max() / len(true):.4g}"),
@@ -234,15 +223,6 @@ def _classes(task: Classification, samples: SampleSet) -> list[Block]:
     caption = f"{len(true):,} samples: true classes in rows, predicted ones in columns."
     drawn = charts.confusion(counts, names.tolist(), caption)
     return [drawn, Table(columns=("method", "accuracy"), rows=rows)]
-
-
-def confusion_counts(
-    true: Int64[np.ndarray, "b"], chosen: Int64[np.ndarray, "b"], n_classes: int
-) -> Int64[np.ndarray, "k k"]:
-    """How many samples of each class (rows) were taken for each class (columns)."""
-    counts = np.zeros((n_classes, n_classes), dtype=np.int64)
-    np.add.at(counts, (true, chosen), 1)
-    return counts
 
 
 def _class_names(samples: SampleSet) -> list[str]:

@@ -126,7 +126,7 @@ def run_stages(
     hears the number of the stage.
     """
     _require_stages(model, stages, training, out)
-    seen, held_out, more = (_scaled(samples, scaling) for samples in (training, validation, unlabelled))
+    seen, held_out, more = (scaled(samples, scaling) for samples in (training, validation, unlabelled))
     assert seen is not None
     histories: list[History] = []
     for number, stage in enumerate(stages):
@@ -154,7 +154,8 @@ def _encoder(model: ModelConfig | Encoder, stage: Stage) -> Encoder:
     return Encoder(replace(model, **stage.changes))  # type: ignore[arg-type]
 
 
-def _scaled(samples: Sequence[Sample] | None, scaling: Scaling | None) -> Sequence[Sample] | None:
+def scaled(samples: Sequence[Sample] | None, scaling: Scaling | None) -> Sequence[Sample] | None:
+    """The samples as a model sees them."""
     if samples is None or scaling is None:
         return samples
     return samples.map(scaling.apply) if isinstance(samples, SampleSet) else [scaling.apply(one) for one in samples]

@@ -19,9 +19,10 @@ from torch import Tensor
 
 from romae.capacity import Buffer, Filled
 from romae.checkpoint import read_json
-from romae.config import check_types, to_dict
-from romae.data.loading import Loader, lengths_of
+from romae.config import check_types, differences, to_dict
+from romae.data.loading import Loader
 from romae.data.packed import Packed, packed
+from romae.evaluation import VALIDATION, evaluate
 from romae.guards import LossWatch, stop_signals
 from romae.optim import WeightAverage, optimiser, warmup_cosine
 from romae.preparation import Filling, Piece, Preparation, fitting_capacity
@@ -33,8 +34,6 @@ from romae.tasks import Task
 from romae.tokens import Batch, Sample
 
 Log = Callable[[int, Mapping[str, float]], None]
-VALIDATION = -1  # an epoch of its own, so that validation masks are the same every time
-EVALUATION_TOKENS = 16_384  # of a batch; without gradients there is room for more than in training
 # What may differ when a run is resumed, because it changes how a step is taken and not what it computes.
 FREE = {f"train.{name}" for name in ("workers", "compile", "graph", "shard", "n_states", "trackers")}
 REQUEUE = 75  # EX_TEMPFAIL: a batch system may start the run again
@@ -140,7 +139,7 @@ class _Trainer:
 
         if config.patience is not None and validation is None:
             raise ValueError("patience stops when the validation loss no longer falls; give validation samples as well")
-        self.task, self.config, self.validation, self.log, self.title = task, config, validation, log, title
+        self.task, self.config, self.log, self.title = task, config, log, title
         mixed = config.precision if config.precision in ("bf16", "fp16") else "no"
         trackers = _available(config.trackers)
         AcceleratorState._reset_state()  # an earlier run in this process may have had another precision
@@ -300,7 +299,11 @@ class _Trainer:
         if self.held_validation is not None:
             with contextlib.nullcontext() if self.average is None else self.average.applied():
                 record["validation"] = evaluate(
-                    self.model, self.held_validation, self.config, accelerator=self.accelerator
+                    self.model,
+                    self.held_validation,
+                    seed=self.config.seed,
+                    workers=self.config.workers,
+                    accelerator=self.accelerator,
                 )
                 self._compare(record["validation"])
         self.history.records.append(record)
@@ -370,16 +373,12 @@ class _Trainer:
             self.buffer.fill(piece)
             return self.buffer.batch, 1.0
         if piece is None:
-            return self._prepared(self._filler(), self.epoch), 0.0
+            return self._prepared(self.loader.stand_in(), self.epoch), 0.0
         return self._prepared(piece, self.epoch), 1.0
 
     def _prepared(self, batch: Batch, epoch: int) -> Batch:
         prepare = Preparation(self.task, self.config.seed, is_training=epoch != VALIDATION)
         return prepare(batch.to(self.device, non_blocking=True), epoch)
-
-    def _filler(self) -> Batch:
-        """A sample that a rank without one works on, so that it can meet the others; it counts nothing."""
-        return self.loader.batch(np.zeros(1, dtype=np.int64))
 
     def _trivial_loss(self) -> float:
         """What a model that learns nothing would get on the first samples."""
@@ -425,7 +424,7 @@ class _Trainer:
 
     def _resume(self, run: Run, description: dict[str, Any]) -> None:
         was = read_json(run.folder / "config.json")
-        if changed := sorted({path for path, _ in set(_settings(was)) ^ set(_settings(description))} - FREE):
+        if changed := [name for name in differences(was, description) if name not in FREE]:
             raise ValueError(f"{run.folder} was started with other settings ({', '.join(changed)}); start a new run")
         state = run.read()
         if state is not None:
@@ -500,36 +499,6 @@ class _Trainer:
         self.accelerator.wait_for_everyone()
 
 
-@torch.no_grad()
-def evaluate(task: Any, samples: Sequence[Sample] | Packed, config: TrainConfig, *, accelerator: Any = None) -> float:
-    """The mean loss over samples, on all ranks, with masks that depend on the seed and the sample alone."""
-    was_training = task.training
-    task.eval()
-    plain = task if accelerator is None else accelerator.unwrap_model(task)
-    device = next(plain.parameters()).device
-    sums = torch.zeros(2, dtype=torch.float64, device=device)
-    loader = Loader(
-        samples,
-        tokens_per_batch=max(EVALUATION_TOKENS, int(lengths_of(samples).max())),
-        rank=0 if accelerator is None else accelerator.process_index,
-        n_ranks=1 if accelerator is None else accelerator.num_processes,
-        workers=config.workers,
-    )
-    for batch in loader.epoch():
-        # A rank without a sample works on another one that counts nothing: spread weights come together on all at once.
-        part = 0.0 if batch is None else 1.0
-        batch = loader.batch(np.zeros(1, dtype=np.int64)) if batch is None else batch
-        prepared = Preparation(plain, config.seed, is_training=False)(batch.to(device), VALIDATION)
-        with uncompiled(), contextlib.nullcontext() if accelerator is None else accelerator.autocast():
-            loss = plain(prepared)
-        sums += torch.stack([loss.total.double(), loss.weight]) * part
-    if accelerator is not None:
-        sums = accelerator.reduce(sums, "sum")
-    task.train(was_training)
-    total, weight = sums.tolist()
-    return total / max(weight, 1.0)
-
-
 def _available(trackers: tuple[str, ...]) -> list[str] | None:
     """The trackers by name, refused where their package is missing: Accelerate would leave them out in silence."""
     from accelerate.tracking import get_available_trackers
@@ -545,12 +514,3 @@ def _available(trackers: tuple[str, ...]) -> list[str] | None:
 def seed_everything(*key: int) -> None:
     """Seed torch's own generators, which dropout and stochastic depth draw from, by a key of several numbers."""
     torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
-
-
-def _settings(description: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Every setting by its path, with its value in words."""
-    found = []
-    for name, value in description.items():
-        inner = _settings(value) if isinstance(value, dict) else [("", repr(value))]
-        found += [(f"{name}.{path}".rstrip("."), shown) for path, shown in inner]
-    return found

@@ -6,25 +6,12 @@ import torch
 from torch.testing import assert_close
 
 from romae.data.audio import from_audio, from_audio_folder, read_waveform
-from romae.data.filterbank import SILENCE, log_mel, with_frames
+from romae.data.filterbank import SILENCE, with_frames
 from romae.data.images import to_image
 from romae.tokens import collate
+from sounds import RATE, noise, spectrogram, tone
 
 soundfile = pytest.importorskip("soundfile", reason="needs soundfile: pip install 'romae[audio]'")
-
-RATE = 16_000
-
-
-def tone(hertz: float, seconds: float = 1.0, rate: int = RATE) -> np.ndarray:
-    return (0.5 * np.sin(2 * np.pi * hertz * np.arange(int(seconds * rate)) / rate)).astype(np.float32)
-
-
-def noise(n: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(0, 0.1, n).astype(np.float32)
-
-
-def spectrogram(sound: np.ndarray) -> torch.Tensor:
-    return log_mel(read_waveform(sound, RATE), RATE)
 
 
 @pytest.mark.parametrize("rate", [8000, 22_050, 44_100, 48_000])

@@ -10,20 +10,7 @@ from torch.testing import assert_close
 
 from romae.data.audio import read_waveform
 from romae.data.filterbank import SILENCE, dequantise, log_mel, mel, quantise
-
-RATE = 16_000
-
-
-def tone(hertz: float, seconds: float = 1.0, rate: int = RATE) -> np.ndarray:
-    return (0.5 * np.sin(2 * np.pi * hertz * np.arange(int(seconds * rate)) / rate)).astype(np.float32)
-
-
-def noise(n: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(0, 0.1, n).astype(np.float32)
-
-
-def spectrogram(sound: np.ndarray) -> torch.Tensor:
-    return log_mel(read_waveform(sound, RATE), RATE)
+from sounds import RATE, noise, spectrogram, tone
 
 
 def literal_frame(samples: list[float], rate: int) -> list[float]:

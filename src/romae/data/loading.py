@@ -92,6 +92,10 @@ class Loader:
             batch = collate([self.samples[int(i)] for i in indices])
         return replace(batch, indices=torch.from_numpy(indices))
 
+    def stand_in(self) -> Batch:
+        """A sample that a rank without one works on, so that it can meet the others; it must count nothing."""
+        return self.batch(np.zeros(1, dtype=np.int64))
+
     def epoch(self, epoch: int = 0, start: int = 0) -> Iterator[Any]:
         """This rank's share of an epoch, piece by piece, from batch number `start` on."""
         _require_whole("epoch", epoch)

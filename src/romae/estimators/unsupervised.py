@@ -14,9 +14,9 @@ from romae.data.scaling import Method, Scaling
 from romae.data.series import Schema
 from romae.estimators.base import Estimator
 from romae.estimators.inputs import Tokens
+from romae.evaluation import evaluate
 from romae.model import Size
 from romae.tasks import MaskedReconstruction
-from romae.training import TrainConfig, evaluate
 
 U = TypeVar("U", bound="_Unsupervised")
 
@@ -106,7 +106,7 @@ class RoMAEInterpolator(_Unsupervised):
         """
         samples = self._asked(X)
         scaling = self.task_.scaling or Scaling()
-        return 1.0 - evaluate(self.task_, [scaling.apply(sample) for sample in samples], TrainConfig(batch_size=32))
+        return 1.0 - evaluate(self.task_, [scaling.apply(sample) for sample in samples])
 
 
 class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsupervised):

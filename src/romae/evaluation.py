@@ -1,0 +1,47 @@
+"""The loss on samples that are kept out of training."""
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from romae.data.loading import Loader, lengths_of
+from romae.data.packed import Packed
+from romae.preparation import Preparation
+from romae.steps import uncompiled
+from romae.tokens import Sample
+
+VALIDATION = -1  # an epoch of its own, so that validation masks are the same every time
+N_TOKENS = 16_384  # of a batch; without gradients there is room for more than in training
+
+
+@torch.no_grad()
+def evaluate(
+    task: Any, samples: Sequence[Sample] | Packed, *, seed: int = 0, workers: int = 0, accelerator: Any = None
+) -> float:
+    """The mean loss over samples, on all ranks, with masks that depend on the seed and the sample alone."""
+    was_training = task.training
+    task.eval()
+    plain = task if accelerator is None else accelerator.unwrap_model(task)
+    device = next(plain.parameters()).device
+    prepare = Preparation(plain, seed, is_training=False)
+    sums = torch.zeros(2, dtype=torch.float64, device=device)
+    loader = Loader(
+        samples,
+        tokens_per_batch=max(N_TOKENS, int(lengths_of(samples).max())),
+        rank=0 if accelerator is None else accelerator.process_index,
+        n_ranks=1 if accelerator is None else accelerator.num_processes,
+        workers=workers,
+    )
+    for batch in loader.epoch():
+        part = 0.0 if batch is None else 1.0
+        prepared = prepare((loader.stand_in() if batch is None else batch).to(device), VALIDATION)
+        with uncompiled(), contextlib.nullcontext() if accelerator is None else accelerator.autocast():
+            loss = plain(prepared)
+        sums += torch.stack([loss.total.double(), loss.weight]) * part
+    if accelerator is not None:
+        sums = accelerator.reduce(sums, "sum")
+    task.train(was_training)
+    total, weight = sums.tolist()
+    return total / max(weight, 1.0)
