@@ -5,8 +5,8 @@ on 200 series of each frequency and of each pair, and on square waves and cycloi
 squared error at hidden points, and that of the amplitude spectra of the series with its hidden points filled in, both
 against waves without noise.
 
-    romae run frequencies/paper --seeds 0-4        31 400 steps; H200 ten minutes a seed
-    romae run frequencies/house --seeds 0-4        31 400 steps; on a CPU an hour or two
+    romae run frequencies/paper --seeds 0-4        31 400 steps; no full run was timed yet
+    romae run frequencies/house --seeds 0-4        31 400 steps; the evaluation adds minutes of CPU
 
 Expected: below the cubic spline above 9 Hz, where the headline number is taken: the mean over single sinusoids of 10 to
 24 Hz. The paper has plots and no numbers, and does not give batch size and learning rate: those of its other
