@@ -14,6 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from romae import cli
+from romae.cli_tables import print_table
 from test_cli_own_data import COLUMNS, TINY
 from test_jobs import CURVES, contents
 
@@ -91,7 +92,7 @@ def test_completion_is_a_script_for_the_shell_that_asks():
 
 def test_a_table_is_plain_where_no_terminal_reads_it(capsys):
     rows = [{"name": "a", "passed": True, "error": 0.12345}, {"name": "b" * 200, "passed": False, "error": None}]
-    cli._table("A title", rows)
+    print_table("A title", rows)
     title, head, *lines = capsys.readouterr().out.splitlines()
     assert (title, head.split()) == ("A title", ["name", "passed", "error"])
     assert [line.split() for line in lines] == [["a", "yes", "0.123"], ["b" * 200, "no", "unknown"]]
@@ -99,7 +100,7 @@ def test_a_table_is_plain_where_no_terminal_reads_it(capsys):
 
 def test_a_table_has_lines_on_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    cli._table("A title", [{"name": "a", "error": 0.5}])
+    print_table("A title", [{"name": "a", "error": 0.5}])
     assert "┃" in capsys.readouterr().out
 
 

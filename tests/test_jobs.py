@@ -292,7 +292,7 @@ def test_a_finished_run_resumes_to_itself(pretrained, tmp_path):
 @pytest.mark.parametrize(
     ("config", "table", "message"),
     [
-        (replace(PRETRAIN, masking=Rows()), CURVES, r"other settings \(masking.ratio, masking.axis, masking.kind\)"),
+        (replace(PRETRAIN, masking=Rows()), CURVES, r"other settings \(masking.axis, masking.kind, masking.ratio\)"),
         (replace(PRETRAIN, drop_tokens=0.2), CURVES, r"other settings \(drop_tokens\)"),
         (PRETRAIN, CURVES.assign(flux=CURVES["flux"].round()), r"other data \(training, validation\)"),
         (PRETRAIN, CURVES.replace({"band": {"r": "z"}}), r"other data \(channels\)"),

@@ -5,8 +5,10 @@ on 200 series of each frequency and of each pair, and on square waves and cycloi
 squared error at hidden points, and that of the amplitude spectra of the series with its hidden points filled in, both
 against waves without noise.
 
-    romae run frequencies/paper --seeds 0-4        31 400 steps; no full run was timed yet
-    romae run frequencies/house --seeds 0-4        31 400 steps; the evaluation adds minutes of CPU
+    romae run frequencies/paper --seeds 0-4        31 400 steps a seed; two CPU cores 8 hours, H200 not timed yet
+    romae run frequencies/house --seeds 0-4        31 400 steps a seed; two CPU cores 9 hours, H200 not timed yet
+
+The hours on a CPU are reckoned from 30 steps. The evaluation adds minutes of CPU anywhere.
 
 Expected: below the cubic spline above 9 Hz, where the headline number is taken: the mean over single sinusoids of 10 to
 24 Hz. The paper has plots and no numbers, and does not give batch size and learning rate: those of its other

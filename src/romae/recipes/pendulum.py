@@ -3,8 +3,8 @@
 Fifty of a hundred frames are kept; each is a token at the index of its frame, and its target is the sine and cosine of
 the angle. The number is the mean squared error over sequences, frames and the two targets.
 
-    romae run pendulum/paper --seeds 0-19        6 250 steps; no full run was timed yet
-    romae run pendulum/house --seeds 0-19        18 750 steps
+    romae run pendulum/paper --seeds 0-19        6 250 steps a seed; two CPU cores 70 s, H200 not timed yet
+    romae run pendulum/house --seeds 0-19        18 750 steps a seed; two CPU cores 5 minutes, H200 not timed yet
 
 Expected: about 8.4e-3 with the paper's hyper-parameters and a head on each frame, at most 3.3e-3 with ours. The paper
 prints 3.32e-3 (S5 3.41e-3, CRU 3.94e-3), but its script predicts all frames from CLS and prints a sum, so that what

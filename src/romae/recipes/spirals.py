@@ -5,8 +5,8 @@ spirals of a split are observed at the same times, as in ContiFormer's script. T
 squared distance in the plane between predicted and true points where nothing was observed, in units of the scaled
 coordinates.
 
-    romae run spirals/a-paper --seeds 0-4        3 500 steps; no full run was timed yet
-    romae run spirals/a-house --seeds 0-4        10 000 steps
+    romae run spirals/a-paper --seeds 0-4        3 500 steps a seed; two CPU cores 23 minutes, H200 not timed yet
+    romae run spirals/a-house --seeds 0-4        10 000 steps a seed; two CPU cores 12 minutes, H200 not timed yet
 
 The model is judged against points without noise. It learns from the noisy ones alone: its loss compares with the
 values that a user would have. Expected: below the Gaussian process (0.006 to 0.007), and half of linear interpolation.

@@ -4,8 +4,8 @@ Two grids: RoMAE's, with 50 times and 3 to 10 of them observed, and HeTVAE's, wi
 the mean squared error at the points that were not observed, noise included. Everything is linear and Gaussian, so the
 best prediction is known: its error on the same test series is the floor, and a smaller one would be a leak.
 
-    romae run synthetic/romae-paper --seeds 0-4        10 000 steps; no full run was timed yet
-    romae run synthetic/romae-house --seeds 0-4        10 000 steps
+    romae run synthetic/romae-paper --seeds 0-4        10 000 steps a seed; two CPU cores 14 minutes, H200 not timed yet
+    romae run synthetic/romae-house --seeds 0-4        10 000 steps a seed; two CPU cores 7 minutes, H200 not timed yet
 
 Expected: floors near 0.196 and 0.213, ours within 5 % of them. Published: HeTVAE 0.223, RoMAE-tiny 0.233.
 In training, 80 % of the times are hidden and then 0 to 7 of the 10 visible points dropped, each number as likely as the
