@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: demo test lint types format build clean
+.PHONY: demo test lint types format build docs clean
 
 demo: $(STAMP)  ## the main job end to end on CPU, with data it makes itself
 	$(BIN)/romae demo --out demo
@@ -24,6 +24,10 @@ format: $(STAMP)
 build: $(STAMP)  ## a wheel in dist/
 	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
 
+docs: $(STAMP) ## the documentation as a site in site/; a link that leads nowhere is an error
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -31,4 +35,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist demo site .pytest_cache .mypy_cache .ruff_cache

@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from romae import benchmark
 from romae.benchmark.floors import floor
 from romae.benchmark.padded import PaddedReconstruction
+from romae.benchmark.picture import write_picture
 from romae.benchmark.steps import batch_for
 from romae.benchmark.workloads import WORKLOADS, Workload
 
@@ -57,3 +58,22 @@ def test_sections_are_kept_side_by_side_and_measured_anew(tmp_path, monkeypatch)
     assert found["one"]["rows"] == [3] and found["two"]["rows"] == [2] and found["one"]["machine"]["torch"]
     with pytest.raises(ValueError, match="no benchmark 'three'; there are one"):
         benchmark.run(["three"], tmp_path)
+
+
+def test_what_was_measured_is_drawn_the_same_way_each_time(tmp_path):
+    spread = {"median": 2.0, "low": 1.5, "high": 3.0}
+    rows = [
+        {"workload": name, "precision": "bf16", "mode": mode, "milliseconds": spread}
+        for name in ("icu", "audio")
+        for mode in ("padded", "graph")
+    ]
+    long = [
+        {"tokens_per_sample": n, "tokens": 64, "checkpointing": on, "milliseconds": spread, "gib": 0.5}
+        for n in (16, 64)
+        for on in (False, True)
+    ]
+    here = {"machine": {"device": "a device"}}
+    found = {"steps": {"rows": rows} | here, "lengths": {"rows": long} | here}
+    first, second = (write_picture(found, tmp_path / f"{i}.svg").read_text() for i in range(2))
+    assert first == second and all(word in first for word in ("padded", "graph", "icu", "a device", "Longer samples"))
+    assert write_picture({"loading": {}}, tmp_path / "none.svg") is None and not (tmp_path / "none.svg").exists()

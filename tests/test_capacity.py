@@ -2,14 +2,16 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from romae.capacity import Buffer, Capacity, flattened
-from romae.masking import UniformTokens
+from romae.capacity import Buffer, Capacity, flattened, with_values
+from romae.data.packed import Packed
+from romae.masking import SampleKeys, UniformTokens
 from romae.model import ModelConfig, Size
 from romae.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens import Batch, Sample, collate
@@ -98,3 +100,31 @@ def test_a_batch_that_is_too_large_is_not_squeezed_in():
     assert capacity.filled(prepared(task, [5, 7])) is not None
     assert capacity.filled(prepared(task, [5, 7, 6])) is None
     assert capacity.filled(prepared(task, [5, 40])) is None
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_batch_that_names_the_rows_of_its_values_is_the_batch_that_holds_them(name):
+    torch.manual_seed(0)
+    task = TASKS[name]()
+    is_per_token = name == "regression per token"
+    samples = [
+        Sample(torch.randn(n, 2), torch.rand(n, 1), target=torch.rand(n, 1) if is_per_token else n % 3, id=n)
+        for n in (7, 3, 12, 5, 9)
+    ]
+    held = Packed(samples)
+    indices = [np.array(chosen) for chosen in ([4, 0, 2], [1, 3, 2])]
+
+    def batches(packed: Packed) -> list[Batch]:
+        keys = [SampleKeys(0, 1, torch.from_numpy(chosen)) for chosen in indices]
+        return [task.prepare(packed.batch(chosen), key) for chosen, key in zip(indices, keys, strict=True)]
+
+    whole, numbered = batches(held), batches(held.numbered())
+    gather = held.settled(torch.device("cpu"))
+    capacity = Capacity.around(numbered, n_samples=3, longest=12)
+    filled = [capacity.filled(batch) for batch in numbered]
+    buffer = Buffer(capacity, filled[0], torch.device("cpu"), gather)
+    for expected, rows, one in zip(whole, numbered, filled, strict=True):
+        assert rows.tokens.values.dtype == torch.int32
+        assert_close(task(with_values(rows, gather)).mean, task(expected).mean, rtol=0, atol=0)
+        buffer.fill(flattened(one, n_tokens=0))
+        assert_close(task(buffer.batch).mean, task(expected).mean)

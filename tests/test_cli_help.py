@@ -68,6 +68,24 @@ def test_the_help_of_everything_names_every_command_and_where_to_start():
         assert path[-1] in shown_help(*path[:-1])
 
 
+# For programs
+
+
+def test_all_but_commands_that_only_say_what_they_wrote_speak_json():
+    silent = {path for path, command in COMMANDS.items() if not any("--json" in one.opts for one in command.params)}
+    assert silent == {("page",), ("data", "get"), ("import-reference",)}
+
+
+def test_a_check_of_data_speaks_json(monkeypatch):
+    class Whole:
+        def verify(self) -> str:
+            return "40 series"
+
+    monkeypatch.setattr("romae.datasets.find", lambda name: Whole())
+    for options, said in (((), "one: 40 series\n"), (("--json",), '[{"name": "one", "content": "40 series"}]\n')):
+        assert CliRunner().invoke(cli.app, ["data", "check", "one", *options]).output == said
+
+
 # Completion
 
 

@@ -23,7 +23,7 @@ from romae.datasets import find, plasticc
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "docs" / "data.md"
-PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if page.exists()]
+PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if page.exists()]
 BLOCK = re.compile(r"(?P<skip><!-- not run: \S[^>]*-->\n)?^```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMISE = re.compile(r"# -> (.*)$", re.MULTILINE)
 
@@ -44,7 +44,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_the_examples_run_and_print_what_they_say(page, tmp_path, monkeypatch):
     for module in ("PIL", "soundfile"):
         pytest.importorskip(module, reason="the examples need pip install 'romae[audio,images]'")

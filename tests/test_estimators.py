@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -22,8 +22,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import romae
 from romae import RoMAEClassifier, RoMAEEmbedder, RoMAEInterpolator, RoMAERegressor, Size
 from romae.datasets import uea
-from romae.estimators import rules
+from romae.estimators import base, rules
 from romae.estimators.inputs import read_samples
+from romae.stages import run_stages
 
 SMALL = {
     "size": Size(width=16, heads=2, depth=1),
@@ -269,6 +270,33 @@ def test_the_seed_decides_everything(classifier):
     assert not np.array_equal(again.predict_proba(PAIRS), wanted)
 
 
+@pytest.mark.parametrize("estimator", [CLASSIFIER, INTERPOLATOR], ids=lambda estimator: type(estimator).__name__)
+def test_series_that_decide_when_to_stop_are_not_trained_on(estimator, monkeypatch):
+    told = {}
+
+    def listening(*arguments, **settings):
+        told.update(settings, training=arguments[2])
+        return run_stages(*arguments, **settings)
+
+    monkeypatch.setattr(base, "run_stages", listening)
+    fitted = clone(estimator).fit(PAIRS, NAMES)
+    held_out, training = ({one.id for one in told[name]} for name in ("validation", "training"))
+    assert not held_out & training and held_out | training == set(range(len(PAIRS)))
+    assert {KINDS[i] for i in held_out} == {0, 1} or estimator is INTERPOLATOR
+    assert estimator is CLASSIFIER or not held_out & {one.id for one in told["unlabelled"]}
+    assert all("validation" in record for record in fitted.histories_[-1])
+    whole = clone(estimator).set_params(early_stopping=False).fit(PAIRS, NAMES)
+    assert told["validation"] is None and len(told["training"]) == len(PAIRS)
+    assert not any("validation" in record for history in whole.histories_ for record in history)
+
+
+def test_training_stops_when_nothing_improves():
+    still = clone(CLASSIFIER).set_params(epochs=20, lr=1e-12).fit(PAIRS, NAMES)
+    assert len(still.histories_[-1]) == 1 + rules.fitting_patience(20)
+    on = clone(CLASSIFIER).set_params(epochs=20, lr=1e-12, early_stopping=False).fit(PAIRS, NAMES)
+    assert len(on.histories_[-1]) == 20
+
+
 # A model that was trained before
 
 
@@ -363,6 +391,16 @@ def test_it_works_in_pipelines_cross_validation_and_grid_search():
     pipeline = make_pipeline(clone(EMBEDDER), LogisticRegression())
     assert pipeline.fit(PAIRS, NAMES).score(PAIRS, NAMES) >= 0.5
     assert len(pipeline[:-1].get_feature_names_out()) == 16
+
+
+def test_scikit_learn_splits_sample_sets_as_it_splits_lists():
+    fast = clone(CLASSIFIER).set_params(epochs=1)
+    samples = romae.from_arrays([v[:, None] for _, v in PAIRS], [t for t, _ in PAIRS], y=NAMES)
+    part, rest = train_test_split(samples, random_state=0)
+    assert isinstance(part, romae.SampleSet) and part.schema == samples.schema and len(part) + len(rest) == len(samples)
+    assert_array_equal(*(cross_val_score(fast, X, NAMES, cv=2, error_score="raise") for X in (samples, PAIRS)))
+    search = GridSearchCV(fast, {"lr": [1e-2, 1e-9]}, cv=2, error_score="raise").fit(samples, NAMES)
+    assert search.predict(samples).shape == NAMES.shape
 
 
 def test_verbose_shows_progress_and_silence_is_the_default(capsys):

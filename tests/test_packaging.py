@@ -55,9 +55,19 @@ def test_the_wheel_holds_the_package_and_its_types_and_nothing_else(built):
 def test_the_sdist_holds_what_the_project_lists(built):
     (sdist,) = built.glob("*.tar.gz")
     found = {name.split("/")[1] for name in tarfile.open(sdist).getnames()}
-    assert found >= {"src", "tests", "docs", "README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml"}
+    assert found >= {
+        "src",
+        "tests",
+        "docs",
+        "results",
+        "mkdocs.yml",
+        "README.md",
+        "LICENSE",
+        "CHANGELOG.md",
+        "pyproject.toml",
+    }
     assert found <= {path.name for path in ROOT.iterdir()} | {"PKG-INFO"}
-    assert not found & {"results", "demo", "dist", "carry", ".git"}
+    assert not found & {"demo", "dist", "carry", ".git"}
 
 
 @pytest.mark.slow

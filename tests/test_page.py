@@ -7,15 +7,23 @@ import sys
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
-from romae import charts, page, run_page
+import romae
+from romae import charts, page, report, run_page
 from romae.cli import main
 from romae.config import override
+from romae.inference import predict
 from romae.jobs import Columns, FinetuneConfig, PretrainConfig, finetune, pretrain
+from romae.model import ModelConfig, Size
 from romae.page import Chart, Choice, Section, Table, Text, to_html
 from romae.plots import Panel
+from romae.recipe import discover, find
 from romae.run_page import PageConfig
+from romae.stages import Classify, Pretrain, run_stages
+from romae.tasks import Regression
 from test_jobs import CURVES
+from test_report import LOSSES, VIEWS, result
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SCREENS = {"phone": (390, 844), "desktop": (1440, 900)}
@@ -52,7 +60,7 @@ def test_the_same_blocks_give_the_same_page():
 def test_a_page_asks_the_network_for_nothing():
     ours = example().replace(page._own("page.js"), "").split("<script>")[0]
     assert "default-src 'none'" in ours and "connect-src" not in ours
-    assert not re.search(r'(src|href)="(?!data:)', ours) and "@import" not in ours
+    assert not re.search(r'(src|href)="(?!data:|#)', ours) and "@import" not in ours
 
 
 def test_what_a_page_is_told_stays_text():
@@ -64,6 +72,14 @@ def test_what_a_page_is_told_stays_text():
 
 def test_a_page_without_charts_carries_no_plotting_library():
     assert len(to_html("Short", [Section(title="One", blocks=[Text(text="word")])])) < 10_000
+
+
+def test_a_long_page_begins_with_links_to_its_sections():
+    many = [Section(title=f"Part {i}", blocks=[Text(text="word")]) for i in range(20)]
+    text = to_html("Long", many)
+    ids = re.findall(r'<section id="(.*?)">', text)
+    assert len(set(ids)) == 20 and re.findall(r'<a href="#(.*?)">', text) == ids
+    assert "<nav>" not in to_html("Short", many[:3])
 
 
 def test_a_choice_of_nothing_is_refused():
@@ -132,6 +148,59 @@ def test_a_classifier_shows_each_sample_in_its_confusion_matrix(runs, tmp_path):
     assert {name: sum(row) for name, row in zip(matrix["y"], matrix["text"], strict=True)} == per_class.to_dict()
 
 
+def agreements(text: str) -> list[dict[str, list]]:
+    """What every chart of the page that holds predicted beside true numbers shows: true, predicted, and whose."""
+    shown = [chart["traces"][1] for group in data_of(text) for chart in group if chart["traces"][0]["name"] == "equal"]
+    return [{key: trace[key] for key in ("x", "y", "text")} for trace in shown]
+
+
+@pytest.mark.parametrize("label", ["freq", "count"])  # floats, and whole numbers, which tables take for classes
+def test_a_regression_shows_the_number_of_each_sample_beside_the_true_one(runs, tmp_path, label):
+    told = override(FinetuneConfig(label=label, kind="regress"), "train.epochs=1", "train.device=cpu")
+    task = finetune(told, CURVES, runs / "run", tmp_path / "numbers").task
+    (shown,) = agreements(run_page.write(tmp_path / "numbers", data=CURVES).read_text())
+    truth = CURVES.groupby("star")[label].first()
+    assert_allclose(shown["x"], truth)
+    assert shown["text"] == [f"star {name}" for name in truth.index]
+    samples = romae.from_table_like(CURVES.drop(columns=label), task.schema)
+    assert_allclose(shown["y"], predict(task.cpu(), samples), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("per", "n_targets"), [("token", 1), ("token", 2), ("sample", 2)])
+def test_a_regression_shows_every_number_of_samples_and_tokens(tmp_path, per, n_targets):
+    random = np.random.default_rng(0)
+    X = [random.normal(size=(n, 1)) for n in (4, 6, 5)]
+    y = [random.normal(size=(len(x), n_targets) if per == "token" else n_targets) for x in X]
+    samples = romae.from_arrays(X, y=y)
+    task = Regression(
+        ModelConfig(channels=1, position_dims=1, encoder=Size(width=8, heads=2, depth=1)), n_targets, per=per
+    )
+    romae.train(task, samples, romae.TrainConfig(epochs=1, device="cpu"), out=tmp_path / "run", quiet=True)
+    text = run_page.write(tmp_path / "run", data=samples).read_text()
+    truth = np.concatenate([one.reshape(-1, n_targets) for one in y])
+    predicted = np.concatenate([one.reshape(-1, n_targets) for one in predict(task, samples)])
+    shown = agreements(text)
+    assert_allclose(np.stack([one["x"] for one in shown], axis=1), truth, rtol=1e-6)
+    assert_allclose(np.stack([one["y"] for one in shown], axis=1), predicted, rtol=1e-6)
+    assert shown[0]["text"][:2] == (["id 0, time 0", "id 0, time 1"] if per == "token" else ["id 0", "id 1"])
+    error, spread = np.sqrt(((predicted - truth) ** 2).mean(axis=0)), truth.std(axis=0)
+    assert all(f"<td>{a:.4g}</td><td>{b:.4g}</td>" in text for a, b in zip(error, spread, strict=True))
+    without = run_page.write(tmp_path / "run", data=romae.from_arrays(X), out=tmp_path / "page.html").read_text()
+    assert agreements(without) == [] and f"no numbers for each {per}" in without
+
+
+def test_the_model_of_a_run_through_stages_is_that_of_the_last(tmp_path):
+    random = np.random.default_rng(0)
+    samples = romae.from_arrays(random.normal(size=(8, 5, 1)), y=["a", "b"] * 4)
+    size, short = Size(width=8, heads=2, depth=1), romae.TrainConfig(epochs=1, device="cpu")
+    model = ModelConfig(channels=1, position_dims=1, encoder=size, decoder=size)
+    stages = (Pretrain(train=short), Classify(n_classes=2, train=short))
+    run_stages(model, stages, samples, schema=samples.schema, out=tmp_path / "run", quiet=True)
+    text = run_page.write(tmp_path / "run", data=samples).read_text()
+    assert "Training: 0-pretrain" in text and "Training: 1-classify" in text
+    assert "Classes" in text.split("<script>")[0] and "Reconstructions" not in text.split("<script>")[0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -165,10 +234,29 @@ def browser():
         opened.close()
 
 
+@pytest.fixture(scope="module")
+def reproduction(tmp_path_factory):
+    """The page of the whole reproduction, with nine recipes that have results."""
+    names = ["pendulum/paper", *(name for name in discover() if name.startswith("positions/"))][:9]
+    found = {}
+    for name in names:
+        drawn = result(0).figure if "pendulum" in name else {}
+        changes = {"recipe": name, "metrics": {find(name).metric: 1.0}, "losses": (LOSSES,), "figure": drawn}
+        found[name] = [result(seed, views=VIEWS, **changes) for seed in (0, 1)]
+    path = tmp_path_factory.mktemp("reproduction") / "report.html"
+    path.write_text(report.to_page(found), encoding="utf-8")
+    return path
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("screen", SCREENS)
-def test_a_browser_shows_the_page_without_errors_and_the_chooser_changes_the_plot(browser, runs, tmp_path, screen):
-    path = run_page.write(runs / "run", data=CURVES, out=tmp_path / "page.html")
+@pytest.mark.parametrize("which", ["run", "reproduction"])
+def test_a_browser_shows_the_page_without_errors_and_the_chooser_changes_the_plot(
+    browser, runs, reproduction, tmp_path, which, screen
+):
+    path = reproduction
+    if which == "run":
+        path = run_page.write(runs / "run", data=CURVES, out=tmp_path / "page.html")
     width, height = SCREENS[screen]
     opened = browser.new_page(viewport={"width": width, "height": height})
     problems, asked = [], []
@@ -176,13 +264,51 @@ def test_a_browser_shows_the_page_without_errors_and_the_chooser_changes_the_plo
     opened.on("pageerror", lambda error: problems.append(str(error)))
     opened.on("request", lambda request: asked.append(request.url))
     opened.goto(path.as_uri())
-    opened.wait_for_function("document.querySelectorAll('div.chart svg.main-svg').length > 0")
-    plot, chooser = opened.locator("figure:has(select) div.chart").first, opened.locator("select").first
-    before, caption = plot.screenshot(), opened.locator("figure:has(select) figcaption").first.inner_text()
-    chooser.select_option(index=1)
+    figure = opened.locator("figure:has(label:has-text('Sample'))").first
+    figure.scroll_into_view_if_needed()
+    figure.locator("svg.main-svg").first.wait_for()
+    plot, caption = figure.locator("div.chart"), figure.locator("figcaption").inner_text()
+    before = plot.screenshot()
+    figure.locator("select").select_option(index=1)
     opened.wait_for_timeout(300)
     assert plot.screenshot() != before
-    assert opened.locator("figure:has(select) figcaption").first.inner_text() != caption
+    assert figure.locator("figcaption").inner_text() != caption
     assert opened.evaluate("document.documentElement.scrollWidth") <= width
     assert problems == [] and [url for url in asked if url.startswith("http")] == []
+    opened.close()
+
+
+@pytest.mark.slow
+def test_points_tell_their_numbers_and_charts_are_zoomed(browser, tmp_path):
+    chart = charts.agreement(np.array([0.0, 1.0, 2.0]), np.array([0.5, 0.25, 1.5]), ["a", "b", "c"], "mass", "")
+    path = page.write(tmp_path / "page.html", "One", [Section(title="One", blocks=[chart])])
+    opened = browser.new_page(viewport={"width": 1440, "height": 900})
+    opened.goto(path.as_uri())
+    opened.locator("path.point").nth(1).hover(force=True)
+    assert opened.locator("g.hovertext").first.text_content() == "b: 1, predicted 0.25"
+    box = opened.locator("rect.nsewdrag").bounding_box()
+    seen = "document.querySelector('div.chart').layout.xaxis.range"
+    before = opened.evaluate(seen)
+    opened.mouse.move(box["x"] + 100, box["y"] + 50)
+    opened.mouse.down()
+    opened.mouse.move(box["x"] + 400, box["y"] + 150, steps=5)
+    opened.mouse.up()
+    opened.wait_for_timeout(500)
+    zoomed = opened.evaluate(seen)
+    assert before[0] < zoomed[0] < zoomed[1] < before[1]
+    opened.close()
+
+
+@pytest.mark.slow
+def test_charts_of_a_long_page_are_drawn_when_they_come_into_sight(browser, reproduction):
+    opened = browser.new_page(viewport={"width": 1440, "height": 900})
+    opened.goto(reproduction.as_uri())
+    opened.locator("svg.main-svg").first.wait_for()
+    last = opened.locator("div.chart").last
+    assert last.locator("svg").count() == 0
+    last.scroll_into_view_if_needed()
+    last.locator("svg.main-svg").first.wait_for()
+    opened.emulate_media(media="print")
+    opened.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert opened.evaluate("[...document.querySelectorAll('div.chart')].every(one => one.querySelector('svg'))")
     opened.close()

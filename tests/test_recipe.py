@@ -16,7 +16,7 @@ from romae.inference import predict
 from romae.metrics import accuracy
 from romae.model import ModelConfig, Size
 from romae.recipe import Measured, Recipe, Source, Splits, Target, find, run
-from romae.results import read_result, results_of, write_result
+from romae.results import Losses, compact, read_result, results_of, write_result
 from romae.stages import Classify, Pretrain
 from romae.tokens import Sample
 from romae.training import TrainConfig
@@ -136,6 +136,37 @@ def test_a_run_that_was_stopped_is_resumed(tmp_path, result):
         run(TWO_STAGES, 3, out=tmp_path / "run")
 
 
+def test_a_result_holds_how_the_losses_fell_and_what_became_of_the_test_samples(result):
+    assert [(one.stage, one.step) for one in result.losses] == [("pretrain", (2, 4)), ("classify", (2, 4))]
+    assert all(one.loss[0] > 0 and one.validation == () for one in result.losses)
+    assert set(result.views) == {"confusion"} and np.sum(result.views["confusion"]["counts"]) == 8
+    assert set(run(TWO_STAGES, 0).views) == {"confusion", "embeddings"}  # samples and points are those of one seed
+
+
+def test_a_matrix_that_the_source_has_itself_is_not_drawn_twice():
+    class Counted(Waves):
+        def measure(self, task, splits: Splits) -> Measured:
+            return Waves.measure(self, task, splits)._replace(figure={"confusion": [[1, 0], [0, 1]]})
+
+    assert run(replace(TWO_STAGES, data=Counted()), 3).views == {}
+
+
+def test_a_view_that_fails_costs_no_result(monkeypatch, result):
+    monkeypatch.setattr(recipes.views, "of", lambda *_, **__: 1 / 0)
+    with pytest.warns(UserWarning, match="will show no samples of this run: division by zero"):
+        again = run(TWO_STAGES, 3)
+    assert again.views == {} and again.metrics == result.metrics
+
+
+def test_losses_are_thinned_but_not_changed():
+    records = [{"step": i, "epoch": 1, "loss": i / 10, "validation": float("nan")} for i in range(1, 1001)]
+    losses = Losses.of("pretrain", records)
+    assert len(losses.step) == 100 and (losses.step[0], losses.step[-1]) == (1, 1000)
+    assert losses.loss == tuple(i / 10 for i in losses.step) and set(losses.validation) == {None}
+    assert losses.records[0] == {"step": 1, "loss": 0.1, "validation": None}
+    assert Losses.of("pretrain", []) == Losses(stage="pretrain", step=(), loss=())
+
+
 def test_a_metric_that_was_not_measured_is_named():
     with pytest.raises(ValueError, match="promises 'f1', but measured \\['accuracy'\\]"):
         run(replace(TWO_STAGES, metric="f1"), quick=True)
@@ -149,9 +180,17 @@ def test_a_result_comes_back_as_it_was_written(result, tmp_path):
     assert path == tmp_path / "waves" / "two-stages" / "3.json"
     back = read_result(path)
     assert back.figure == {"curve": [0.0, 0.1667, 0.3333]}
-    assert replace(back, figure=result.figure) == result
+    assert replace(back, figure=result.figure, views=result.views) == result
+    assert back.views["confusion"] == compact(result.views["confusion"])
     assert results_of("waves/two-stages", tmp_path) == [back]
     assert [one.name for one in tmp_path.rglob(".*")] == []
+
+
+def test_a_result_of_an_older_version_is_read(result, tmp_path):
+    path = write_result(result, tmp_path)
+    held = {key: value for key, value in json.loads(path.read_text()).items() if key not in ("losses", "views")}
+    path.write_text(json.dumps(held))
+    assert read_result(path).losses == () and read_result(path).metrics == result.metrics
 
 
 def test_trials_lie_elsewhere_say_so_and_are_never_counted(tmp_path, result):
@@ -282,9 +321,16 @@ def test_run_writes_results_for_several_seeds_and_list_shows_them(romae, known, 
     assert [row["n"] for row in listed] == [2, 0] and listed[0]["missing_seeds"] == [2, 3, 4]
 
 
+@pytest.mark.parametrize("told", [("--seed", "3"), ("--seeds", "3"), ("--set", "train.seed=3")], ids=" ".join)
+def test_states_lie_under_the_seed_however_it_is_given(romae, known, tmp_path, told):
+    out = tmp_path / "runs"
+    assert romae("run", "waves/two-stages", "--quick", *told, "--results", tmp_path, "--out", out)[0] == 0
+    assert [path.name for path in (out / "waves" / "two-stages").iterdir()] == ["3"]
+
+
 def test_a_quick_run_leaves_only_a_trial(romae, known, tmp_path):
     code, out, _ = romae("run", "waves/two-stages", "--quick", "--results", tmp_path, "--json")
-    assert code == 0 and json.loads(out)[0]["quick"] and "figure" not in json.loads(out)[0]
+    assert code == 0 and json.loads(out)[0]["quick"] and not {"figure", "losses", "views"} & set(json.loads(out)[0])
     assert [path.parts[len(tmp_path.parts)] for path in tmp_path.rglob("*.json")] == ["trials"]
 
 
@@ -303,6 +349,7 @@ def test_show_gives_docstring_settings_and_command(romae, known):
         (["run", "waves/two-stages", "--set", "train.epoch=1"], "unknown key 'train.epoch'"),
         (["run", "waves/two-stages", "--seeds", "4-0"], "cannot read the seeds"),
         (["run", "waves/two-stages", "--seed", "0", "--seeds", "0-4"], "not both"),
+        (["run", "waves/two-stages", "--seeds", "3-4", "--set", "train.seed=3"], "the seed is given twice"),
         (["run", "waves/two-stages", "--resume"], "--resume needs --out"),
         (["run", "waves/two-stages", "--device", "tpu"], "--device must be auto or cpu"),
         (["show", "nothing"], "no recipe 'nothing'"),

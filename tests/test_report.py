@@ -2,15 +2,20 @@
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from romae import recipe as recipes
-from romae import report
-from romae.recipe import Target, find
+from romae import report, result_blocks
+from romae.charts import comparison
+from romae.page import Chart, Choice
+from romae.recipe import Measured, Source, Splits, Target, find
 from romae.report import summarise
-from romae.results import Result, write_result
+from romae.results import Losses, Result, write_result
+from romae.tasks import Task
 
 PENDULUM = replace(find("pendulum/paper"), seeds=(0, 1, 2, 3))
 
@@ -99,8 +104,66 @@ def test_the_table_and_the_page_come_out_the_same_every_time(folder, tmp_path):
     cells = [cell.strip() for cell in line.split("|")]
     assert cells[3] == "2 ± 1.4 (2, 2 of 4 seeds missing)" and cells[7] == "≤ 0.0033: missed"
     assert "100" not in cells[3] and "no result yet" in table
-    assert page.count("<figure>") == 2 and 'src="data:image/svg' in page  # the comparison, and a picture
+    assert page.count("<figure>") == 2  # the comparison, and what the source draws
     assert "default-src 'none'" in page and 'src="http' not in page.split("<script>")[0]
+
+
+LOSSES = Losses(stage="regress", step=(1, 2), loss=(3.0, 2.0), validation=(4.0, 3.0))
+PANELS = [
+    {"title": "value", "observed": [[0, 1], [5, 6 + i]], "hidden": [[2], [7]], "predicted": [8 + i]} for i in range(2)
+]
+VIEWS = {
+    "agreement": {"truth": [[1, 2], [3, 4]], "predicted": [[1, None], [3, 5]]},
+    "reconstructions": [{"name": name, "channels": [one]} for name, one in zip("ab", PANELS, strict=True)],
+    "confusion": {"classes": ["slow", "fast"], "counts": [[2, 1], [0, 3]]},
+    "embeddings": {"points": [[0, 1], [2, 3]], "groups": ["slow", "fast"]},
+}
+
+
+class Drawing(Source):
+    """A source that draws what it is told."""
+
+    def __init__(self, **drawn: Chart) -> None:
+        self.drawn = drawn
+
+    def splits(self, seed: int) -> Splits:
+        raise NotImplementedError
+
+    def measure(self, task: Task, splits: Splits) -> Measured:
+        raise NotImplementedError
+
+    def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict[str, Chart]:
+        return self.drawn
+
+
+def drawn(results: list[Result]) -> list[Chart | Choice]:
+    return result_blocks.blocks(replace(PENDULUM, data=Drawing()), results)
+
+
+def test_losses_of_all_seeds_stand_in_one_chart_for_each_stage():
+    held = [result(0, losses=(LOSSES,)), result(1, losses=(replace(LOSSES, loss=(9.0, 8.0)),)), result(2)]
+    (chart,) = drawn(held)
+    training = [trace for trace in chart.traces if trace["name"] == "training"]
+    assert [trace["y"] for trace in training] == [[3, 2], [9, 8]] and chart.caption == "Loss in regression, 2 seeds."
+    assert [trace["showlegend"] for trace in training] == [True, False]
+    two = [replace(one, losses=one.losses * 2) for one in held]
+    (choice,) = drawn(two)
+    assert list(choice.charts) == ["1: regression", "2: regression"]
+
+
+def test_views_of_a_result_are_drawn():
+    held = [result(0, views=VIEWS), result(1, views={"confusion": VIEWS["confusion"]})]
+    sample, numbers, matrix, points = drawn(held)
+    assert list(sample.charts) == ["a", "b"]
+    assert [trace["y"] for trace in sample.charts["a"].traces] == [[5, 6], [7], [8]]
+    assert list(numbers.charts) == ["number 1", "number 2"] and numbers.charts["number 1"].traces[1]["y"] == [1, None]
+    assert matrix.traces[0]["text"] == [[4, 2], [0, 6]] and "2 seeds" in matrix.caption  # of both seeds together
+    assert [trace["name"] for trace in points.traces] == ["fast", "slow"]
+
+
+def test_a_source_may_draw_charts_of_its_own():
+    own = comparison({"RoMAE": 1.0}, ours="RoMAE", metric="mse", caption="Mine")
+    assert result_blocks.blocks(replace(PENDULUM, data=Drawing(Mine=own)), [result(0)]) == [own]
 
 
 def test_the_page_escapes_what_it_is_told(folder, monkeypatch):

@@ -19,10 +19,12 @@ from torch.testing import assert_close
 
 import training_job
 from romae import checkpoint
+from romae.augmentation import RandAugment
 from romae.evaluation import evaluate
 from romae.masking import UniformTokens
 from romae.model import ModelConfig, Size
 from romae.optim import WeightAverage, parameter_groups, warmup_cosine
+from romae.patches import grid_positions
 from romae.runs import Run, State
 from romae.tasks import Classification, MaskedReconstruction
 from romae.tokens import Sample
@@ -102,6 +104,25 @@ def test_the_seed_decides_everything():
     assert_same_weights(trained("seed=1")[0], trained("seed=1")[0])
     one, other = trained("seed=1")[0], trained("seed=2")[0]
     assert any(not torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def test_images_are_changed_in_training_and_nowhere_else():
+    augment = RandAugment(n=1, magnitude=30, size=(4, 4), patch=(2, 2))
+    config = ModelConfig(channels=12, position_dims=2, encoder=Size(width=16, heads=2, depth=1))
+    random = torch.Generator().manual_seed(0)
+    images = [Sample(torch.rand(4, 12, generator=random), grid_positions((2, 2)), target=i % 2) for i in range(16)]
+
+    def learned(augment: RandAugment | None) -> tuple[Classification, float]:
+        torch.manual_seed(0)
+        task = Classification(config, 2, augment=augment)
+        before = evaluate(task, images)
+        train(task, images, TrainConfig(epochs=2, batch_size=4, device="cpu"))
+        return task, before
+
+    (changed, before), (again, _), (plain, expected) = learned(augment), learned(augment), learned(None)
+    assert_same_weights(changed, again)
+    assert before == expected
+    assert not torch.equal(changed.head.linear.weight, plain.head.linear.weight)
 
 
 def test_half_precision_trains_on_cpu_too():

@@ -39,6 +39,8 @@ _HOME = {
     "Store": "data.store",
     "write_store": "data.store",
     "Loader": "data.loading",
+    "RandAugment": "augmentation",
+    "Noise": "augmentation",
     "Ladder": "rope",
     "AxialRope": "rope",
     "ModelConfig": "model",
@@ -72,6 +74,8 @@ __all__ = ["__version__", *_HOME]
 
 
 if TYPE_CHECKING:  # the same names for type checkers and editors; a test holds them against the list
+    from romae.augmentation import Noise as Noise
+    from romae.augmentation import RandAugment as RandAugment
     from romae.checkpoint import load as load
     from romae.data.audio import from_audio as from_audio
     from romae.data.audio import from_audio_folder as from_audio_folder

@@ -5,7 +5,7 @@ with samples that do not count, until it has a fixed number of samples and of to
 costs next to nothing, and few. All of a batch lies in one stretch of memory, which goes to the device in one copy.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -154,14 +154,28 @@ def flattened(batch: Batch, n_tokens: int, *, pin: bool = False) -> Filled:
     return Filled(memory, n_tokens, batch.ids, batch.indices)
 
 
+def with_values(batch: Batch, gather: Callable[[Tensor], Tensor]) -> Batch:
+    """A batch that names the rows of its values, with the values themselves."""
+
+    def filled(part: Tokens) -> Tokens:
+        return replace(part, values=gather(part.values.squeeze(1)))
+
+    return replace(batch, tokens=filled(batch.tokens), hidden=None if batch.hidden is None else filled(batch.hidden))
+
+
 class Buffer:
     """Memory on the device that batches of one fixed size are copied into, and the batch that it holds.
 
     A batch comes to the device beside the work that is under way there, and moves to its place when that is done.
+    With `gather`, all values lie on the device already, and batches bring the numbers of their rows.
     """
 
-    def __init__(self, capacity: Capacity, like: Batch, device: torch.device) -> None:
+    def __init__(
+        self, capacity: Capacity, like: Batch, device: torch.device, gather: Callable[[Tensor], Tensor] | None = None
+    ) -> None:
         fields = _fields(like)
+        self.gather = gather
+        self.gathered: list[tuple[Tensor, Tensor]] = []  # rows that a batch names, and the values they stand for
         self.memory = torch.zeros(sum(_room(field) for field in fields), dtype=torch.uint8, device=device)
         self.arriving = torch.empty_like(self.memory)
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -174,14 +188,23 @@ class Buffer:
         real = next(rest)
 
         def part(room: Room) -> Tokens:
-            values, positions, offsets = next(rest), next(rest), next(rest)
-            return Tokens(values, positions, Layout.fixed(offsets, room.n_tokens, room.longest, room.is_equal))
+            held, positions, offsets = next(rest), next(rest), next(rest)
+            if gather is not None:
+                rows, held = held.squeeze(1), gather(held.squeeze(1))
+                self.gathered.append((rows, held))
+            return Tokens(held, positions, Layout.fixed(offsets, room.n_tokens, room.longest, room.is_equal))
 
         tokens = part(capacity.tokens)
         hidden = None if capacity.hidden is None else part(capacity.hidden)
         self.batch = Batch(tokens, target=next(rest, None), hidden=hidden, is_prepared=True, real=real)
 
     def fill(self, filled: Filled) -> None:
+        self._move(filled)
+        for rows, values in self.gathered:
+            assert self.gather is not None
+            values.copy_(self.gather(rows))
+
+    def _move(self, filled: Filled) -> None:
         if self.stream is None:
             self.memory.copy_(filled.memory)
             return

@@ -15,6 +15,7 @@ from romae.plots import BASELINE, HIDDEN, OBSERVED, PREDICTED, Panel
 
 _COLOURS = (PREDICTED, HIDDEN, "#edae49", OBSERVED, "#8e6c8a", "#66a182", "#2e4057", BASELINE)
 _WIDE = 30  # times the smallest value: beyond that, small ones could not be told apart
+_MANY = 20  # classes, beyond which there is no room to name or number each
 _DIGITS = 10  # enough for a date in seconds; fewer would move it
 
 
@@ -27,15 +28,23 @@ class Reconstruction(NamedTuple):
 
 def losses(records: Sequence[Mapping[str, Any]], caption: str = "") -> Chart:
     """The training loss and, where there is one, the validation loss against steps."""
+    return loss_curves({"": records}, caption)
+
+
+def loss_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], caption: str = "") -> Chart:
+    """The losses of several runs by their names; training has one colour, validation another."""
     traces = []
     for key, label, colour in (("loss", "training", PREDICTED), ("validation", "validation", HIDDEN)):
-        found = [(record["step"], record[key]) for record in records if record.get(key) is not None]
-        if found:
-            steps, values = zip(*found, strict=True)
-            traces.append(_line(label, np.array(steps), np.array(values), colour, mode="lines+markers"))
+        found = {name: [one for one in records if one.get(key) is not None] for name, records in runs.items()}
+        for number, (name, records) in enumerate((name, records) for name, records in found.items() if records):
+            steps, values = (np.array([record[which] for record in records]) for which in ("step", key))
+            width, mode = (2.0, "lines+markers") if len(runs) == 1 else (1.0, "lines")
+            trace = _line(label, steps, values, colour, width=width, mode=mode)
+            hover = {"hovertemplate": f"{plain(name)}, step %{{x}}: %{{y}}"} if name else {}
+            traces.append(trace | {"legendgroup": label, "showlegend": number == 0} | hover)
     is_log = bool(traces) and all(value is not None and value > 0 for trace in traces for value in trace["y"])
     scale = {"type": "log"} if is_log else {}
-    return Chart(caption=caption, traces=traces, layout={"xaxis": _axis("step"), "yaxis": _axis("loss") | scale})
+    return Chart(caption=caption, traces=traces, layout={"xaxis": titled("step"), "yaxis": titled("loss") | scale})
 
 
 def reconstruction(channels: Sequence[Reconstruction], *, x: str, caption: str, baseline: str = "") -> Chart:
@@ -60,32 +69,32 @@ def reconstruction(channels: Sequence[Reconstruction], *, x: str, caption: str, 
         ]
         place = {"xaxis": f"x{where}", "yaxis": f"y{where}", "showlegend": number == 1}
         traces += [trace | place | {"legendgroup": trace["name"]} for trace in drawn if trace["x"]]
-        layout[f"yaxis{where}"] = _axis(panel.title)
+        layout[f"yaxis{where}"] = titled(panel.title)
         layout[f"xaxis{where}"] = {"matches": "x"} if number > 1 else {}
-    layout["xaxis" + ("" if len(channels) == 1 else str(len(channels)))] |= _axis(x)
+    layout["xaxis" + ("" if len(channels) == 1 else str(len(channels)))] |= titled(x)
     return Chart(caption=caption, traces=traces, layout=layout)
 
 
 def confusion(counts: Int64[np.ndarray, "k k"], names: Sequence[Any], caption: str) -> Chart:
     """How often samples of each class (rows) were taken for each class (columns); colours are shares of a row."""
-    labels = [_plain(name) for name in names]
+    labels = [plain(name) for name in names]
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     trace = {
         "type": "heatmap",
         "x": labels,
         "y": labels,
-        "z": [_numbers(row) for row in shares],
+        "z": [numbers(row) for row in shares],
         "text": counts.tolist(),
         "hovertemplate": "true %{y}<br>predicted %{x}<br>%{text} samples, %{z:.1%} of the class<extra></extra>",
         "colorscale": [[0, "#ffffff"], [1, PREDICTED]],
         "zmin": 0,
         "zmax": 1,
         "showscale": False,
-    } | ({"texttemplate": "%{text}"} if len(labels) <= 20 else {})
+    } | ({"texttemplate": "%{text}"} if len(labels) <= _MANY else {})
     layout = {
         "height": min(700, 160 + 60 * len(labels)),
-        "xaxis": _axis("predicted class") | {"type": "category"},
-        "yaxis": _axis("true class") | {"type": "category", "autorange": "reversed"},
+        "xaxis": titled("predicted class") | {"type": "category"},
+        "yaxis": titled("true class") | {"type": "category", "autorange": "reversed"},
     }
     return Chart(caption=caption, traces=[trace], layout=layout)
 
@@ -93,16 +102,16 @@ def confusion(counts: Int64[np.ndarray, "k k"], names: Sequence[Any], caption: s
 def embedding_map(
     points: Float[np.ndarray, "b 2"], ids: Sequence[Any], groups: Shaped[np.ndarray, "b"] | None, caption: str
 ) -> Chart:
-    """Samples as points in the plane, coloured by group where there are groups."""
+    """Samples as points in the plane, coloured by group where there are groups; a legend names up to twenty."""
     named = np.array(["samples"] * len(points)) if groups is None else groups.astype(str)
-    traces = []
-    for number, name in enumerate(sorted(set(named.tolist()))):
+    traces, names = [], sorted(set(named.tolist()))
+    for number, name in enumerate(names):
         here = np.flatnonzero(named == name)
         colour = _COLOURS[number % len(_COLOURS)]
-        trace = _points(_plain(name), points[here, 0], points[here, 1], colour)
-        trace |= {"text": [_plain(ids[i]) for i in here.tolist()], "hovertemplate": "%{text}"}
-        traces.append(trace | {"showlegend": groups is not None})
-    axes = {"xaxis": _axis("first component"), "yaxis": _axis("second component")}
+        trace = _points(plain(name), points[here, 0], points[here, 1], colour)
+        trace |= {"text": [plain(ids[i]) for i in here.tolist()], "hovertemplate": "%{text}"}
+        traces.append(trace | {"showlegend": 1 < len(names) <= _MANY})
+    axes = {"xaxis": titled("first component"), "yaxis": titled("second component")}
     return Chart(caption=caption, traces=traces, layout=axes | {"height": 460})
 
 
@@ -112,26 +121,26 @@ def agreement(
     """Predicted against true numbers, with the line where both are equal."""
     ends = np.array([truth.min(), truth.max()])
     points = _points("samples", truth, predicted, PREDICTED)
-    points |= {"text": [_plain(one) for one in ids], "hovertemplate": "%{text}: %{x}, predicted %{y}<extra></extra>"}
-    axes = {"xaxis": _axis(f"true {name}"), "yaxis": _axis(f"predicted {name}")}
+    points |= {"text": [plain(one) for one in ids], "hovertemplate": "%{text}: %{x}, predicted %{y}<extra></extra>"}
+    axes = {"xaxis": titled(f"true {name}"), "yaxis": titled(f"predicted {name}")}
     return Chart(caption=caption, traces=[_line("equal", ends, ends, BASELINE), points], layout=axes)
 
 
 def comparison(values: Mapping[str, float], *, ours: str, metric: str, caption: str) -> Chart:
     """One dot for each method, ours in colour, in the order given from the top; logarithmic over a wide range."""
-    numbers = np.array(list(values.values()))
-    is_wide = bool((numbers > 0).all()) and numbers.max() > _WIDE * numbers.min()
+    found = np.array(list(values.values()))
+    is_wide = bool((found > 0).all()) and found.max() > _WIDE * found.min()
     trace = {
         "type": "scatter",
         "mode": "markers",
-        "x": _numbers(numbers),
-        "y": [_plain(f"{name}: {value:.3g}") for name, value in values.items()],
+        "x": numbers(found),
+        "y": [plain(f"{name}: {value:.3g}") for name, value in values.items()],
         "marker": {"size": 12, "color": [PREDICTED if name == ours else BASELINE for name in values]},
         "hovertemplate": "%{y}<extra></extra>",
     }
     layout = {
         "height": 110 + 34 * len(values),
-        "xaxis": _axis(metric) | ({"type": "log"} if is_wide else {"rangemode": "tozero"}),
+        "xaxis": titled(metric) | ({"type": "log"} if is_wide else {"rangemode": "tozero"}),
         "yaxis": {"type": "category", "autorange": "reversed"},
     }
     return Chart(caption=caption, traces=[trace], layout=layout)
@@ -139,23 +148,24 @@ def comparison(values: Mapping[str, float], *, ours: str, metric: str, caption: 
 
 def _line(name: str, x: np.ndarray, y: np.ndarray, colour: str, *, width: float = 2, mode: str = "lines") -> dict:
     line = {"color": colour, "width": width}
-    return {"type": "scatter", "mode": mode, "name": name, "x": _numbers(x), "y": _numbers(y), "line": line}
+    return {"type": "scatter", "mode": mode, "name": name, "x": numbers(x), "y": numbers(y), "line": line}
 
 
 def _points(name: str, x: np.ndarray, y: np.ndarray, colour: str, *, symbol: str = "circle") -> dict:
     marker = {"color": colour, "size": 7, "symbol": symbol}
-    return {"type": "scatter", "mode": "markers", "name": name, "x": _numbers(x), "y": _numbers(y), "marker": marker}
+    return {"type": "scatter", "mode": "markers", "name": name, "x": numbers(x), "y": numbers(y), "marker": marker}
 
 
-def _axis(title: str) -> dict[str, Any]:
-    return {"title": {"text": _plain(title)}}
+def titled(title: str) -> dict[str, Any]:
+    """An axis with its title."""
+    return {"title": {"text": plain(title)}}
 
 
-def _plain(name: Any) -> str:
+def plain(name: Any) -> str:
     """A name as it is read: Plotly would take <b> for a command."""
     return html.escape(str(name), quote=False)
 
 
-def _numbers(x: np.ndarray) -> list[Any]:
+def numbers(x: np.ndarray) -> list[Any]:
     """Numbers for JSON, rounded; what is no number is left blank."""
     return [float(f"{value:.{_DIGITS}g}") if np.isfinite(value) else None for value in x.tolist()]

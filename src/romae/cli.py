@@ -175,15 +175,22 @@ def data_get(name: Annotated[str, typer.Argument(help="A name from `romae data l
 
 
 @data_app.command("check")
-def data_check(names: Annotated[list[str], typer.Argument(help="Names from `romae data list`.")]) -> None:
+def data_check(
+    names: Annotated[list[str], typer.Argument(help="Names from `romae data list`.")], as_json: Json = False
+) -> None:
     """Read data sets and compare their counts with the published ones.
 
     Example: romae data check uea/BasicMotions physionet2012
     """
     from romae.datasets import find
 
+    found = []
     for name in names:
-        typer.echo(f"{name}: {find(name).verify()}")
+        found.append({"name": name, "content": find(name).verify()})
+        if not as_json:
+            typer.echo(f"{name}: {found[-1]['content']}")
+    if as_json:
+        typer.echo(json.dumps(found))
 
 
 Results = Annotated[Path, typer.Option("--out", help="The folder for the result.")]

@@ -97,7 +97,7 @@ def run(
 
     Example: romae run positions/tiny-cls --seeds 0-4
     """
-    from romae.recipe import find
+    from romae.recipe import effective_seed, find
 
     recipe = find(name)
     if seed is not None and seeds is not None:
@@ -106,20 +106,19 @@ def run(
         raise ValueError("--resume needs --out, the folder of the run that was stopped")
     if device not in ("auto", "cpu"):
         raise ValueError(f"--device must be auto or cpu, not {device!r}; choose a GPU with CUDA_VISIBLE_DEVICES")
-    chosen: list[int | None] = [seed] if seeds is None else list(_read_seeds(seeds))
+    wanted: list[int | None] = [seed] if seeds is None else list(_read_seeds(seeds))
+    chosen = [effective_seed(one, settings or [])[0] for one in wanted]
     found = []
     same = [word for word in sys.argv[1:] if word != "--resume"]
     with resumable(None if out is None else out / name, *same):
         for one in chosen:
-            place = None if out is None else out / name / str(one or 0)
+            place = None if out is None else out / name / str(one)
             result, path = _run_one(recipe, one, quick, settings or [], results, place, resume, device)
             found.append(result)
             if _is_first_rank() and not as_json:
                 typer.echo(f"{path}: {_told(recipe, result)}")
     if _is_first_rank() and as_json:
-        from romae.config import to_dict
-
-        typer.echo(json.dumps([{k: v for k, v in to_dict(one).items() if k != "figure"} for one in found]))
+        typer.echo(json.dumps([one.told for one in found]))
 
 
 def report(
@@ -190,7 +189,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 
 def _run_one(
     recipe: "Recipe",
-    seed: int | None,
+    seed: int,
     quick: bool,
     settings: list[str],
     results: Path,

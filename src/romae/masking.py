@@ -20,6 +20,8 @@ from romae.config import check_types
 from romae.layout import Layout
 from romae.tokens import Tokens, sample_extreme
 
+SCORE_BITS = 24  # of a random number between 0 and 1, all that float32 holds
+
 
 class SampleKeys:
     """Random numbers of which every sample has its own, so that they do not depend on the batch it comes in.
@@ -38,7 +40,7 @@ class SampleKeys:
         place = torch.arange(layout.n_tokens, device=layout.device) - layout.offsets[sample]
         keys = _mixed(self.keys.to(layout.device, non_blocking=layout.device.type == "cuda") + self.n_drawn)
         bits = _mixed(keys[sample] + place)
-        return ((bits >> 40) & 0xFFFFFF).float() / 2**24
+        return ((bits >> (64 - SCORE_BITS)) & (2**SCORE_BITS - 1)).float() / 2**SCORE_BITS
 
 
 def _mixed(x: Int64[Tensor, "*n"]) -> Int64[Tensor, "*n"]:
@@ -201,8 +203,23 @@ def hide_highest(
 
 def hide_at_random(drawn: Float[Tensor, "t"], layout: Layout, n_hidden: Int64[Tensor, "b"]) -> Bool[Tensor, "t"]:
     """What `hide_highest` does, for scores from 0 to below 1: one sort is enough, and sorting is most of the work."""
+    n_bits = layout.longest.bit_length()
+    if drawn.device.type == "cpu" and layout.n_samples.bit_length() + SCORE_BITS + n_bits < 64:
+        return _first_hidden(_ranked_on_host(drawn, layout, n_bits), layout, n_hidden)
     key = layout.sample_of_token.double() - drawn.double()  # exact: the scores have 24 bits
     return _first_hidden(key.argsort(stable=True), layout, n_hidden)
+
+
+def _ranked_on_host(drawn: Float[Tensor, "t"], layout: Layout, n_bits: int) -> Int64[Tensor, "t"]:
+    """The tokens by sample, falling score and place. A host sorts bare numbers far faster than numbers with an index,
+    so that the place of a token in its sample is the end of its number."""
+    sample = layout.sample_of_token
+    first = layout.offsets[sample]
+    place = torch.arange(layout.n_tokens) - first
+    lowness = 2**SCORE_BITS - 1 - (drawn * 2**SCORE_BITS).long()
+    key = (((sample << SCORE_BITS) | lowness) << n_bits) | place
+    key.numpy().sort()
+    return (key & (2**n_bits - 1)) + first
 
 
 def _first_hidden(ranked: Int64[Tensor, "t"], layout: Layout, n_hidden: Int64[Tensor, "b"]) -> Bool[Tensor, "t"]:

@@ -15,11 +15,11 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from romae.alignment import is_aligned, norm, padded, padded_columns, padded_rows, wide, wide_group
-from romae.attention import attend, attend_within, turned
+from romae.attention import attend, attend_within, by_length, turned
 from romae.config import check_types
 from romae.layout import Layout
 from romae.rope import AxialRope, Ladder, Rotation, Sinusoid, nearest_multiples
-from romae.tokens import Tokens, concat, second_part
+from romae.tokens import Tokens, concat, second_part, taken
 from romae.windowed import attend_window, order_along
 
 
@@ -240,14 +240,16 @@ class Transformer(nn.Module):
         queries: Layout | None = None,
     ) -> Float[Tensor, "t w"]:
         """The blocks in turn. With `queries`, the tokens of `layout` are followed by queries that only look."""
-        rotation = None if self.rope is None else self.rope(positions)
-        if self.sinusoid is not None:
-            x = x + self.sinusoid(positions).to(x.dtype)
         order = None
         if self.window is not None:
             order = order_along(positions, layout, self.has_cls)
-            x, positions = x.index_select(0, order), positions.index_select(0, order)
-            rotation = None if self.rope is None else self.rope(positions)
+        elif (found := by_length(layout, queries)) is not None:
+            order, layout, queries = found
+        if order is not None:
+            x, positions = taken(x, order), positions.index_select(0, order)
+        rotation = None if self.rope is None else self.rope(positions)
+        if self.sinusoid is not None:
+            x = x + self.sinusoid(positions).to(x.dtype)
         width = x.shape[-1]
         if is_aligned(x):
             x = padded(x, len(x), wide(width))

@@ -15,8 +15,9 @@ function layoutOf(chart) {
   for (const name of new Set(["xaxis", "yaxis", ...Object.keys(chart.layout)])) {
     if (/^[xy]axis\d*$/.test(name)) layout[name] = { ...AXIS, ...chart.layout[name] };
   }
-  // A narrow screen needs more lines for the legend.
-  if (window.innerWidth < 600 && chart.traces.length > 1) layout.height += 60;
+  // A narrow screen has one line of the legend for each name.
+  const named = chart.traces.filter((trace) => trace.showlegend !== false).length;
+  if (window.innerWidth < 600 && named > 1) layout.height += 20 * named;
   // A finger scrolls the page; on a touch screen a chart is zoomed with its buttons.
   if (window.matchMedia("(pointer: coarse)").matches) layout.dragmode = false;
   return layout;
@@ -26,12 +27,32 @@ function draw(place, chart) {
   Plotly.react(place, chart.traces, layoutOf(chart), { responsive: true, displaylogo: false });
 }
 
+// What is to be drawn in a place: the chart that its chooser names, or its only one.
 const groups = JSON.parse(document.getElementById("charts").textContent);
-for (const place of document.querySelectorAll("div.chart")) draw(place, groups[place.dataset.charts][0]);
+function chosen(place) {
+  const select = place.closest("figure").querySelector("select");
+  return groups[place.dataset.charts][select ? select.value : 0];
+}
+
+// A long page draws its charts as they come near the screen, and all of them before it is printed.
+const waiting = new Set(document.querySelectorAll("div.chart"));
+function drawFirst(place) {
+  if (waiting.delete(place)) draw(place, chosen(place));
+}
+const watch = new IntersectionObserver((seen) => {
+  for (const one of seen) if (one.isIntersecting) { watch.unobserve(one.target); drawFirst(one.target); }
+}, { rootMargin: "800px" });
+for (const place of waiting) {
+  place.style.minHeight = layoutOf(chosen(place)).height + "px";
+  watch.observe(place);
+}
+window.addEventListener("beforeprint", () => [...waiting].forEach(drawFirst));
 
 function choose(select) {
-  const figure = select.closest("figure");
-  draw(figure.querySelector("div.chart"), groups[select.dataset.charts][select.value]);
+  const figure = select.closest("figure"), place = figure.querySelector("div.chart");
+  waiting.delete(place);
+  place.style.minHeight = "";
+  draw(place, chosen(place));
   figure.querySelector("figcaption").textContent = select.selectedOptions[0].dataset.caption;
 }
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
 _MANY_COLUMNS = 5  # more than a phone has room for
+_MANY_SECTIONS = 8  # more than are found by scrolling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,7 @@ def to_html(title: str, sections: Sequence[Section], *, lead: str = "") -> str:
     from plotly.offline import get_plotlyjs
 
     charts: list[list[Chart]] = []
-    body = "".join(_section(section, charts) for section in sections)
+    body = "".join(_section(section, number, charts) for number, section in enumerate(sections))
     scripts = ""
     if charts:
         data = [[{"traces": one.traces, "layout": one.layout} for one in group] for group in charts]
@@ -100,7 +101,7 @@ def to_html(title: str, sections: Sequence[Section], *, lead: str = "") -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{html.escape(title)}</title>\n<style>\n{_own('page.css')}</style>\n</head>\n<body>\n"
         f"<header><h1>{html.escape(title)}</h1>{_paragraph(lead) if lead else ''}</header>\n"
-        f"<main>\n{body}</main>\n{scripts}</body>\n</html>\n"
+        f"{_contents(sections)}<main>\n{body}</main>\n{scripts}</body>\n</html>\n"
     )
 
 
@@ -115,10 +116,20 @@ def _own(name: str) -> str:
     return files("romae").joinpath(name).read_text(encoding="utf-8")
 
 
-def _section(section: Section, charts: list[list[Chart]]) -> str:
+def _contents(sections: Sequence[Section]) -> str:
+    """Links to the sections of a long page."""
+    if len(sections) < _MANY_SECTIONS:
+        return ""
+    links = "".join(
+        f'<li><a href="#{number}">{html.escape(section.title)}</a></li>' for number, section in enumerate(sections)
+    )
+    return f"<nav><ul>{links}</ul></nav>\n"
+
+
+def _section(section: Section, number: int, charts: list[list[Chart]]) -> str:
     """A section; its charts are put on the list, and their place in the page says which they are."""
     body = "".join(_block(block, charts) for block in section.blocks)
-    return f"<section><h2>{html.escape(section.title)}</h2>\n{body}</section>\n"
+    return f'<section id="{number}"><h2>{html.escape(section.title)}</h2>\n{body}</section>\n'
 
 
 def _block(block: Block, charts: list[list[Chart]]) -> str:

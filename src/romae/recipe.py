@@ -8,25 +8,23 @@ lists them in `RECIPES`.
 import difflib
 import pkgutil
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from romae import results
+from romae import results, views
 from romae.config import override, to_dict
 from romae.data.scaling import Scaling, fit_ladders
 from romae.data.series import Schema
 from romae.model import ModelConfig
-from romae.results import Result
+from romae.results import Losses, Result
 from romae.stages import Stage, run_stages, scaled
 from romae.tasks import Task
 from romae.tokens import Sample
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 C = TypeVar("C")
 
@@ -75,8 +73,11 @@ class Source(Protocol):
         """Hold the final task against the test samples."""
         ...
 
-    def draw(self, figures: Sequence[Mapping[str, Any]]) -> "dict[str, Figure]":
-        """Pictures of what was measured over all seeds, by their captions."""
+    def draw(self, figures: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Figures of what was measured over all seeds, by their captions; charts and choices of a page serve as well.
+
+        A figure of curves, points or a map becomes a chart to zoom into; any other is shown as a picture.
+        """
         return {}
 
 
@@ -180,7 +181,7 @@ def run(
     The seed decides data, first weights, masks and order; without one, it is that of the settings (train.seed).
     `out` keeps the states of the run in a folder, from which it can be resumed.
     """
-    seed, overrides = _seed(seed, overrides)
+    seed, overrides = effective_seed(seed, overrides)
     recipe = recipe.overridden(*(recipe.quick if quick else ()), *overrides)
     recipe = recipe if device == "auto" else recipe.overridden(f"train.device={device}")
     started = time.perf_counter()
@@ -221,6 +222,11 @@ def run(
         versions=results.versions(),
         seconds=round(time.perf_counter() - started, 2),
         figure=measured.figure,
+        losses=tuple(
+            Losses.of(stage.kind, history.records)
+            for stage, history in zip(recipe.stages, outcome.histories, strict=True)
+        ),
+        views=_views(outcome.task, splits.test, measured, with_examples=seed == recipe.seeds[0]),
     )
 
 
@@ -248,6 +254,28 @@ def find(name: str) -> Recipe:
     return discover()[name]
 
 
+def effective_seed(seed: int | None, overrides: Sequence[str]) -> tuple[int, list[str]]:
+    """The seed of a run, and the settings without it."""
+    told = [setting for setting in overrides if setting.replace(" ", "").startswith("train.seed=")]
+    if not told:
+        return 0 if seed is None else seed, list(overrides)
+    text = told[-1].partition("=")[2].strip()
+    if not text.isdigit():
+        raise ValueError(f"train.seed must be a whole number from 0, not {text!r}")
+    if seed is not None and seed != int(text):
+        raise ValueError(f"the seed is given twice, as {seed} and by {told[-1]}; give it once")
+    return int(text), [setting for setting in overrides if setting not in told]
+
+
+def _views(task: Task, test: Sequence[Sample], measured: Measured, *, with_examples: bool) -> dict[str, Any]:
+    """What a page shows of the task on the test samples, beside what the source has to show itself."""
+    try:
+        return views.of(task, test, with_examples=with_examples, without=measured.figure)
+    except Exception as error:  # a source may have samples of its own kind; hours of training are not lost for a view
+        warnings.warn(f"the report will show no samples of this run: {error}", stacklevel=3)
+        return {}
+
+
 def _addressed(setting: str, n_stages: int) -> list[tuple[str, str]]:
     """The parts of a recipe that a setting addresses, each with the rest of it."""
     part, dot, rest = setting.partition(".")
@@ -264,16 +292,3 @@ def _addressed(setting: str, n_stages: int) -> list[tuple[str, str]]:
         f"a recipe has no setting {setting!r}; there are model.…, data.…, train.…, stages.0.…, ladder=paper or data, "
         "as in train.epochs=6"
     )
-
-
-def _seed(seed: int | None, overrides: Sequence[str]) -> tuple[int, list[str]]:
-    """The seed of a run, and the settings without it."""
-    told = [setting for setting in overrides if setting.replace(" ", "").startswith("train.seed=")]
-    if not told:
-        return 0 if seed is None else seed, list(overrides)
-    text = told[-1].partition("=")[2].strip()
-    if not text.isdigit():
-        raise ValueError(f"train.seed must be a whole number from 0, not {text!r}")
-    if seed is not None and seed != int(text):
-        raise ValueError(f"the seed is given twice, as {seed} and by {told[-1]}; give it once")
-    return int(text), [setting for setting in overrides if setting not in told]

@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from romae import result_blocks
 from romae.charts import comparison
 from romae.jobs import write_whole
-from romae.page import Block, Chart, Choice, Picture, Section, Table, Text, to_html
+from romae.page import Block, Chart, Choice, Section, Table, Text, to_html
 from romae.recipe import Recipe, discover
 from romae.results import TRIALS, Result, results_of
 
@@ -237,18 +238,17 @@ def _bars(row: Row) -> Chart:
 
 
 def _section(recipe: Recipe, results: Sequence[Result]) -> Section:
-    """One recipe: its numbers, where they come from, and its figures."""
+    """One recipe: its numbers, where they come from, and all there is to see."""
     rows = [(row.metric, ours(row)) for row in summarise(recipe, results)]
     devices, commits = (sorted({getattr(one, name) for one in results}) for name in ("device", "commit"))
     seconds = float(np.mean([result.seconds for result in results]))
     origin = f"{', '.join(devices)}; commit {', '.join(commits)}; {seconds:.0f} s a seed"
-    drawn = recipe.data.draw([result.figure for result in results if result.figure]) if results[0].figure else {}
     return Section(
         title=recipe.title,
         blocks=[
             Text(text=f"{recipe.name}: {recipe.protocol}"),
             Table(columns=("metric", "ours"), rows=rows),
             Text(text=origin, is_aside=True),
-            *(Picture(caption=caption, figure=figure) for caption, figure in drawn.items()),
+            *result_blocks.blocks(recipe, results),
         ],
     )

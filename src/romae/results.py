@@ -11,7 +11,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,16 +21,46 @@ import numpy as np
 from romae import __version__
 from romae.config import from_dict, to_dict
 from romae.jobs import write_whole
+from romae.views import spread
 
 TRIALS = "trials"
 DIGITS = 4  # of the numbers that figures are drawn from
+N_REPORTS = 100  # of a stage that are kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Losses:
+    """The course of one stage, at some of its reports. Without validation samples, `validation` is empty."""
+
+    stage: str
+    step: tuple[int, ...]
+    loss: tuple[float | None, ...]
+    validation: tuple[float | None, ...] = ()
+
+    @classmethod
+    def of(cls, stage: str, records: Sequence[Mapping[str, Any]]) -> "Losses":
+        """Of a history, its first and last report and up to a hundred in all, evenly spread, as they were."""
+        kept = [records[i] for i in spread(len(records), N_REPORTS)]
+        columns = {
+            key: tuple(_finite(compact(one[key])) for one in kept if key in one)
+            for key in ("step", "loss", "validation")
+        }
+        return cls(stage=stage, **columns)
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """The reports that are kept."""
+        validation = self.validation or [None] * len(self.step)
+        columns = zip(self.step, self.loss, validation, strict=True)
+        return [dict(zip(("step", "loss", "validation"), row, strict=True)) for row in columns]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """The numbers of one seed. Baselines and floor are on the same data, in the units of the recipe's metric.
 
-    `figure` holds what the report draws. `commit` ends with +changes where the source was not as committed.
+    `figure`, `losses` and `views` hold what the report draws. `commit` ends with +changes where the source was not as
+    committed.
     """
 
     recipe: str
@@ -48,10 +78,18 @@ class Result:
     versions: dict[str, str]
     seconds: float
     figure: dict[str, Any]
+    losses: tuple[Losses, ...] = ()
+    views: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_trial(self) -> bool:
         return self.quick or len(self.overrides) > 0
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """All but what is there to be drawn, ready for JSON."""
+        body = to_dict(replace(self, figure={}, losses=(), views={}))
+        return _finite({key: value for key, value in body.items() if key not in ("figure", "losses", "views")})
 
     def path(self, folder: str | Path) -> Path:
         """Where this result belongs."""
@@ -65,7 +103,7 @@ class Result:
 def write_result(result: Result, folder: str | Path) -> Path:
     """Write a result to its place, whole or not at all, and return where it is."""
     path = result.path(folder)
-    body = to_dict(result) | {"figure": _compact(result.figure)}
+    body = to_dict(replace(result, figure=compact(result.figure), views=compact(result.views)))
     lines = [f"{json.dumps(key)}: {json.dumps(_finite(value))}" for key, value in body.items()]
     text = "{\n" + ",\n".join(lines) + "\n}\n"
     write_whole(path, partial(Path.write_text, data=text))
@@ -100,6 +138,17 @@ def numbered_files(folder: Path) -> list[Path]:
     return [path for path in folder.glob("*.json") if path.stem.isdigit()]
 
 
+def compact(x: Any) -> Any:
+    """Arrays as lists, numbers with a few digits."""
+    if isinstance(x, Mapping):
+        return {str(key): compact(value) for key, value in x.items()}
+    if isinstance(x, np.ndarray):
+        return compact(x.tolist())
+    if isinstance(x, Sequence) and not isinstance(x, str):
+        return [compact(one) for one in x]
+    return float(f"{x:.{DIGITS}g}") if isinstance(x, float) else x
+
+
 def commit() -> str:
     """The commit that the source was at, from git or else from ROMAE_COMMIT."""
     source = Path(__file__).resolve().parent
@@ -126,17 +175,6 @@ def versions() -> dict[str, str]:
     import torch
 
     return {"romae": __version__, "python": platform.python_version(), "torch": torch.__version__}
-
-
-def _compact(x: Any) -> Any:
-    """Arrays as lists, numbers with a few digits."""
-    if isinstance(x, Mapping):
-        return {str(key): _compact(value) for key, value in x.items()}
-    if isinstance(x, np.ndarray):
-        return _compact(x.tolist())
-    if isinstance(x, Sequence) and not isinstance(x, str):
-        return [_compact(one) for one in x]
-    return float(f"{x:.{DIGITS}g}") if isinstance(x, float) else x
 
 
 def _finite(x: Any) -> Any:

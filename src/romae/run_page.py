@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Float64
 
 from romae import baselines, charts, inference, metrics, page
 from romae.answers import InferenceConfig
 from romae.checkpoint import read_json
 from romae.config import flat, from_dict
-from romae.data.scaling import channel_index
 from romae.data.series import SampleSet, Schema
 from romae.jobs import JOB, SplitConfig, load_model, read_samples, require_fit, split
 from romae.page import Block, Choice, Section, Table, Text
 from romae.plots import Panel
 from romae.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens import Sample
+from romae.views import channels, class_names, principal_components
 
-N_SHOWN, N_CHANNELS, N_MAPPED, N_TIMES = 12, 4, 2000, 200
+N_SHOWN, N_DRAWN, N_TIMES = 12, 2000, 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ def write(
 ) -> Path:
     """Write the page of a run, `page.html` in its folder unless told otherwise, and return where it is.
 
-    `data` is whatever `from_table` reads.
+    `data` is whatever `from_table` reads, or samples with their names: a table has no numbers for each token.
     """
     folder = Path(run)
     stages = sorted(folder.rglob("history.jsonl"))
@@ -59,18 +59,10 @@ def write(
         raise ValueError(f"{folder} is not the folder of a run: it holds no history.jsonl, which every run writes")
     sections = [_training(stage, folder) for stage in stages]
     if data is not None:
-        sections += _answers(folder, data, config or PageConfig())
+        has_model = any((folder / name).is_dir() for name in ("best", "last"))
+        sections += _answers(folder if has_model else stages[-1].parent, data, config or PageConfig())
     sections += [_settings(stage.parent, folder) for stage in stages]
     return page.write(out or folder / "page.html", f"Run {folder.resolve().name}", sections)
-
-
-def principal_components(rows: Float[np.ndarray, "b w"]) -> Float[np.ndarray, "b 2"]:
-    """The plane in which the rows differ most."""
-    from sklearn.decomposition import PCA
-
-    if min(rows.shape) < 2:
-        return np.pad(rows[:, :1] - rows[:, :1].mean(), ((0, 0), (0, 1)))
-    return PCA(2, svd_solver="full").fit_transform(rows.astype(np.float64))
 
 
 def _training(history: Path, folder: Path) -> Section:
@@ -101,24 +93,30 @@ def _title(word: str, stage: Path, folder: Path) -> str:
 def _answers(folder: Path, data: Any, config: PageConfig) -> list[Section]:
     """What the model of a run says about a table."""
     task = load_model(folder).cpu()
-    known = task.schema or Schema()
-    label = config.label or known.label
-    schema = replace(config.columns.schema(known), label=label, classes=None)
-    require_fit(task, schema, f"the model in {folder}")
-    samples = read_samples(data, schema, task.schema)
-    origin = f"All {len(samples):,} ids of the table. If the model was trained on them, this flatters it."
+    samples = _read(data, task, config, f"the model in {folder}")
+    origin = f"All {len(samples):,} ids of the data. If the model was trained on them, this flatters it."
     if config.samples == "kept out":
         samples = _kept_out(samples, folder)
-        origin = f"The {len(samples):,} ids of the table that the run kept out of training."
+        origin = f"The {len(samples):,} ids of the data that the run kept out of training."
     sections = []
     if isinstance(task, MaskedReconstruction):
         sections.append(Section(title="Reconstructions", blocks=_reconstructions(task, samples, config)))
     elif isinstance(task, Classification):
         sections.append(Section(title="Classes", blocks=_classes(task, samples)))
-    elif isinstance(task, Regression) and task.per == "sample" and task.n_targets == 1:
-        sections.append(Section(title="Numbers", blocks=_numbers(task, samples, label or "label")))
+    elif isinstance(task, Regression):
+        sections.append(Section(title="Numbers", blocks=_numbers(task, samples)))
     sections.append(Section(title="Embeddings", blocks=_embeddings(task, samples)))
     return [replace(one, blocks=[Text(text=origin, is_aside=True), *one.blocks]) for one in sections]
+
+
+def _read(data: Any, task: Task, config: PageConfig, what: str) -> SampleSet:
+    if isinstance(data, SampleSet):
+        require_fit(task, data.schema, what)
+        return data
+    known = task.schema or Schema()
+    schema = replace(config.columns.schema(known), label=config.label or known.label, classes=None)
+    require_fit(task, schema, what)
+    return read_samples(data, schema, task.schema)
 
 
 def _kept_out(samples: SampleSet, folder: Path) -> SampleSet:
@@ -179,9 +177,10 @@ def _reconstruction(
     rows[hidden] = predicted
     grid = np.linspace(positions[:, 0].min(), positions[:, 0].max(), N_TIMES)
     found = []
-    for name, is_here, column, queries in _channels(sample, schema, grid):
+    for name, number, is_here, column in channels(sample, schema):
         curve: tuple[np.ndarray, np.ndarray] = (np.zeros(0), np.zeros(0))
         if not schema.positions:
+            queries = grid[:, None] if schema.channel is None else np.stack([grid, np.full_like(grid, number)], axis=1)
             answer = inference.interpolate(task, SampleSet([sample], schema), [queries])[0]
             curve = (grid, answer[:, column])
         seen, unseen = is_here & ~hidden, is_here & hidden
@@ -193,65 +192,84 @@ def _reconstruction(
     return charts.reconstruction(found, x=f"{schema.time}{unit}", caption=caption)
 
 
-def _channels(
-    sample: Sample, schema: Schema, grid: Float[np.ndarray, "k"]
-) -> list[tuple[str, Bool[np.ndarray, "n"], int, Float[np.ndarray, "k d"]]]:
-    """The first channels of a sample: name, where it is measured, column of values, and where to ask for its curve."""
-    if schema.channel is None:
-        everywhere = np.ones(len(sample), dtype=bool)
-        return [(name, everywhere, i, grid[:, None]) for i, name in enumerate(schema.values[:N_CHANNELS])]
-    index = channel_index(sample.positions, len(schema.channels)).numpy()
-    return [
-        (str(schema.channels[i]), index == i, 0, np.stack([grid, np.full_like(grid, i)], axis=1))
-        for i in np.unique(index)[:N_CHANNELS].tolist()
-    ]
-
-
 def _classes(task: Classification, samples: SampleSet) -> list[Block]:
     """Confusion matrix and accuracy, beside what the commonest class would give."""
-    names = np.array([str(name) for name in (task.schema or Schema()).classes or range(task.n_classes)])
-    truth = _class_names(samples)
-    if strangers := sorted(set(truth) - set(names.tolist())):
-        raise ValueError(f"the table has the class {strangers[0]!r}, which the model does not know: {names.tolist()}")
+    names, truth = class_names(task), _class_names(samples)
+    if strangers := sorted(set(truth) - set(names)):
+        raise ValueError(f"the data have the class {strangers[0]!r}, which the model does not know: {names}")
     chosen = inference.predict_proba(task, samples).argmax(1)
-    true = np.array([names.tolist().index(name) for name in truth])
+    true = np.array([names.index(name) for name in truth])
     counts = metrics.confusion(chosen, true, len(names))
     rows = [
         ("RoMAE", f"{metrics.accuracy(chosen, true):.4g}"),
         ("the commonest class", f"{counts.sum(axis=1).max() / len(true):.4g}"),
     ]
     caption = f"{len(true):,} samples: true classes in rows, predicted ones in columns."
-    drawn = charts.confusion(counts, names.tolist(), caption)
+    drawn = charts.confusion(counts, names, caption)
     return [drawn, Table(columns=("method", "accuracy"), rows=rows)]
 
 
 def _class_names(samples: SampleSet) -> list[str]:
     classes = samples.schema.classes
     if classes is None:
-        raise ValueError(f"the table has no classes in column {samples.schema.label!r}; name another with --label")
+        raise ValueError(f"the data have no classes in column {samples.schema.label!r}; name another with --label")
     return [str(classes[int(sample.target)]) for sample in samples]
 
 
-def _numbers(task: Regression, samples: SampleSet, label: str) -> list[Block]:
-    """Predicted numbers against true ones, and the error beside that of their mean."""
-    truth = np.array([float(_number(sample, samples.schema)) for sample in samples])
-    predicted = np.asarray(inference.predict(task, samples), dtype=np.float64)
+def _numbers(task: Regression, samples: SampleSet) -> list[Block]:
+    """Predicted numbers against true ones, one chart for each target, and the errors beside those of their means."""
+    if any(sample.target is None for sample in samples):
+        return [Text(text=f"The data bring no numbers for each {task.per} to compare with.")]
+    truth = np.concatenate([_truth(task, sample, samples.schema) for sample in samples])
+    answers = inference.predict(task, samples)
+    predicted = np.concatenate([np.reshape(one, (-1, task.n_targets)) for one in answers]).astype(np.float64)
+    names = _target_names(task, samples.schema.label or "label")
     rows = [
-        ("RoMAE", f"{metrics.rmse(predicted, truth):.4g}"),
-        ("the mean of these numbers", f"{truth.std():.4g}"),
+        (name, f"{metrics.rmse(predicted[:, i], truth[:, i]):.4g}", f"{truth[:, i].std():.4g}")
+        for i, name in enumerate(names)
     ]
-    drawn = charts.agreement(truth, predicted, [one.id for one in samples], label, f"{len(truth):,} samples.")
-    return [drawn, Table(columns=("method", "RMSE"), rows=rows)]
+    drawn = _agreements(task, samples, truth[:N_DRAWN], predicted[:N_DRAWN], names)
+    return [drawn, Table(columns=("number", "RMSE of RoMAE", "RMSE of the mean of these numbers"), rows=rows)]
 
 
-def _number(sample: Sample, schema: Schema) -> Any:
-    """The label of a sample; integers were read as classes."""
-    return sample.target if schema.classes is None else schema.classes[int(sample.target)]
+def _agreements(
+    task: Regression,
+    samples: SampleSet,
+    truth: Float64[np.ndarray, "n k"],
+    predicted: Float64[np.ndarray, "n k"],
+    names: Sequence[str],
+) -> Block:
+    ids = [f"{samples.schema.id} {one.id}" for one in samples]
+    if task.per == "token":
+        times = ([f"{time:.6g}" for time in sample.positions[:, 0].tolist()] for sample in samples)
+        ids = [f"{name}, {samples.schema.time} {time}" for name, row in zip(ids, times, strict=True) for time in row]
+    caption = f"One point for each {task.per}, {len(truth):,} in all. On the grey line a prediction is right."
+    drawn = {
+        name: charts.agreement(truth[:, i], predicted[:, i], ids[: len(truth)], name, caption)
+        for i, name in enumerate(names)
+    }
+    return drawn[names[0]] if len(drawn) == 1 else Choice(label="Number", charts=drawn)
+
+
+def _target_names(task: Regression, label: str) -> list[str]:
+    return [label] if task.n_targets == 1 else [f"{label} {i}" for i in range(1, task.n_targets + 1)]
+
+
+def _truth(task: Regression, sample: Sample, schema: Schema) -> Float64[np.ndarray, "n k"]:
+    """The numbers of a sample, one row for itself or for each of its tokens; integers were read as classes."""
+    target = sample.target if schema.classes is None else schema.classes[int(sample.target)]
+    numbers, n_rows = np.asarray(target, dtype=np.float64), len(sample) if task.per == "token" else 1
+    if numbers.size != n_rows * task.n_targets:
+        raise ValueError(
+            f"the model tells {task.n_targets} numbers for each {task.per}, but {schema.id} {sample.id} has a label of "
+            f"shape {list(numbers.shape)}; name another column with --label"
+        )
+    return numbers.reshape(n_rows, task.n_targets)
 
 
 def _embeddings(task: Task, samples: SampleSet) -> list[Block]:
     """A map of the first samples, coloured by class where the table has classes."""
-    shown = samples[:N_MAPPED]
+    shown = samples[:N_DRAWN]
     points = principal_components(np.asarray(inference.embed(task, shown)))
     has_classes = shown.schema.label is not None and shown.schema.classes is not None
     groups = np.array(_class_names(shown)) if has_classes else None

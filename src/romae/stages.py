@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+from romae.augmentation import Augmentation, Noise
 from romae.config import check_types
 from romae.data.scaling import Scaling
 from romae.data.series import SampleSet, Schema
@@ -63,30 +64,44 @@ class Pretrain(_Stage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classify(_Stage):
-    """Tell the class of a sample. A `frozen` encoder keeps its weights, and only the head learns."""
+    """Tell the class of a sample. A `frozen` encoder keeps its weights, and only the head learns.
+
+    `augment` changes values at random at each step.
+    """
 
     n_classes: int
     confidence: float = 1.0
     frozen: bool = False
+    augment: Augmentation | None = None
     kind: Literal["classify"] = "classify"
 
     def task(self, encoder: Encoder) -> Task:
         encoder.requires_grad_(not self.frozen)
-        return Classification(encoder, self.n_classes, confidence=self.confidence, drop_tokens=self.drop_tokens)
+        return Classification(
+            encoder,
+            self.n_classes,
+            confidence=self.confidence,
+            drop_tokens=self.drop_tokens,
+            augment=self.augment,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regress(_Stage):
-    """Tell numbers of a sample, or of each of its tokens. A `frozen` encoder keeps its weights."""
+    """Tell numbers of a sample, or of each of its tokens. A `frozen` encoder keeps its weights.
+
+    `augment` changes values at random at each step.
+    """
 
     n_targets: int = 1
     per: Literal["sample", "token"] = "sample"
     frozen: bool = False
+    augment: Noise | None = None
     kind: Literal["regress"] = "regress"
 
     def task(self, encoder: Encoder) -> Task:
         encoder.requires_grad_(not self.frozen)
-        return Regression(encoder, self.n_targets, per=self.per, drop_tokens=self.drop_tokens)
+        return Regression(encoder, self.n_targets, per=self.per, drop_tokens=self.drop_tokens, augment=self.augment)
 
 
 Stage = Pretrain | Classify | Regress
@@ -115,6 +130,7 @@ def run_stages(
     out: str | Path | None = None,
     resume: bool = False,
     log: Log | None = None,
+    quiet: bool = False,
 ) -> Outcome:
     """Train through all stages and return the last task.
 
@@ -123,7 +139,7 @@ def run_stages(
     for that of every stage and decides the first weights. An encoder that is handed over is not changed.
 
     With `out`, each stage has a folder of its own in it, and `resume=True` goes on where the run stopped. `log` also
-    hears the number of the stage.
+    hears the number of the stage. `quiet` shows no progress.
     """
     _require_stages(model, stages, training, out)
     seen, held_out, more = (scaled(samples, scaling) for samples in (training, validation, unlabelled))
@@ -142,6 +158,7 @@ def run_stages(
             resume=resume,
             log=None if log is None else _numbered(log, number),
             title=_TITLES[stage.kind],
+            quiet=quiet,
         )
         histories.append(history)
         model = task.encoder

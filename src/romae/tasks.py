@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from romae.alignment import norm
+from romae.augmentation import Augmentation, Noise, RandAugment
 from romae.layout import Layout
 from romae.masking import Masking, Source, Strategy, UniformTokens, hide_at_random, noise, split
 from romae.model import Decoder, Encoder, ModelConfig
@@ -61,6 +62,7 @@ class Task(nn.Module):
         self.scaling: Any = None  # data.scaling.Scaling: what was done to the data, undone in predictions
         self.schema: Any = None  # data.series.Schema: the names of columns, channels and classes
         self.drop_tokens = drop_tokens
+        self.augment: Augmentation | None = None
         self.settings = {**settings, "drop_tokens": drop_tokens}
 
     @property
@@ -75,6 +77,21 @@ class Task(nn.Module):
         if self.drop_tokens > 0 and (self.training if is_training is None else is_training):
             batch = self._drop(batch, source)
         return replace(batch, is_prepared=True)
+
+    def augmented(self, batch: Batch, generator: torch.Generator | None = None) -> Batch:
+        """The batch with its values changed at random, for a step of training; without `augment`, as it is.
+
+        The generator is on the device of the batch. Samples that only fill a batch are changed too, and count nothing.
+        """
+        if self.augment is None:
+            return batch
+        layout, augment = batch.tokens.layout, self.augment
+        if isinstance(augment, RandAugment) and not (layout.is_equal and layout.longest == augment.n_tokens):
+            raise ValueError(
+                f"augment takes whole images of {augment.n_tokens} tokens, and this batch holds something else"
+            )
+        values = augment(batch.tokens.values, generator)
+        return replace(batch, tokens=replace(batch.tokens, values=values))
 
     def _draw(self, batch: Batch, source: Source) -> Batch:
         return batch
@@ -199,7 +216,8 @@ class MaskedReconstruction(Task):
 class Classification(Task):
     """One class per sample, read from CLS, or from the mean of all tokens in a model without CLS.
 
-    `confidence` is the probability that the target gives to the true class; the others share the rest.
+    `confidence` is the probability that the target gives to the true class; the others share the rest. `augment`
+    changes the values of every batch in training.
     """
 
     def __init__(
@@ -209,13 +227,17 @@ class Classification(Task):
         *,
         confidence: float = 1.0,
         drop_tokens: float = 0.0,
+        augment: Augmentation | None = None,
     ) -> None:
-        super().__init__(encoder, drop_tokens, {"n_classes": n_classes, "confidence": confidence})
+        settings = {"n_classes": n_classes, "confidence": confidence, "augment": augment}
+        super().__init__(encoder, drop_tokens, settings)
         if n_classes < 2:
             raise ValueError(f"classification needs at least two classes, not {n_classes}")
         if not 1 / n_classes < confidence <= 1:
             raise ValueError(f"confidence must be above chance (1/{n_classes}) and at most 1, not {confidence}")
-        self.n_classes, self.confidence = n_classes, confidence
+        if isinstance(augment, RandAugment) and drop_tokens > 0:
+            raise ValueError("augment changes whole images, and drop_tokens leaves parts of them out; use one of them")
+        self.n_classes, self.confidence, self.augment = n_classes, confidence, augment
         self.head = Head(self.config.encoder.width, n_classes, self.config.norm_eps)
 
     def _draw(self, batch: Batch, source: Source) -> Batch:
@@ -251,7 +273,10 @@ class Classification(Task):
 
 
 class Regression(Task):
-    """Numbers per sample (from CLS or the mean) or per token (from each token's own embedding)."""
+    """Numbers per sample (from CLS or the mean) or per token (from each token's own embedding).
+
+    `augment` changes the values of every batch in training.
+    """
 
     def __init__(
         self,
@@ -260,13 +285,14 @@ class Regression(Task):
         *,
         per: Literal["sample", "token"] = "sample",
         drop_tokens: float = 0.0,
+        augment: Noise | None = None,
     ) -> None:
-        super().__init__(encoder, drop_tokens, {"n_targets": n_targets, "per": per})
+        super().__init__(encoder, drop_tokens, {"n_targets": n_targets, "per": per, "augment": augment})
         if n_targets < 1:
             raise ValueError(f"regression needs at least one target, not {n_targets}")
         if per not in ("sample", "token"):
             raise ValueError(f"per must be 'sample' or 'token', not {per!r}")
-        self.n_targets, self.per = n_targets, per
+        self.n_targets, self.per, self.augment = n_targets, per, augment
         self.head = Head(self.config.encoder.width, n_targets, self.config.norm_eps)
 
     def _draw(self, batch: Batch, source: Source) -> Batch:

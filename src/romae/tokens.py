@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Bool, Float, Float32, Int64, Shaped
+from jaxtyping import Bool, Float, Float32, Int32, Int64, Shaped
 from torch import Tensor
 
 from romae.layout import Layout
@@ -18,9 +18,12 @@ from romae.layout import Layout
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """The tokens of a batch: values and positions of all samples end to end, and their layout."""
+    """The tokens of a batch: values and positions of all samples end to end, and their layout.
 
-    values: Float[Tensor, "t c"]
+    On the way to a device that holds all values, the numbers of their rows stand in for them (`Packed.numbered`).
+    """
+
+    values: Float[Tensor, "t c"] | Int32[Tensor, "t 1"]
     positions: Float32[Tensor, "t d"]
     layout: Layout
 
@@ -153,7 +156,7 @@ def concat(first: Tokens, second: Tokens) -> Tokens:
     places = torch.cat(first.layout.places_in_joined(second.layout))
     order = torch.empty_like(places).scatter(0, places, torch.arange(layout.n_tokens, device=places.device))
     return Tokens(
-        _taken(torch.cat([first.values, second.values]), order),
+        taken(torch.cat([first.values, second.values]), order),
         torch.cat([first.positions, second.positions]).index_select(0, order),
         layout,
     )
@@ -164,7 +167,7 @@ def second_part(values: Float[Tensor, "t w"], first: Layout, second: Layout) -> 
     if first.is_equal and second.is_equal:
         rows = (first.n_samples, first.longest + second.longest)
         return values.unflatten(0, rows)[:, first.longest :].flatten(0, 1)
-    return _taken(values, first.places_in_joined(second)[1])
+    return taken(values, first.places_in_joined(second)[1])
 
 
 class _Taken(torch.autograd.Function):
@@ -187,7 +190,7 @@ class _Taken(torch.autograd.Function):
         return rows.index_copy_(0, index, gradient), None
 
 
-def _taken(x: Float[Tensor, "t w"], index: Int64[Tensor, "u"]) -> Float[Tensor, "u w"]:
+def taken(x: Float[Tensor, "t *w"], index: Int64[Tensor, "u"]) -> Float[Tensor, "u *w"]:
     """The rows at these indices, none of them twice."""
     taken: Tensor = _Taken.apply(x, index)
     return taken

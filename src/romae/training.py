@@ -17,13 +17,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from romae.capacity import Buffer, Filled
+from romae.capacity import Buffer, Filled, with_values
 from romae.checkpoint import read_json
 from romae.config import check_types, differences, to_dict
 from romae.data.loading import Loader
-from romae.data.packed import Packed, packed
+from romae.data.packed import Gather, Packed, packed
+from romae.data.pixels import Pixels
 from romae.evaluation import VALIDATION, evaluate
 from romae.guards import LossWatch, stop_signals
+from romae.masking import Strategy
 from romae.optim import WeightAverage, optimiser, warmup_cosine
 from romae.preparation import Filling, Piece, Preparation, fitting_capacity
 from romae.progress import Progress
@@ -36,6 +38,7 @@ from romae.tokens import Batch, Sample
 Log = Callable[[int, Mapping[str, float]], None]
 # What may differ when a run is resumed, because it changes how a step is taken and not what it computes.
 FREE = {f"train.{name}" for name in ("workers", "compile", "graph", "shard", "n_states", "trackers")}
+SETTLED = 0.25  # of the free memory of a device, for the values of all samples
 REQUEUE = 75  # EX_TEMPFAIL: a batch system may start the run again
 
 
@@ -110,14 +113,15 @@ def train(
     resume: bool = False,
     log: Log | None = None,
     title: str = "training",
+    quiet: bool = False,
 ) -> History:
     """Train a task in place and return its history.
 
     With `out`, the run leaves states, a history and its best and last model in that folder, and `resume=True` goes on
     from the newest whole state, if there is one. With validation samples, the task ends with the weights of the best
-    validation.
+    validation. `quiet` shows no progress.
     """
-    return _Trainer(task, samples, config, validation, out, resume, log, title).train()
+    return _Trainer(task, samples, config, validation, out, resume, log, title, quiet).train()
 
 
 class _Trainer:
@@ -133,13 +137,14 @@ class _Trainer:
         resume: bool,
         log: Log | None,
         title: str,
+        quiet: bool,
     ) -> None:
         from accelerate import Accelerator
         from accelerate.state import AcceleratorState
 
         if config.patience is not None and validation is None:
             raise ValueError("patience stops when the validation loss no longer falls; give validation samples as well")
-        self.task, self.config, self.log, self.title = task, config, log, title
+        self.task, self.config, self.log, self.title, self.quiet = task, config, log, title, quiet
         mixed = config.precision if config.precision in ("bf16", "fp16") else "no"
         trackers = _available(config.trackers)
         AcceleratorState._reset_state()  # an earlier run in this process may have had another precision
@@ -188,6 +193,8 @@ class _Trainer:
             self.accelerator, self.model, self.optimiser, config.clip, config.nonfinite == "skip", self.average
         ).take
         self.captured: Captured | None = None
+        self.gather: Gather | None = None  # values by their rows, where those of all samples lie on the device
+        self.generator = torch.Generator(self.device)  # of what changes images at random
         self.lr = torch.zeros((), device=self.device)
         self.step, self.epoch, self.batch = 0, 0, 0
         self.best_loss, self.best_step, self.n_worse = float("inf"), 0, 0
@@ -206,7 +213,7 @@ class _Trainer:
         trivial = self._trivial_loss()
         self.model.train()
         self._make_ready()
-        shown = Progress(self.title, self.n_steps, start=self.step, is_shown=self.is_first)
+        shown = Progress(self.title, self.n_steps, start=self.step, is_shown=self.is_first and not self.quiet)
         with shown, contextlib.nullcontext() if self.run is None else stop_signals(self._ask_to_stop):
             for batch in self._together(self._pieces()):
                 n_tokens = self._step(batch)
@@ -226,7 +233,9 @@ class _Trainer:
         """One optimiser step over this rank's share of a batch. Returns the number of its tokens."""
         config = self.config
         self._set_rate(config.lr * warmup_cosine(self.step, n_steps=self.n_steps, n_warmup=self.n_warmup))
-        seed_everything(config.seed, self.step, self.accelerator.process_index)
+        seed = seed_everything(config.seed, self.step, self.accelerator.process_index)
+        if self.task.augment is not None:
+            self.generator.manual_seed(seed)
         found = [piece for piece in pieces if piece is not None]
         if self.modes.is_recorded and isinstance(pieces[0], Filled):
             sums: Tensor | None = self._played(pieces[0])
@@ -245,12 +254,12 @@ class _Trainer:
 
     def _played(self, filled: Filled) -> Tensor:
         """A step of a recorded graph, which is recorded here at the first."""
-        self.buffer.fill(filled)
+        batch = self._in_place(filled)
         if self.captured is None:
             plain = getattr(self.optimiser, "optimizer", self.optimiser)
 
             def work() -> Tensor:
-                sums = self.take(iter([(self.buffer.batch, 1.0)]), 1, 1.0)
+                sums = self.take(iter([(batch, 1.0)]), 1, 1.0)
                 assert sums is not None
                 return sums
 
@@ -358,8 +367,9 @@ class _Trainer:
         """Say where batches are prepared, and in what size; called in training mode, in which tokens are dropped."""
         prepare = Preparation(self.task, self.config.seed, is_training=True)
         if self.modes.is_fixed:
+            self.gather = self._settled()
             capacity, example = fitting_capacity(self.loader, prepare)
-            self.buffer = Buffer(capacity, example, self.device)
+            self.buffer = Buffer(capacity, example, self.device, self.gather)
             is_made_here = self.config.workers == 0 and self.device.type == "cuda"
             self.loader.transform = Filling(prepare, capacity, pin=is_made_here)
         elif self.config.workers:
@@ -367,18 +377,38 @@ class _Trainer:
         if self.modes.is_compiled:
             compile_blocks(self.module, is_fixed=self.modes.is_fixed)
 
+    def _settled(self) -> Gather | None:
+        """All values on the device, and batches that only name their rows; None where they do not fit or are needed."""
+        masking, held = getattr(self.task, "masking", None), self.held
+        if not isinstance(held, Packed | Pixels) or not isinstance(masking, Strategy | None):
+            return None  # a masking of the user's own may look at values
+        if self.task.config.channels < 4:  # the numbers of rows would hardly be fewer bytes
+            return None
+        if held.n_bytes > SETTLED * torch.cuda.mem_get_info(self.device)[0]:
+            return None
+        self.loader.samples = held.numbered()
+        return held.settled(self.device)
+
     def _arrived(self, piece: Piece) -> tuple[Batch, float]:
         """A piece as it is on the device, and whether it counts."""
         if isinstance(piece, Filled):
-            self.buffer.fill(piece)
-            return self.buffer.batch, 1.0
+            return self._in_place(piece), 1.0
         if piece is None:
             return self._prepared(self.loader.stand_in(), self.epoch), 0.0
-        return self._prepared(piece, self.epoch), 1.0
+        return self.task.augmented(self._prepared(piece, self.epoch), self.generator), 1.0
+
+    def _in_place(self, filled: Filled) -> Batch:
+        """A batch of fixed size, where a recorded step looks for it."""
+        self.buffer.fill(filled)
+        batch = self.buffer.batch
+        if self.task.augment is not None:
+            batch.tokens.values.copy_(self.task.augmented(batch, self.generator).tokens.values)
+        return batch
 
     def _prepared(self, batch: Batch, epoch: int) -> Batch:
         prepare = Preparation(self.task, self.config.seed, is_training=epoch != VALIDATION)
-        return prepare(batch.to(self.device, non_blocking=True), epoch)
+        batch = prepare(batch.to(self.device, non_blocking=True), epoch)
+        return batch if self.gather is None else with_values(batch, self.gather)
 
     def _trivial_loss(self) -> float:
         """What a model that learns nothing would get on the first samples."""
@@ -511,6 +541,8 @@ def _available(trackers: tuple[str, ...]) -> list[str] | None:
     return list(trackers) or None
 
 
-def seed_everything(*key: int) -> None:
+def seed_everything(*key: int) -> int:
     """Seed torch's own generators, which dropout and stochastic depth draw from, by a key of several numbers."""
-    torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
+    seed = int(np.random.SeedSequence(key).generate_state(1)[0])
+    torch.manual_seed(seed)
+    return seed

@@ -8,6 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from romae.datasets import find, tiny_imagenet
+from romae.datasets.files import MissingFile
 
 Image = pytest.importorskip("PIL.Image", reason="needs pillow: pip install 'romae[images]'")
 
@@ -67,30 +68,65 @@ def test_a_sample_is_the_normalised_image_in_patches(folder):
     assert pictures.sample(1, (16, 16), size=(224, 224)).values.shape == (196, 768)
 
 
-def test_the_packed_file_gives_the_same_and_is_read_instead(folder, monkeypatch):
-    cache = folder / "packed" / "val.npz"
-    first = tiny_imagenet.load("val", folder=folder, cache=cache)
-    assert [path.name for path in cache.parent.iterdir()] == ["val.npz"]
-    monkeypatch.setattr(tiny_imagenet, "_pixels", None)
-    again = tiny_imagenet.load("val", folder=folder, cache=cache)
-    assert np.array_equal(first.images, again.images) and np.array_equal(first.targets, again.targets)
-    with pytest.raises(ValueError, match="val.npz was packed from other files"):
-        tiny_imagenet.load("train", folder=folder, cache=cache)
-    cache.write_bytes(cache.read_bytes()[:-500])
-    with pytest.raises(ValueError, match="val.npz cannot be read as packed images .*; remove it"):
-        tiny_imagenet.load("val", folder=folder, cache=cache)
+def test_samples_are_those_of_single_images(folder):
+    pictures = tiny_imagenet.load("train", folder=folder)
+    samples = pictures.samples((8, 8))
+    for i in (0, 4, 8):
+        assert_close(samples[i].values, pictures.sample(i, (8, 8)).values)
+        assert samples[i].id == pictures.names[i] and int(samples[i].target) == pictures.targets[i]
+    assert len(samples[:3]) == 3 and samples[:3][1].id == "n01_2.JPEG"
 
 
-def test_a_broken_image_leaves_no_packed_file(folder):
+def test_the_first_of_each_class(folder):
+    pictures = tiny_imagenet.load("train", folder=folder, per_class=2)
+    assert pictures.names == tuple(f"{wnid}_{i}.JPEG" for wnid in ("n01", "n02", "n03") for i in (0, 2))
+    assert set(tiny_imagenet.load("train", folder=folder, n_classes=2).targets.tolist()) == {0, 1}
+    assert tiny_imagenet.load("val", folder=folder, per_class=1).names == ("val_0.JPEG", "val_1.JPEG", "val_2.JPEG")
+
+
+@pytest.mark.parametrize("part_bytes", [50_000_000, 2_000, 1])
+def test_packed_parts_hold_the_same_images_and_classes(folder, tmp_path_factory, part_bytes):
+    out = tmp_path_factory.mktemp("packed")
+    parts = tiny_imagenet.pack("train", out, folder=folder, part_bytes=part_bytes)
+    assert sorted(out.iterdir()) == sorted(parts) and len(parts) == {50_000_000: 1, 1: 9}.get(part_bytes, len(parts))
+    assert part_bytes != 2_000 or 1 < len(parts) < 9
+    one, other = tiny_imagenet.load("train", folder=folder), tiny_imagenet.load("train", folder=out)
+    assert np.array_equal(one.images, other.images) and np.array_equal(one.targets, other.targets)
+    assert (one.names, one.class_names) == (other.names, other.class_names)
+    again = tiny_imagenet.pack("train", out / "again", folder=out, part_bytes=part_bytes)
+    assert [path.read_bytes() for path in again] == [path.read_bytes() for path in parts]  # nothing is encoded anew
+
+
+def test_parts_that_are_lost_damaged_or_mixed_are_named(folder, tmp_path_factory):
+    out = tmp_path_factory.mktemp("packed")
+    parts = tiny_imagenet.pack("val", out, folder=folder, part_bytes=1)
+    whole = parts[3].read_bytes()
+    parts[3].unlink()
+    with pytest.raises(MissingFile, match="val-4-of-5.npz is missing, though val-1-of-5.npz is there"):
+        tiny_imagenet.load("val", folder=out)
+    parts[3].write_bytes(whole[:-500])
+    with pytest.raises(ValueError, match="val-4-of-5.npz cannot be read as packed images"):
+        tiny_imagenet.load("val", folder=out)
+    parts[3].write_bytes(whole)
+    tiny_imagenet.pack("val", out, folder=folder)
+    with pytest.raises(ValueError, match="parts of two packings of val; remove those of the older one"):
+        tiny_imagenet.load("val", folder=out)
+    with pytest.raises(ValueError, match="cannot find .*wnids.txt"):
+        tiny_imagenet.load("train", folder=out)
+
+
+def test_a_broken_image_is_named_and_a_missing_one_is_not_packed(folder):
     path = folder / "train" / "n02" / "images" / "n02_2.JPEG"
     path.write_bytes(path.read_bytes()[:-100])
-    cache = folder / "packed" / "train.npz"
     with pytest.raises(ValueError, match="cannot read the image .*n02_2.JPEG"):
-        tiny_imagenet.load("train", folder=folder, cache=cache)
-    assert not cache.parent.exists()
+        tiny_imagenet.load("train", folder=folder)
     draw(path, 0, size=32)
     with pytest.raises(ValueError, match="n02_2.JPEG has 32 x 32 pixels instead of 64 x 64"):
         tiny_imagenet.load("train", folder=folder)
+    (folder / "val" / "images" / "val_3.JPEG").unlink()
+    with pytest.raises(ValueError, match="cannot read the image .*val_3.JPEG: No such file"):
+        tiny_imagenet.pack("val", folder / "packed", folder=folder)
+    assert not (folder / "packed").exists()
 
 
 def test_what_is_missing_is_named(folder, tmp_path_factory):

@@ -1,7 +1,7 @@
-"""Benchmarks: figures that anyone can have again on their own machine, as JSON.
+"""Benchmarks: figures that anyone can have again on their own machine, as JSON and as a picture.
 
 Every section is a function that returns a dictionary; `run` puts what it measured into one file per device, where it
-replaces what was measured before.
+replaces what was measured before, and draws it.
 """
 
 import json
@@ -13,6 +13,7 @@ from romae.benchmark.attached import attached
 from romae.benchmark.attention import attention
 from romae.benchmark.lengths import lengths
 from romae.benchmark.loading import loading
+from romae.benchmark.picture import write_picture
 from romae.benchmark.positions import positions
 from romae.benchmark.steps import steps
 from romae.benchmark.timing import machine
@@ -40,4 +41,5 @@ def run(names: Sequence[str], folder: str | Path) -> tuple[Path, dict[str, Any]]
         known = json.loads(path.read_text()) if path.is_file() else {}
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(known | found, indent=1) + "\n")
+        write_picture(known | found, path.with_suffix(".svg"))
     return path, found

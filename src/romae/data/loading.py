@@ -11,6 +11,7 @@ from jaxtyping import Int64
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from romae.data.packed import Packed
+from romae.data.pixels import Pixels
 from romae.data.store import Store
 from romae.tokens import Batch, Sample, collate
 
@@ -86,7 +87,7 @@ class Loader:
 
     def batch(self, indices: Indices) -> Batch:
         """The samples at these indices as a packed batch, as it is before `transform`."""
-        if isinstance(self.samples, Store | Packed):
+        if isinstance(self.samples, Store | Packed | Pixels):
             batch = self.samples.batch(indices)
         else:
             batch = collate([self.samples[int(i)] for i in indices])
@@ -143,7 +144,7 @@ class Loader:
 
 def lengths_of(samples: Sequence[Sample] | Packed) -> Int64[np.ndarray, "n"]:
     """The number of tokens in each sample, which a store knows without reading them."""
-    found = samples.lengths if isinstance(samples, Store | Packed) else [len(sample) for sample in samples]
+    found = samples.lengths if isinstance(samples, Store | Packed | Pixels) else [len(sample) for sample in samples]
     return np.asarray(found, dtype=np.int64)
 
 

@@ -1,16 +1,21 @@
 """Samples in memory, packed once, so that a batch is gathered instead of put together sample by sample."""
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
+import psutil
 import torch
-from jaxtyping import Int64
+from jaxtyping import Float, Int32, Int64
+from torch import Tensor
 
 from romae.data.series import SampleSet
 from romae.layout import Layout
 from romae.tokens import Batch, Sample, Tokens, collate
 
-LARGEST = 1 << 30  # bytes of values; what is larger is not copied
+Gather = Callable[[Int32[Tensor, "t"]], Float[Tensor, "t c"]]
+LARGEST = 0.25  # of the memory that is free; samples that take more are not copied
 
 
 class Packed:
@@ -25,6 +30,28 @@ class Packed:
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    def numbered(self) -> "Packed":
+        """The same samples, each token with the number of its row among all values in the place of its values.
+
+        For values that lie on a device already (`settled`): a batch then brings four bytes for each of its tokens,
+        however many values those have, and gathers the values there.
+        """
+        tokens = self.all.tokens
+        rows = torch.arange(tokens.layout.n_tokens, dtype=torch.int32).unsqueeze(1)
+        numbered = copy.copy(self)
+        numbered.all = replace(self.all, tokens=replace(tokens, values=rows))
+        return numbered
+
+    @property
+    def n_bytes(self) -> int:
+        """What `settled` takes on a device."""
+        return self.all.tokens.values.nbytes
+
+    def settled(self, device: torch.device) -> Gather:
+        """All values on a device, to be gathered there by the numbers of their rows."""
+        values = self.all.tokens.values.to(device)
+        return lambda rows: values.index_select(0, rows)
 
     def batch(self, indices: Int64[np.ndarray, "b"]) -> Batch:
         """The samples at these indices as a packed batch."""
@@ -45,4 +72,4 @@ def packed(samples: Sequence[Sample]) -> Packed | None:
     if not isinstance(held, list | tuple) or any(type(one) is not Sample or one.hidden is not None for one in held):
         return None
     n_bytes = sum(one.values.numel() * one.values.element_size() for one in held)
-    return Packed(held) if n_bytes <= LARGEST else None
+    return Packed(held) if n_bytes <= LARGEST * psutil.virtual_memory().available else None

@@ -75,6 +75,11 @@ class SampleSet(Sequence[Sample]):
     def __len__(self) -> int:
         return len(self.samples)
 
+    @property
+    def shape(self) -> tuple[int]:
+        """As of an array of samples: scikit-learn then splits by index arrays, which keep the names."""
+        return (len(self),)
+
     def __iter__(self) -> Iterator[Sample]:
         return iter(self.samples)
 

@@ -1,12 +1,9 @@
 """What all estimators have in common: reading, splitting, training through the stages, saving and pickling."""
 
-import contextlib
-import io
 import json
 import os
 import tempfile
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -136,17 +133,17 @@ class Estimator(BaseEstimator):
             assert before is not None
             self.task_ = before
         else:
-            with _progress(is_shown=self.verbose > 0):
-                outcome = run_stages(
-                    model,
-                    stages,
-                    training,
-                    validation=validation,
-                    unlabelled=pool,
-                    scaling=scaling,
-                    schema=schema,
-                    seed=seed,
-                )
+            outcome = run_stages(
+                model,
+                stages,
+                training,
+                validation=validation,
+                unlabelled=pool,
+                scaling=scaling,
+                schema=schema,
+                seed=seed,
+                quiet=self.verbose <= 0,
+            )
             self.task_ = outcome.task
             self.histories_ = [history.records for history in outcome.histories]
         self.task_ = self._placed(self.task_)
@@ -324,15 +321,3 @@ def _require_fit(samples: Sequence[Sample], task: Task | None) -> None:
             raise ValueError(
                 f"sample {i} has {found[0]} channels at {found[1]} position axes, but {what} {wanted[0]} at {wanted[1]}"
             )
-
-
-@contextlib.contextmanager
-def _progress(*, is_shown: bool) -> Iterator[None]:
-    """Let training tell how it goes, or keep it to itself; warnings are heard either way."""
-    if is_shown:
-        yield
-        return
-    with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stderr(io.StringIO()):
-        yield
-    for one in caught:
-        warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)

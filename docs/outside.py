@@ -1,0 +1,42 @@
+"""Files that stand beside docs/ belong to the site too, in the one copy that there is.
+
+A hook of MkDocs: some files become pages, measurements are handed out as they are, and links between all of
+them and the pages of docs/ go where they do in the repository.
+"""
+
+import posixpath
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mkdocs.structure.files import Files
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = {"REPRODUCTION.md": "numbers.md", "CHANGELOG.md": "changes.md", "CONTRIBUTING.md": "contributing.md"}
+HOMES = {site: repository for repository, site in PAGES.items()}
+LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?(?=\))")
+
+
+def on_files(files: "Files", config: Any) -> "Files":
+    """The files of docs/ and those that stand beside it."""
+    from mkdocs.structure.files import File
+
+    for name, page in PAGES.items():
+        files.append(File.generated(config, page, abs_src_path=str(ROOT / name)))
+    for result in sorted((ROOT / "results" / "benchmark").glob("*.*")):
+        files.append(File.generated(config, result.relative_to(ROOT).as_posix(), abs_src_path=str(result)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """The text of a page with links as they are on the site."""
+    here = page.file.src_uri
+    home = HOMES.get(here, f"docs/{here}")
+
+    def on_site(found: re.Match[str]) -> str:
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(home), found["path"]))
+        target = PAGES.get(path, path.removeprefix("docs/"))
+        return posixpath.relpath(target, posixpath.dirname(here) or ".") + (found["anchor"] or "")
+
+    return LINK.sub(on_site, markdown)

@@ -1,0 +1,140 @@
+"""Pixels: 8-bit images of one size as samples, made as they are asked for.
+
+As samples of floats, a hundred thousand images take four times their memory, and more when they are scaled up. Here
+they stay bytes: a batch is gathered, cut into patches, and turned into numbers last. `patches_of` and `values_of` do so
+on any device, and `all_patches` puts every image there, of which a step then gathers its rows.
+
+Shapes: r images, h height, w width, c channels, n tokens of an image, t tokens of all images at hand, k values of a
+token.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from operator import index as whole
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Float64, Int64, UInt8
+from torch import Tensor
+from torch.nn import functional as F
+
+from romae.data.packed import Gather
+from romae.layout import Layout
+from romae.patches import grid_counts, grid_positions, patchify
+from romae.tokens import Batch, Sample, Tokens
+
+AT_ONCE = 1024  # images that are cut into patches together
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Pixels(Sequence):  # of samples; were that said here, a type checker at run time would make them
+    """Images with a class and an id each; values are (x - mean) / std with x from 0 to 1, for each channel.
+
+    `size` scales images to a height and width, bilinearly, and rounds them to the 256 levels that they had before.
+    With `is_numbered` the tokens of a batch hold the numbers of their rows in `all_patches` instead of values.
+    """
+
+    images: UInt8[Tensor, "r h w c"]
+    targets: Int64[Tensor, "r"]
+    ids: tuple[Hashable, ...]
+    patch: tuple[int, int]
+    size: tuple[int, int] | None = None
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    is_numbered: bool = False
+
+    def __post_init__(self) -> None:
+        if not len(self.images) == len(self.targets) == len(self.ids):
+            raise ValueError(
+                f"{len(self.images)} images, {len(self.targets)} targets and {len(self.ids)} ids: each image has one"
+            )
+        if not len(self.mean) == len(self.std) == self.images.shape[-1]:
+            raise ValueError(f"mean and std must have a number for each of {self.images.shape[-1]} channels")
+        grid_counts(self.shape, self.patch)
+
+    def __repr__(self) -> str:
+        height, width = self.shape
+        return f"Pixels({len(self)} images of {height} x {width} pixels, {len(self.positions)} tokens each)"
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: Any) -> Any:
+        """The sample at an index, or the pixels of a slice."""
+        if isinstance(index, slice):
+            return self.chosen(np.arange(len(self))[index])
+        i = whole(index)
+        values = self.values_of(self.patches_of(self.images[i].unsqueeze(0)))
+        return Sample(values, self.positions, target=self.targets[i], id=self.ids[i])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The height and width that are cut into patches."""
+        return self.size or (self.images.shape[1], self.images.shape[2])
+
+    @cached_property
+    def positions(self) -> Float64[Tensor, "n 2"]:
+        """The row and column of each patch, the same for all images."""
+        return grid_positions(grid_counts(self.shape, self.patch))
+
+    @property
+    def lengths(self) -> Int64[np.ndarray, "r"]:
+        return np.full(len(self), len(self.positions))
+
+    def chosen(self, indices: Int64[np.ndarray, "b"]) -> "Pixels":
+        """The images at these indices."""
+        rows = torch.from_numpy(indices)
+        ids = tuple(self.ids[i] for i in indices)
+        return replace(self, images=self.images[rows], targets=self.targets[rows], ids=ids)
+
+    def numbered(self) -> "Pixels":
+        """The same images, whose batches name the rows of `all_patches` instead of holding values."""
+        return replace(self, is_numbered=True)
+
+    @property
+    def n_bytes(self) -> int:
+        """What `settled` takes on a device."""
+        return len(self) * len(self.positions) * self.patch[0] * self.patch[1] * len(self.mean)
+
+    def settled(self, device: torch.device) -> Gather:
+        """All patches on a device as bytes, to be gathered there by the numbers of their rows and made values."""
+        patches = self.all_patches(device)
+        return lambda rows: self.values_of(patches.index_select(0, rows))
+
+    def batch(self, indices: Int64[np.ndarray, "b"]) -> Batch:
+        """The images at these indices as a packed batch."""
+        rows, positions = torch.from_numpy(indices), self.positions.float()
+        n_tokens = len(positions)
+        if self.is_numbered:
+            values = (rows.unsqueeze(1) * n_tokens + torch.arange(n_tokens)).reshape(-1, 1).int()
+        else:
+            values = self.values_of(self.patches_of(self.images[rows]))
+        layout = Layout.of(torch.full((len(rows),), n_tokens))
+        tokens = Tokens(values, positions.repeat(len(rows), 1), layout)
+        return Batch(tokens, target=self.targets[rows], ids=tuple(self.ids[i] for i in indices))
+
+    def patches_of(self, images: UInt8[Tensor, "b h w c"]) -> UInt8[Tensor, "t k"]:
+        """The patches of images end to end, on the device of the images."""
+        if self.shape == images.shape[1:3]:
+            return patchify(images, self.patch, channels=-1).flatten(0, 1)
+        planes = images.movedim(-1, 1).float()
+        is_shrunk = self.shape[0] < images.shape[1] or self.shape[1] < images.shape[2]  # else it would only take longer
+        planes = F.interpolate(planes, size=self.shape, mode="bilinear", antialias=is_shrunk)
+        return patchify(planes.round().clamp(0, 255).to(torch.uint8), self.patch, channels=0).flatten(0, 1)
+
+    def values_of(self, patches: UInt8[Tensor, "t k"]) -> Float32[Tensor, "t k"]:
+        """What a model sees of these patches, on their device, without waiting for it."""
+        channels = (patches.unflatten(-1, (-1, len(self.mean))).float() / 255).unbind(-1)
+        scaled = [(x - mean) / std for x, mean, std in zip(channels, self.mean, self.std, strict=True)]
+        return torch.stack(scaled, dim=-1).flatten(-2)
+
+    def all_patches(self, device: torch.device | str = "cpu") -> UInt8[Tensor, "t k"]:
+        """The patches of every image, as bytes; those of one image lie together, in the order of the images."""
+        n_tokens, n_values = len(self.positions), self.patch[0] * self.patch[1] * len(self.mean)
+        patches = torch.empty(len(self) * n_tokens, n_values, dtype=torch.uint8, device=device)
+        for start in range(0, len(self), AT_ONCE):
+            part = self.images[start : start + AT_ONCE].to(device)
+            patches[start * n_tokens : (start + len(part)) * n_tokens] = self.patches_of(part)
+        return patches

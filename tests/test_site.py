@@ -1,0 +1,121 @@
+"""The site is whole: every page is listed and reached, every link leads somewhere, every public name is explained."""
+
+import re
+import runpy
+import subprocess
+import sys
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+import romae
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+BESIDE = [ROOT / name for name in ("README.md", "REPRODUCTION.md", "CHANGELOG.md", "CONTRIBUTING.md")]
+PAGES = [*BESIDE, *sorted(DOCS.rglob("*.md"))]
+CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?![a-z]+:)(?P<path>[^)#\s]*)(?:#(?P<anchor>[^)\s]*))?\)")
+MOST_BYTES = 100_000  # of a picture
+
+outside = SimpleNamespace(**runpy.run_path(str(DOCS / "outside.py")))
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def prose(page: Path) -> str:
+    return CODE.sub("", page.read_text(encoding="utf-8"))
+
+
+def links(page: Path) -> list[tuple[Path, str | None]]:
+    """The files that a page links to or shows, and the heading in each."""
+    found = LINK.finditer(prose(page))
+    return [((page.parent / link["path"]).resolve() if link["path"] else page, link["anchor"]) for link in found]
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as they are written in addresses."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    plain = [re.sub(r"[^\w\s-]", "", line).strip().lower() for line in re.findall(r"^#+ (.*)$", text, re.MULTILINE)]
+    return {re.sub(r"[-\s]+", "-", line) for line in plain}
+
+
+def listed(entries: Any) -> list[str]:
+    """The pages of a navigation, through all its sections."""
+    if isinstance(entries, str):
+        return [entries]
+    inner = entries.values() if isinstance(entries, dict) else entries
+    return [page for one in inner for page in listed(one)]
+
+
+def test_the_navigation_lists_every_page_once():
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    pages = [page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")] + list(outside.PAGES.values())
+    assert sorted(listed(settings["nav"])) == sorted(pages)
+
+
+def test_every_page_is_reached_from_the_readme():
+    reached, ahead = set(), [ROOT / "README.md"]
+    while ahead:
+        page = ahead.pop()
+        reached.add(page)
+        ahead += [one for one, _ in links(page) if one.suffix == ".md" and one.exists() and one not in reached]
+    assert not [name(page) for page in PAGES if page not in reached]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_link_leads_somewhere(page):
+    for target, anchor in links(page):
+        assert target.exists(), f"{name(page)} links to {target}"
+        assert anchor is None or anchor in anchors(target), f"{name(page)} links to {target.name}#{anchor}"
+
+
+def test_links_that_leave_docs_stay_on_the_site():
+    def on_site(link: str, page: str) -> str:
+        return outside.on_page_markdown(f"[a]({link})", SimpleNamespace(file=SimpleNamespace(src_uri=page)))[4:-1]
+
+    assert on_site("../REPRODUCTION.md#floor", "faq.md") == "numbers.md#floor"
+    assert on_site("../../REPRODUCTION.md", "api/data.md") == "../numbers.md"
+    assert on_site("docs/experiments.md", "numbers.md") == "experiments.md"
+    assert on_site("../results/benchmark/cpu.json", "performance.md") == "results/benchmark/cpu.json"
+    for same in ("data.md#arrays", "#arrays", "../faq.md", "https://arxiv.org/abs/2505.20535"):
+        assert on_site(same, "api/data.md") == same
+
+
+def test_every_picture_is_shown_and_small():
+    shown = {target for page in PAGES for target, _ in links(page)}
+    for picture in (DOCS / "images").iterdir():
+        assert picture in shown, f"no page shows {picture.name}"
+        assert picture.stat().st_size < MOST_BYTES, f"{picture.name} is too large"
+
+
+@pytest.mark.slow
+def test_the_figures_of_the_concepts_are_those_that_the_script_draws(tmp_path):
+    runpy.run_path(str(DOCS / "figures.py"))["main"](tmp_path)
+    drawn = {figure.name for figure in tmp_path.iterdir()}
+    assert drawn == {target.name for target, _ in links(DOCS / "concepts.md") if target.suffix == ".svg"}
+
+
+def test_the_reference_names_every_public_name_once():
+    text = "\n".join(page.read_text(encoding="utf-8") for page in (DOCS / "api").glob("*.md"))
+    assert Counter(re.findall(r"^::: (.*)$", text, re.MULTILINE)) == Counter(f"romae.{one}" for one in romae.__all__)
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path):
+    for module in ("mkdocs", "material", "mkdocstrings_handlers"):
+        if find_spec(module) is None:
+            pytest.skip("needs MkDocs: pip install 'romae[docs]'")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    reference = "\n".join(page.read_text(encoding="utf-8") for page in (tmp_path / "api").glob("*.html"))
+    assert not [one for one in romae.__all__ if f'id="romae.{one}"' not in reference]
+    assert "positions/tiny-cls" in (tmp_path / "numbers.html").read_text(encoding="utf-8")
