@@ -10,13 +10,18 @@ Shapes: n observed times, m distinct ones, q query times, c channels, b samples,
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int64, Shaped
+import torch
+from jaxtyping import Bool, Float, Float64, Int64, Shaped
+from torch import Tensor
 
 from romae.tokens import Sample
+
+BRIGHT = 5.0  # times the error of a flux
 
 Times = Float[np.ndarray, "n"]
 Values = Float[np.ndarray, "n c"]
@@ -186,6 +191,35 @@ def summary_features(samples: Sequence[Sample], *, n_variables: int = 1) -> Floa
         axis=1,
     )
     return features.reshape(len(samples), -1)
+
+
+def light_curve_features(samples: Sequence[Sample], *, n_bands: int) -> Float[np.ndarray, "b k"]:
+    """What is easily said about light curves: values are (flux, its error), positions (days, band).
+
+    In each band: `summary_features` of the flux and of the flux over its error, and the highest flux beside that of
+    the brightest band. Of the whole: the share of points far above their error and the days from the first to the last
+    of those (-1 without any), the day of the highest, the last day, and the mean change from point to point.
+    """
+    _require_samples(samples)
+    both = [replace(one, values=torch.stack([one.values[:, 0].double(), _over_error(one)], dim=1)) for one in samples]
+    bands = summary_features(both, n_variables=n_bands).reshape(len(samples), n_bands, -1)
+    highest = bands[:, :, 4]  # after two means and two lowest values
+    colours = highest / np.maximum(np.nanmax(np.abs(highest), axis=1, keepdims=True), 1e-6)
+    whole = np.array([_of_the_whole(one) for one in both])
+    return np.concatenate([bands.reshape(len(samples), -1), colours, whole], axis=1)
+
+
+def _over_error(sample: Sample) -> Float64[Tensor, "n"]:
+    flux, error = sample.values.double().unbind(1)
+    return flux / error.clamp(min=1e-6)
+
+
+def _of_the_whole(sample: Sample) -> list[float]:
+    days, ratio = sample.positions[:, 0].numpy(), sample.values[:, 1].numpy()
+    is_bright = np.abs(ratio) > BRIGHT
+    spell = float(np.ptp(days[is_bright])) if is_bright.any() else -1.0
+    change = float(np.abs(np.diff(ratio)).mean()) if len(ratio) > 1 else 0.0
+    return [float(is_bright.mean()), spell, float(days[ratio.argmax()]), float(days[-1]), change]
 
 
 def logistic_regression() -> Any:

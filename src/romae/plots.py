@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -144,4 +144,39 @@ def heat(table: Float[np.ndarray, "n m"], *, x: str, y: str, title: str) -> "Fig
     figure.colorbar(image)
     axis.set(xlabel=x, ylabel=y)
     axis.set_title(title, fontsize=10, loc="left")
+    return figure
+
+
+def pairs(names: Sequence[str], values: Mapping[str, Float[np.ndarray, "n"]], *, x: str, log: bool = False) -> "Figure":
+    """Numbers of several methods for each name, as dots on a line of its own; the largest of the first on top."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.5, 0.2 * len(names) + 1.2), layout="constrained")
+    axis = figure.subplots()
+    order = np.argsort(next(iter(values.values())), kind="stable")
+    for number, (label, numbers) in enumerate(values.items()):
+        axis.plot(numbers[order], np.arange(len(names)), "o", color=_COLOURS[number % len(_COLOURS)], ms=5, label=label)
+    if log:
+        axis.set_xscale("log")
+    axis.set_yticks(np.arange(len(names)), [names[i] for i in order], fontsize=8)
+    axis.set_xlabel(x)
+    axis.grid(axis="y", lw=0.4)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(frameon=False, fontsize=9)
+    return figure
+
+
+def spectrograms(titles: Sequence[str], rows: Mapping[str, Sequence[Shaped[np.ndarray, "y x"]]]) -> "Figure":
+    """Pictures of sounds, one sound in each column: time to the right, low frequencies below."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(3.4 * len(titles), 1.8 * len(rows)), layout="constrained")
+    axes = figure.subplots(len(rows), len(titles), squeeze=False)
+    for line, (label, images) in zip(axes, rows.items(), strict=True):
+        for axis, image in zip(line, images, strict=True):
+            axis.imshow(image, origin="lower", aspect="auto", cmap="magma", interpolation="nearest")
+            axis.set(xticks=[], yticks=[])
+        line[0].set_ylabel(label, fontsize=9)
+    for axis, title in zip(axes[0], titles, strict=True):
+        axis.set_title(title, fontsize=10, loc="left")
     return figure

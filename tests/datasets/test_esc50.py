@@ -87,6 +87,32 @@ def test_samples_are_those_of_the_audio_up_to_the_8_bits(folder):
     assert_close(sample.positions, exact.positions)
 
 
+def test_a_prepared_file_stands_in_for_the_audio_to_half_a_step(folder, tmp_path_factory):
+    made, outside = esc50.load(folder=folder), tmp_path_factory.mktemp("prepared")
+    coarse = made.save(outside / "coarse.npz", step=0.5)
+    assert coarse.stat().st_size < 0.8 * made.save(outside / esc50.PREPARED, step=1e-3).stat().st_size
+    assert (esc50.Spectrograms.read(coarse).values() - made.values()).abs().max() <= 0.2501
+    assert find("esc50").missing(outside) == []
+    same, part = esc50.load(folder=outside), esc50.load([2], folder=outside)
+    for key in esc50.TENSORS:  # steps finer than its own add nothing
+        assert_close(getattr(same, key), getattr(made, key))
+    assert same.names == made.names and same.class_names == NAMES and part.names == made.of_folds([2]).names
+    made.save(folder / esc50.PREPARED, step=5.0)
+    assert_close(esc50.load(folder=folder).values(), made.values())  # the audio is better, where it is there
+
+
+def test_a_torn_prepared_file_is_named(folder, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("prepared")
+    path = esc50.load(folder=folder).save(outside / esc50.PREPARED)
+    assert [one.name for one in outside.iterdir()] == [esc50.PREPARED], "nothing half-written stays"
+    for content in (path.read_bytes()[:-500], b"", b"no archive"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="cannot read .*spectrograms.npz as prepared spectrograms"):
+            esc50.load(folder=outside)
+    with pytest.raises(ValueError, match="cannot write .*no/where.npz"):
+        esc50.load(folder=folder).save(outside / "no" / "where.npz")
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [

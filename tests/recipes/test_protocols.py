@@ -80,6 +80,8 @@ def test_clarity_says_how_much_of_a_frame_is_image():
         ("spirals/b-paper", {"epochs": 500, "batch_size": 32, "lr": 3e-4, "warmup": 2000, "clip": 1.0}),
         ("synthetic/hetvae-paper", {"epochs": 50, "batch_size": 8, "lr": 1e-3, "warmup": 200, "clip": 1.0}),
         ("frequencies/paper", {"epochs": 200}),
+        ("physionet/rows-paper", {"epochs": 200, "batch_size": 16, "lr": 1e-4, "warmup": 100, "clip": 1.0}),
+        ("physionet/tokens-paper", {"epochs": 200, "batch_size": 16, "lr": 1e-4, "warmup": 100, "clip": 1.0}),
     ],
 )
 def test_the_paper_rows_have_the_papers_settings(name, settings):

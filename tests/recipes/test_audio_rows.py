@@ -1,0 +1,187 @@
+"""The recipes for ESC-50, on a small folder of the public layout with sounds that the tests make."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from quick import check_quick
+from torch.testing import assert_close
+
+from romae.data.audio import read_waveform
+from romae.data.filterbank import log_mel
+from romae.datasets import esc50
+from romae.model import Encoder
+from romae.recipe import find
+from romae.recipes.audio import RECIPES, Esc50, _from_text, _to_text
+from romae.tokens import collate
+from sounds import RATE, noise, tone
+
+soundfile = pytest.importorskip("soundfile", reason="needs soundfile: pip install 'romae[audio]'")
+
+N_FRAMES = 48  # of half a second
+
+
+@pytest.fixture(scope="session")
+def root(tmp_path_factory) -> Path:
+    """The folder that ROMAE_DATA names: 50 classes in 5 folds; of the first four, two recordings cut in two clips each.
+
+    The first four classes are tones of 200 to 3 000 Hz in noise, the others noise.
+    """
+    root = tmp_path_factory.mktemp("data")
+    (root / "esc50" / "meta").mkdir(parents=True)
+    (root / "esc50" / "audio").mkdir()
+    rows = ["filename,fold,target,category"]
+    for fold in range(1, 6):
+        for target in range(50):
+            for take in range(4 if target < 4 else 1):
+                name = f"{fold}-{1000 * fold + 2 * target + take // 2}-{'ABCD'[take]}-{target}.wav"
+                sound = noise(RATE // 2, seed=len(rows))
+                if target < 4:
+                    sound = 0.2 * sound + tone((200, 600, 1500, 3000)[target], 0.5)
+                soundfile.write(root / "esc50" / "audio" / name, 0.5 * sound, RATE)
+                rows.append(f"{name},{fold},{target},class {target}")
+    (root / "esc50" / "meta" / "esc50.csv").write_text("\n".join(rows) + "\n")
+    return root
+
+
+@pytest.fixture(scope="session")
+def prepared(root, tmp_path_factory) -> Path:
+    """The same without the sounds, as one prepared file."""
+    place = tmp_path_factory.mktemp("prepared")
+    (place / "esc50").mkdir()
+    esc50.load(folder=root / "esc50").save(place / "esc50" / esc50.PREPARED, step=0.01)
+    return place
+
+
+@pytest.fixture
+def data(prepared, monkeypatch) -> Path:
+    monkeypatch.setenv("ROMAE_DATA", str(prepared))
+    return prepared
+
+
+def shorter(recipe):
+    """The recipe for clips of half a second."""
+    return replace(recipe, quick=(*recipe.quick, "data.frames=48"))
+
+
+# The scratch row is run from the sounds, the others from the prepared file.
+PREPARED = [recipe for recipe in RECIPES if recipe.name != "audio/esc50-scratch"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", PREPARED, ids=lambda recipe: recipe.name)
+def test_a_quick_run_learns(recipe, data, tmp_path):
+    result = check_quick(shorter(recipe), tmp_path)
+    if recipe.metric == "accuracy":
+        assert result.baselines["logistic regression"] > result.baselines["constant"]
+        assert result.views["confusion"]["classes"][0] == "class 0" and result.views["embeddings"]
+
+
+@pytest.mark.slow
+def test_a_quick_run_starts_from_the_sounds_as_well(root, tmp_path, monkeypatch):
+    monkeypatch.setenv("ROMAE_DATA", str(root))
+    check_quick(shorter(find("audio/esc50-scratch")), tmp_path)
+
+
+@pytest.mark.slow
+def test_a_model_is_pre_trained_on_any_folder_of_sounds(data, tmp_path):
+    for name, seconds in (("a/one.wav", 0.3), ("b/c/two.flac", 2.0)):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        soundfile.write(tmp_path / name, tone(440, seconds, 22_050), 22_050)
+    source = Esc50(unlabelled=str(tmp_path), n_classes=2, frames=N_FRAMES)
+    made = source.splits(0)
+    assert [one.id for one in made.unlabelled] == ["a/one.wav", "b/c/two.flac"]
+    assert {one.values.shape for one in made.unlabelled} == {(24, 256)} and made.unlabelled[0].target is None
+    quiet = made.unlabelled[0].values.min()
+    assert_close(quiet, made.train[0].values.float().min(), atol=1, rtol=0)  # scaled as the clips are
+    recipe = find("audio/esc50-paper")
+    check_quick(shorter(replace(recipe, data=replace(recipe.data, unlabelled=str(tmp_path)))), tmp_path / "results")
+
+
+def test_a_seed_tests_an_official_fold_and_nothing_is_taken_from_it(data, monkeypatch):
+    made = Esc50(frames=N_FRAMES).splits(1)
+    assert {str(one.id)[0] for one in made.test} == {"2"} and {str(one.id)[0] for one in made.train} == set("1345")
+    assert {one.id for one in Esc50(frames=N_FRAMES).splits(6).test} == {one.id for one in made.test}
+    silent = esc50.load()
+    silent = replace(silent, low=torch.where(silent.folds == 2, silent.low - 5, silent.low))
+    monkeypatch.setattr(esc50, "load", lambda: silent)
+    other = Esc50(frames=N_FRAMES).splits(1)
+    assert all(torch.equal(a.values, b.values) for a, b in zip(made.train, other.train, strict=True))
+    assert not any(torch.equal(a.values, b.values) for a, b in zip(made.test, other.test, strict=True))
+
+
+def test_training_values_have_the_papers_scale(data):
+    """(x - mean) / (2 std) over the training folds, and 16 bits cost less than the 8 bits of the spectrograms."""
+    values = torch.stack([one.values for one in Esc50(frames=N_FRAMES).splits(0).train])
+    assert values.dtype == torch.float16
+    assert values.double().mean().item() == pytest.approx(0, abs=1e-3)
+    assert values.double().std().item() == pytest.approx(0.5, abs=1e-3)
+    known = esc50.load([2, 3, 4, 5])
+    mean, std = known.mean_and_std()
+    exact = torch.stack([one.values for one in known.samples(frames=N_FRAMES, mean=mean, std=2 * std)])
+    assert (values.float() - exact).abs().max() < 0.25 * known.step.min() / (2 * std)
+
+
+def test_spectrograms_lose_far_less_than_two_clips_of_one_kind_differ_by(root):
+    """In 8 bits, and in a prepared file; the sounds are exact."""
+    clips = [clip for clip in esc50.clips([1], folder=root / "esc50") if clip.target < 4]
+    exact = torch.stack([log_mel(read_waveform(clip.path), RATE) for clip in clips])
+    differ = (exact[0::2] - exact[1::2]).square().mean().sqrt()
+    made = esc50.load([1], folder=root / "esc50")
+    for stored, share in ((made, 0.02), (made.coarser(esc50.PREPARED_STEP), 0.15)):
+        lost = (stored.values()[made.targets < 4] - exact).square().mean().sqrt()
+        assert 0 < lost < share * differ
+
+
+def test_validation_clips_come_from_recordings_that_are_not_trained_on(data):
+    made = Esc50(validation=0.25, n_classes=4, frames=N_FRAMES).splits(0)
+    trained, held_out = ({str(one.id).split("-")[1] for one in part} for part in (made.train, made.validation))
+    assert not trained & held_out and len(made.train) + len(made.validation) == 64
+    assert {int(one.target) for one in made.validation} == set(range(4)) and len(made.validation) == 16
+
+
+def test_the_error_of_hidden_patches_is_the_loss_of_the_model(data):
+    recipe = find("audio/esc50-pretrain")
+    recipe = recipe.overridden(*recipe.quick, "data.frames=48", "data.n_classes=2")
+    made, again = recipe.data.splits(0), recipe.data.splits(0)
+    assert {int(one.hidden.sum()) for one in made.test} == {18}, "three quarters of 24 patches"
+    assert all(torch.equal(a.hidden, b.hidden) for a, b in zip(made.test, again.test, strict=True))
+    torch.manual_seed(0)
+    task = recipe.stages[0].task(Encoder(recipe.model)).eval()
+    with torch.no_grad():
+        loss = task(collate(made.test)).mean.item()
+    assert recipe.data.measure(task, made).metrics["mse"] == pytest.approx(loss, rel=1e-4)
+
+
+def test_pictures_survive_being_text(data):
+    x = np.random.default_rng(0).uniform(-1, 1, (64, 128)).astype(np.float32)
+    picture = _from_text(_to_text(x, -1, 1))
+    assert picture.shape == (64, 16)
+    assert_close(picture[3, 2] / 127.5 - 1, float(x[8:12, 6:8].mean()), atol=1 / 127, rtol=0)
+
+
+def test_the_paper_rows_have_the_papers_settings():
+    pretrain, classify = find("audio/esc50-paper").stages
+    assert find("audio/esc50-scratch").stages == (classify,)
+    wanted = {"epochs": 150, "batch_size": 64, "lr": 5e-4, "betas": (0.9, 0.95), "weight_decay": 0.05, "warmup": 1000}
+    assert {key: getattr(pretrain.train, key) for key in wanted} == wanted
+    assert pretrain.normalise and pretrain.masking.ratio == 0.75 and pretrain.weights == "last"
+    wanted = {"epochs": 50, "batch_size": 48, "lr": 1e-3, "betas": (0.9, 0.99), "weight_decay": 0.02, "warmup": 50}
+    assert {key: getattr(classify.train, key) for key in wanted} == wanted and classify.confidence == 0.8
+    model = find("audio/esc50-paper").model
+    assert not model.cls and model.encoder.width == 432 and model.queries == "joint" and model.channels == 256
+
+
+def test_without_files_one_sentence_says_what_belongs_where(tmp_path, monkeypatch, capsys):
+    from romae.cli import main
+
+    monkeypatch.setenv("ROMAE_DATA", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["romae", "run", "audio/esc50-house", "--results", str(tmp_path / "results")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr().err
+    assert ended.value.code == 2 and "esc50.csv; download https" in told.replace("\n", " ") and str(tmp_path) in told
+    assert not (tmp_path / "results").exists()
