@@ -10,7 +10,7 @@ demo: $(STAMP)  ## the main job end to end on CPU, with data it makes itself
 	$(BIN)/romae demo --out demo
 
 test: $(STAMP)  ## the whole suite, two processes of one thread each
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 lint: $(STAMP)  ## format, lint and type checks
 	$(BIN)/ruff format --check .

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from romae.benchmark.floors import floor
 from romae.benchmark.padded import PaddedReconstruction
 from romae.benchmark.picture import write_picture
 from romae.benchmark.steps import batch_for
+from romae.benchmark.timing import Spread
 from romae.benchmark.workloads import WORKLOADS, Workload
 
 SMALL = Workload(n_samples=6, shortest=5, longest=30, channels=2, size="tiny-shallow", ratio=0.5)
@@ -77,3 +79,10 @@ def test_what_was_measured_is_drawn_the_same_way_each_time(tmp_path):
     first, second = (write_picture(found, tmp_path / f"{i}.svg").read_text() for i in range(2))
     assert first == second and all(word in first for word in ("padded", "graph", "icu", "a device", "Longer samples"))
     assert write_picture({"loading": {}}, tmp_path / "none.svg") is None and not (tmp_path / "none.svg").exists()
+
+
+def test_ragged_attention_and_padding_agree_where_they_are_timed(monkeypatch):
+    timed = import_module("romae.benchmark.attention")  # by its name alone the function of that name would come
+    monkeypatch.setattr(timed, "milliseconds", lambda work, n_runs: Spread(1.0, 1.0, 1.0))
+    rows = timed.attention()["rows"]
+    assert len(rows) == 4 and all(row["largest_difference"] < 1e-4 for row in rows)

@@ -147,7 +147,7 @@ def resumed(said: str) -> None:
 def test_pretraining_with_loading_processes_goes_on_after_ctrl_c_as_if_it_had_not_been_pressed(tmp_path):
     data, whole, halves = tmp_path / "my curves.parquet", tmp_path / "whole", tmp_path / "in two halves"
     CURVES.to_parquet(data)
-    settings = [*TINY, "--set=train.epochs=40", "--set=train.save_every=10", "--set=train.validate_every=80"]
+    settings = [*TINY, "--set=train.epochs=25", "--set=train.save_every=10", "--set=train.validate_every=50"]
     command = ["pretrain", str(data), *COLUMNS, *settings, "--set=train.workers=1"]
     subprocess.run([*ROMAE, *command, "--out", str(whole)], check=True, capture_output=True)
     resumed(stopped([*command, "--out", str(halves)], halves))
@@ -156,7 +156,7 @@ def test_pretraining_with_loading_processes_goes_on_after_ctrl_c_as_if_it_had_no
 
 @pytest.mark.slow
 def test_an_experiment_goes_on_after_ctrl_c_as_if_it_had_not_been_pressed(tmp_path):
-    settings = ["--quick", "--set=train.epochs=20", "--set=train.save_every=20", "--device", "cpu"]
+    settings = ["--quick", "--set=train.epochs=12", "--set=train.save_every=20", "--device", "cpu"]
     command = ["run", "positions/tiny-cls", "--seed", "1", *settings]
 
     def told(name: str) -> list[str]:
