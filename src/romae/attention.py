@@ -130,38 +130,15 @@ def _by_length(q: Queries, k: Keys, v: Keys, layout: Layout, context: Layout, dr
     lost on long samples, a loop over the samples on short ones (`romae benchmark attention` has the first).
     """
     sizes, of_sample = torch.stack([context.lengths, layout.lengths], 1).unique(dim=0, return_inverse=True)
-    is_sorted = bool((of_sample.diff() >= 0).all())
-    if not is_sorted:
-        order = of_sample.argsort(stable=True)
-        gather, gather_keys = (_token_order(one, order).to(q.device) for one in (layout, context))
-        q, k, v = taken(q, gather), taken(k, gather_keys), taken(v, gather_keys)
+    order = of_sample.argsort(stable=True)
     counts = of_sample.bincount().tolist()
+    gather, gather_keys = (_token_order(one, order).to(q.device) for one in (layout, context))
     query_rows, key_rows = (list(zip(counts, sizes[:, i].tolist(), strict=True)) for i in (1, 0))
-    queries = q.split([n * size for n, size in query_rows])
-    keys, values = (x.split([n * size for n, size in key_rows]) for x in (k, v))
+    queries = taken(q, gather).split([n * size for n, size in query_rows])
+    keys, values = (taken(x, gather_keys).split([n * size for n, size in key_rows]) for x in (k, v))
     groups = zip(queries, keys, values, query_rows, key_rows, strict=True)
     out = torch.cat([_dense(q, k, v, rows, others, dropout, scale) for q, k, v, rows, others in groups if len(q)])
-    return out if is_sorted else torch.empty_like(out).index_copy(0, gather, out)
-
-
-def by_length(layout: Layout, queries: Layout | None) -> tuple[Int64[Tensor, "t"], Layout, Layout | None] | None:
-    """The order of tokens in which samples of one length are neighbours, and the layouts that they then have.
-
-    A stack of blocks on a host is run in this order, so that no block has to sort for its attention. Queries follow
-    the tokens of all samples. None where nothing is to be sorted, or where attention is not by length.
-    """
-    parts = [layout] if queries is None else [layout, queries]
-    if layout.device.type != "cpu" or all(one.is_equal for one in parts) or any(one.is_fixed for one in parts):
-        return None
-    if torch.compiler.is_compiling():  # lengths are not known there
-        return None
-    lengths = torch.stack([one.lengths for one in parts], 1)
-    order = lengths.unique(dim=0, return_inverse=True)[1].argsort(stable=True)
-    places = [_token_order(one, order) for one in parts]
-    moved = [Layout.of(one.lengths[order]) for one in parts]
-    if queries is None:
-        return places[0], moved[0], None
-    return torch.cat([places[0], places[1] + layout.n_tokens]), moved[0], moved[1]
+    return torch.empty_like(out).index_copy(0, gather, out)
 
 
 def _token_order(layout: Layout, order: Int64[Tensor, "b"]) -> Int64[Tensor, "t"]:

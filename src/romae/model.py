@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from romae.alignment import is_aligned, norm, padded, padded_columns, padded_rows, wide, wide_group
-from romae.attention import attend, attend_within, by_length, turned
+from romae.attention import attend, attend_within, turned
 from romae.config import check_types
 from romae.layout import Layout
 from romae.rope import AxialRope, Ladder, Rotation, Sinusoid, nearest_multiples
@@ -243,9 +243,6 @@ class Transformer(nn.Module):
         order = None
         if self.window is not None:
             order = order_along(positions, layout, self.has_cls)
-        elif (found := by_length(layout, queries)) is not None:
-            order, layout, queries = found
-        if order is not None:
             x, positions = taken(x, order), positions.index_select(0, order)
         rotation = None if self.rope is None else self.rope(positions)
         if self.sinusoid is not None:
