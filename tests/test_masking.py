@@ -12,11 +12,12 @@ from romae.masking import (
     SampleKeys,
     Spans,
     UniformTokens,
+    hide,
     hide_at_random,
     hide_highest,
     split,
 )
-from romae.tokens import Layout, Tokens
+from romae.tokens import Layout, Sample, Tokens
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=6)
 RATIOS = st.sampled_from([0.01, 0.25, 0.5, 0.75, 0.99])
@@ -216,3 +217,14 @@ def test_one_sort_hides_what_two_would(lengths, seed, n_levels):
     drawn = torch.randint(n_levels, (layout.n_tokens,), generator=generator) / n_levels
     n_hidden = (torch.rand(len(lengths), generator=generator) * layout.lengths).long()
     assert torch.equal(hide_at_random(drawn, layout, n_hidden), hide_highest(drawn, layout, n_hidden))
+
+
+def test_what_a_test_hides_follows_from_the_seed_and_the_number_of_a_sample():
+    samples = [Sample(torch.rand(n, 1), torch.rand(n, 1)) for n in (8, 5, 12)]
+    masking = UniformTokens(ratio=0.5)
+    first = hide(samples, masking, 3)
+    assert [int(one.hidden.sum()) for one in first] == [4, 2, 6]
+    assert all(torch.equal(a.hidden, b.hidden) for a, b in zip(first, hide(samples, masking, 3), strict=True))
+    assert not all(torch.equal(a.hidden, b.hidden) for a, b in zip(first, hide(samples, masking, 4), strict=True))
+    (alone,) = hide(samples[2:], masking, 3, numbers=[2])
+    assert torch.equal(alone.hidden, first[2].hidden)

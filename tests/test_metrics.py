@@ -118,3 +118,10 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(call, sentence):
 def test_confusion_counts_every_sample_once():
     truth, chosen = np.array([0, 0, 1, 2, 2]), np.array([0, 1, 1, 2, 0])
     assert metrics.confusion(chosen, truth, 4).tolist() == [[1, 1, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 0, 0, 0]]
+
+
+def test_the_mean_of_the_scores_of_all_classes_is_the_macro_score():
+    random = np.random.default_rng(0)
+    predicted, truth = random.integers(0, 4, 60), np.arange(60) % 4
+    by_class = metrics.f1_by_class(metrics.confusion(predicted, truth, 4))
+    assert by_class.mean() == pytest.approx(metrics.macro_f1(predicted, truth))

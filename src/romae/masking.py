@@ -9,7 +9,8 @@ on every device.
 Shapes: t tokens of all samples end to end, b samples.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from romae.config import check_types
 from romae.layout import Layout
-from romae.tokens import Tokens, sample_extreme
+from romae.tokens import Sample, Tokens, collate, sample_extreme
 
 SCORE_BITS = 24  # of a random number between 0 and 1, all that float32 holds
 
@@ -250,3 +251,14 @@ def _rows(tokens: Tokens, axis: int) -> tuple[Layout, Int64[Tensor, "t"]]:
 
 
 Strategy = UniformTokens | Rows | Channels | Spans | Future
+
+
+def hide(samples: Sequence[Sample], masking: Strategy, seed: int, numbers: Sequence[int] | None = None) -> list[Sample]:
+    """The samples with what a strategy hides of them, for a test that asks the same each time.
+
+    What is hidden follows from the seed and the number of a sample, which is its place unless `numbers` are given. A
+    sample that cannot be divided is left out.
+    """
+    keys = SampleKeys(seed, 0, torch.tensor(range(len(samples)) if numbers is None else list(numbers)))
+    masks = masking.hidden(collate(samples).tokens, keys).split([len(sample) for sample in samples])
+    return [replace(sample, hidden=hidden) for sample, hidden in zip(samples, masks, strict=True) if bool(hidden.any())]

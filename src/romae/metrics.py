@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int64, Shaped
+from jaxtyping import Float64, Int64, Real, Shaped
 
 Numbers = Any  # an array, a tensor or a number, or a list of them
 
@@ -131,6 +131,11 @@ def confusion(prediction: Numbers, target: Numbers, n_classes: int) -> Int64[np.
 
     prediction, target = _classes(prediction, target)
     return confusion_matrix(target, prediction, labels=np.arange(n_classes))
+
+
+def f1_by_class(counts: Real[np.ndarray, "k k"]) -> Float64[np.ndarray, "k"]:
+    """The F1 score of each class, from counts of true classes in rows and predicted ones in columns."""
+    return 2 * np.diag(counts) / np.maximum(counts.sum(axis=0) + counts.sum(axis=1), 1)
 
 
 def auroc(score: Numbers, target: Numbers) -> float:

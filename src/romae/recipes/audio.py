@@ -30,7 +30,7 @@ from romae.data.filterbank import N_MELS
 from romae.data.series import Schema
 from romae.datasets import esc50
 from romae.inference import predict, predict_proba
-from romae.masking import UniformTokens
+from romae.masking import UniformTokens, hide
 from romae.model import SIZES, ModelConfig
 from romae.patches import grid_counts, unpatchify
 from romae.plots import pairs, spectrograms
@@ -130,7 +130,7 @@ class HiddenPatches(Esc50):
 
     def splits(self, seed: int) -> Splits:
         made = Esc50.splits(self, seed)
-        return replace(made, test=[_hidden(one, self.hide, seed + i) for i, one in enumerate(made.test)])
+        return replace(made, test=hide(made.test, UniformTokens(ratio=self.hide), seed))
 
     def measure(self, task: Task, splits: Splits) -> Measured:
         """Errors in units of each hidden patch's own mean and spread, which no method is asked for."""
@@ -183,12 +183,6 @@ def _apart(samples: list[Sample], n_folds: int, seed: int) -> tuple[list[Sample]
     folds = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed)
     rest, chosen = ([samples[i] for i in part] for part in next(folds.split(labels, labels, recordings)))
     return rest, chosen
-
-
-def _hidden(sample: Sample, share: float, seed: int) -> Sample:
-    """The sample with a share of its patches hidden."""
-    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(sample)))
-    return replace(sample, hidden=order < round(share * len(sample)))
 
 
 def _of_bins(x: Float32[np.ndarray, "f m"]) -> Float32[np.ndarray, "k"]:

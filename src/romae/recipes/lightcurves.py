@@ -18,6 +18,7 @@ there are validation objects, classes are judged with the logarithm of their fre
 chosen there. `lightcurves/plasticc-pretrain` stops before the classes and is judged on hidden points.
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ from romae.datasets import elasticc, plasticc
 from romae.datasets.catalogue import Labelled
 from romae.datasets.light_curves import BANDS
 from romae.inference import interpolate, predict, predict_proba
-from romae.masking import UniformTokens
+from romae.masking import UniformTokens, hide
 from romae.model import SIZES, ModelConfig
 from romae.plots import Panel, heat, interpolation, pairs
 from romae.recipe import Measured, Recipe, Source, Splits, Target
@@ -66,10 +67,7 @@ class _LightCurves(Source):
         validation = None
         if self.validation > 0:
             train, validation = _fold(train, round(1 / self.validation), 0, seed)
-        schema = Schema(
-            time="days", channel="band", values=("flux", "flux error"), channels=tuple(BANDS), classes=names
-        )
-        scaling = fit_scaling(train, values="asinh", per="channel")
+        scaling, schema = fit_scaling(train, values="asinh", per="channel"), replace(SCHEMA, classes=names)
         return Splits(train=train, validation=validation, test=test, scaling=scaling, schema=schema, seed=seed)
 
     def measure(self, task: Task, splits: Splits) -> Measured:
@@ -106,18 +104,19 @@ class _LightCurves(Source):
         names, seeds = figures[0]["classes"], f"{len(figures)} seeds"
         numbered = ", ".join(f"{i} {name}" for i, name in enumerate(names))
         shares = ours / np.maximum(ours.sum(axis=1, keepdims=True), 1)
+        scores = {"RoMAE": metrics.f1_by_class(ours), "gradient boosting": metrics.f1_by_class(trees)}
         return {
-            f"F1 of each class, {seeds}": pairs(names, {"RoMAE": _f1(ours), "gradient boosting": _f1(trees)}, x="F1"),
+            f"F1 of each class, {seeds}": pairs(names, scores, x="F1"),
             f"What the objects of a class were taken for, {seeds}: {numbered}": heat(
                 shares, x="predicted class", y="true class", title="share of the true class"
             ),
         }
 
-    def _objects(self) -> Labelled:
-        raise NotImplementedError
+    @abstractmethod
+    def _objects(self) -> Labelled: ...
 
-    def _divided(self, samples: list[Sample], seed: int) -> tuple[list[Sample], list[Sample]]:
-        raise NotImplementedError
+    @abstractmethod
+    def _divided(self, samples: list[Sample], seed: int) -> tuple[list[Sample], list[Sample]]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +161,7 @@ class HiddenPoints(Plasticc):
 
     def splits(self, seed: int) -> Splits:
         made = Plasticc.splits(self, seed)
-        return replace(made, test=[_hidden(one, self.hide, (seed, i)) for i, one in enumerate(made.test)])
+        return replace(made, test=hide(made.test, UniformTokens(ratio=self.hide), seed))
 
     def measure(self, task: Task, splits: Splits) -> Measured:
         """Errors in the units that the model sees: of the flux in the headline, of its error beside it."""
@@ -221,18 +220,7 @@ def _fold(samples: list[Sample], n_folds: int, fold: int, state: int) -> tuple[l
     return rest, chosen
 
 
-def _hidden(sample: Sample, share: float, seed: tuple[int, int]) -> Sample:
-    """The sample with a share of its points hidden, but never all of them."""
-    order = np.random.default_rng(seed).permutation(len(sample))
-    return replace(sample, hidden=order < min(max(round(share * len(sample)), 1), len(sample) - 1))
-
-
 # Classes
-
-
-def _f1(counts: Float64[np.ndarray, "k k"]) -> Float64[np.ndarray, "k"]:
-    """The F1 score of each class, from true classes in rows and predicted ones in columns."""
-    return 2 * np.diag(counts) / np.maximum(counts.sum(axis=0) + counts.sum(axis=1), 1)
 
 
 def adjusted(

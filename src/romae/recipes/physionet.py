@@ -30,13 +30,13 @@ from romae.data.series import Schema
 from romae.datasets import physionet2012
 from romae.datasets.physionet2012 import VARIABLES
 from romae.inference import interpolate, predict, predict_proba
-from romae.masking import Rows, SampleKeys, Strategy, UniformTokens
+from romae.masking import Rows, Strategy, UniformTokens, hide
 from romae.model import ModelConfig
 from romae.plots import Line, Panel, bands, interpolation, pairs
 from romae.recipe import Measured, Recipe, Source, Splits, Target
 from romae.stages import Classify, Pretrain
 from romae.tasks import Task
-from romae.tokens import Sample, collate
+from romae.tokens import Sample
 from romae.training import TrainConfig
 
 if TYPE_CHECKING:
@@ -177,9 +177,8 @@ ALARMS = tuple(np.linspace(0, 1, 51).tolist())
 
 def _masked(samples: Sequence[Sample], masking: Strategy) -> list[Sample]:
     """The samples with what they hide, which follows from the record alone; one of a single time is left out."""
-    keys = SampleKeys(SPLIT, 0, torch.tensor([sample.id for sample in samples]))
-    masks = masking.hidden(collate(samples).tokens, keys).split([len(sample) for sample in samples])
-    return [replace(sample, hidden=hidden) for sample, hidden in zip(samples, masks, strict=True) if bool(hidden.any())]
+    records = [int(str(sample.id)) for sample in samples]
+    return hide(samples, masking, SPLIT, records)
 
 
 def _scaling(samples: Sequence[Sample], minutes: float) -> Scaling:
