@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from brute_force import attention
-from romae.attention import attend
+from brute_force import attention, rotated
+from romae.attention import attend, attend_within
+from romae.rope import AxialRope
 from romae.tokens import Layout
 
 CPU = pytest.param("cpu", torch.float32, 2e-5, id="cpu-float32")
@@ -49,6 +50,30 @@ def test_attention_equals_the_brute_force(lengths, size, device, dtype, toleranc
     assert output.dtype == dtype and relative(output, truth.detach()) < tolerance
     for ours, true in zip(gradients, true_gradients, strict=True):
         assert relative(ours, true) < 2 * tolerance
+
+
+@pytest.mark.parametrize("size", [60, 64])
+@pytest.mark.parametrize(
+    "lengths",
+    [[6, 6, 6], [3, 1, 7, 2], [17, 17], [16, 17, 5], [65, 64, 2], [129, 129], [128, 129, 60, 1], [130, 7]],
+    ids=str,
+)
+@pytest.mark.parametrize(("device", "dtype", "tolerance"), [CPU, *CUDA])
+def test_attention_between_turned_tokens_equals_the_brute_force(lengths, size, device, dtype, tolerance):
+    """Samples as long as a tile of the fused kernel, and longer by one or two, among them."""
+    *qkv, weight = heads(lengths, size, device, dtype)
+    positions = torch.rand(sum(lengths), 2, generator=torch.Generator().manual_seed(0)) * 20
+    given = torch.stack(qkv, 1).requires_grad_()
+    output = attend_within(given, AxialRope(size, 2).to(device)(positions.to(device)), Layout.of(lengths, device))
+    (gradient,) = torch.autograd.grad((output * weight).sum(), given)
+
+    exact = torch.stack(qkv, 1).cpu().double().requires_grad_()
+    q, k = (rotated(x, positions.double(), keep=0.75) for x in (exact[:, 0], exact[:, 1]))
+    truth = attention(q, k, exact[:, 2], lengths)
+    (true_gradient,) = torch.autograd.grad((truth * weight.cpu().double()).sum(), exact)
+    assert output.dtype == dtype and relative(output, truth.detach()) < tolerance
+    for part in range(3):
+        assert relative(gradient[:, part], true_gradient[:, part]) < 2 * tolerance
 
 
 @pytest.mark.parametrize(

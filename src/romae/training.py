@@ -542,7 +542,14 @@ def _available(trackers: tuple[str, ...]) -> list[str] | None:
 
 
 def seed_everything(*key: int) -> int:
-    """Seed torch's own generators, which dropout and stochastic depth draw from, by a key of several numbers."""
+    """Seed torch's own generators, which dropout and stochastic depth draw from, by a key of several numbers.
+
+    `torch.manual_seed` would do the same, and note the call for devices that are not there, in a millisecond a step.
+    """
     seed = int(np.random.SeedSequence(key).generate_state(1)[0])
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed)
+    if torch.backends.mps.is_available():
+        torch.mps.manual_seed(seed)
     return seed

@@ -174,6 +174,7 @@ PAPER = TrainConfig(
     weight_decay=0.01,
     warmup=1000,
     clip=1.0,
+    precision="bf16",
 )
 MASKING = UniformTokens(ratio=1 - sinusoids.N_OBSERVED / N_POINTS)
 ROW = Recipe(
@@ -196,6 +197,7 @@ ROW = Recipe(
         "data.step=12",
         "train.epochs=6",
         "train.batch_size=16",
+        "train.precision=float32",
         "train.ema=none",
         "train.lr=6e-3",
         "train.warmup=0.1",

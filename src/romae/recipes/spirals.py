@@ -101,6 +101,7 @@ PAPER = TrainConfig(
     weight_decay=0.01,
     warmup=2000,
     clip=1.0,
+    precision="tf32",
 )
 MODEL = ModelConfig(channels=2, position_dims=1, queries="joint")
 QUICK = (

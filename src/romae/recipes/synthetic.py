@@ -136,6 +136,7 @@ PAPER = TrainConfig(
     weight_decay=0.01,
     warmup=200,
     clip=1.0,
+    precision="tf32",
 )
 MODEL = ModelConfig(channels=1, position_dims=1, queries="joint")
 QUICK = (
