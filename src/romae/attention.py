@@ -37,18 +37,14 @@ def attend_within(
 
         cos, sin = _angles(qkv, rotation)
         return attend_short(qkv.contiguous(), cos, sin, layout.offsets, layout.longest, scale or qkv.shape[-1] ** -0.5)
-    return attend(*turned(qkv, rotation, layout), layout, dropout, scale=scale)
+    return attend(*turned(qkv, rotation), layout, dropout, scale=scale)
 
 
-def turned(qkv: Float[Tensor, "t 3 h e"], rotation: Rotation | None, layout: Layout) -> tuple[Queries, Keys, Keys]:
-    """Queries, keys and values, the former two turned by their positions.
-
-    The kernel for ragged samples wants all three apart, which one of ours does on the way; that for equal ones does
-    not, and there the compiler does well enough.
-    """
+def turned(qkv: Float[Tensor, "t 3 h e"], rotation: Rotation | None) -> tuple[Queries, Keys, Keys]:
+    """Queries, keys and values, the former two turned by their positions; in half precision by a kernel of ours."""
     if rotation is None:
         return qkv[:, 0], qkv[:, 1], qkv[:, 2]
-    if not layout.is_equal and _is_fast(qkv) and qkv.dtype in HALF:
+    if _is_fast(qkv) and qkv.dtype in HALF:
         from romae.fused_rotation import turn
 
         return turn(qkv.contiguous(), *_angles(qkv, rotation))

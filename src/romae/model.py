@@ -172,12 +172,12 @@ class Block(nn.Module):
         qkv = F.linear(x, into).unflatten(-1, (3, self.heads, -1))
         dropout, scale = self.score_dropout if self.training else 0.0, self.head_dim**-0.5
         if self.window is not None:
-            q, k, v = turned(qkv, rotation, layout)
+            q, k, v = turned(qkv, rotation)
             near = attend_window(q, k, v, layout, self.window, self.has_cls, dropout, scale)
             return F.linear(near.flatten(1), out_of)
         if queries is None:
             return F.linear(attend_within(qkv, rotation, layout, dropout, scale=scale).flatten(1), out_of)
-        q, k, v = turned(qkv, rotation, layout)
+        q, k, v = turned(qkv, rotation)
         n = layout.n_tokens
         among_tokens = attend(q[:n], k[:n], v[:n], layout, dropout, scale=scale)
         to_tokens = attend(q[n:], k[:n], v[:n], queries, dropout, context=layout, scale=scale)

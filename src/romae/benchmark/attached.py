@@ -34,12 +34,13 @@ def attached(
     rows = []
     for name, workload in workloads.items():
         alone = measured(workload, mode, "bf16" if on_gpu else "float32", 20)["milliseconds"]["median"]
-        samples = workload.samples(16 * workload.n_samples)
-        n_tokens = sum(len(sample) for sample in samples) // 16
+        is_ragged = workload.shortest < workload.longest
+        n_batches = max(16, 3200 // workload.n_samples) if is_ragged else 16  # an epoch's last batch is hardly filled
+        samples = workload.samples(n_batches * workload.n_samples)
+        n_tokens = sum(len(sample) for sample in samples) // n_batches
         for n_workers in workers:
-            is_ragged = workload.shortest < workload.longest
             config = TrainConfig(
-                epochs=-(-(n_steps + n_warm) // 16) + 1,
+                epochs=-(-(n_steps + n_warm) // n_batches) + 1,
                 batch_size=workload.n_samples,
                 tokens_per_batch=n_tokens if is_ragged else None,
                 precision="bf16" if on_gpu else "float32",

@@ -4,8 +4,7 @@ from typing import Any
 
 import torch
 
-from romae.benchmark.steps import batch_for, step
-from romae.benchmark.timing import milliseconds, peak_gib
+from romae.benchmark.steps import measured
 from romae.benchmark.workloads import Workload
 
 
@@ -25,15 +24,6 @@ def lengths(*, n_tokens: int = 65_536, shortest: int = 256, n_runs: int = 5) -> 
 
 
 def _row(n_samples: int, length: int, checkpointing: bool, precision: str, n_runs: int) -> dict[str, Any]:
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     workload = Workload(n_samples=n_samples, shortest=length, longest=length, channels=1, size="tiny", ratio=0.5)
-    task = workload.task(checkpointing=checkpointing).to(device)
-    work = step(task, batch_for(task, workload, "eager", device), "eager", precision)
-    memory = peak_gib(work)
-    return {
-        "tokens_per_sample": length,
-        "tokens": n_samples * length,
-        "checkpointing": checkpointing,
-        "milliseconds": milliseconds(work, n_runs, n_warm=1).rounded(),
-        "gib": None if memory is None else round(memory, 2),
-    }
+    row = {"tokens_per_sample": length, "tokens": n_samples * length, "checkpointing": checkpointing}
+    return row | measured(workload, "eager", precision, n_runs, checkpointing=checkpointing)

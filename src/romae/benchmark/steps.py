@@ -54,11 +54,11 @@ def steps(
 def measured(workload: Workload, mode: str, precision: str, n_runs: int, **changes: Any) -> dict[str, Any]:
     """How long a step takes and what memory it needs."""
     device = _device()
-    task = workload.task(**changes).to(device)
     with _fresh(), tf32(precision == "tf32"):
         made: list[Callable[[], object]] = []
 
         def make_and_run() -> None:
+            task = workload.task(**changes).to(device)
             made.append(step(task, batch_for(task, workload, mode, device), mode, precision))
             made[0]()
 

@@ -39,13 +39,16 @@ def wait() -> None:
 
 
 def peak_gib(run: Callable[[], object]) -> float | None:
-    """The most memory of the GPU that was in use during a run, weights and optimiser included."""
+    """The most memory of the GPU that a run took at a time; what was in use before it does not count."""
+    if not torch.cuda.is_available():
+        run()
+        return None
     wait()
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
     run()
     wait()
-    return torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else None
+    return (torch.cuda.max_memory_allocated() - before) / 2**30
 
 
 def machine() -> dict[str, Any]:
