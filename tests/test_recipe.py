@@ -308,6 +308,7 @@ def known(monkeypatch):
     """Two recipes, of which one is the toy."""
     found = {TWO_STAGES.name: replace(TWO_STAGES, about="romae run waves"), "pendulum/paper": find("pendulum/paper")}
     monkeypatch.setattr(recipes, "discover", lambda: found)
+    monkeypatch.setattr("romae.rows.discover", lambda: found)
 
 
 def test_run_writes_results_for_several_seeds_and_list_shows_them(romae, known, tmp_path):

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from romae import paper, report, result_blocks, rows
 from romae import recipe as recipes
-from romae import report, result_blocks
 from romae.charts import comparison
 from romae.page import Chart, Choice
 from romae.recipe import Measured, Source, Splits, Target, find
-from romae.report import summarise
 from romae.results import Losses, Result, write_result
+from romae.rows import summarise
 from romae.tasks import Task
 
 PENDULUM = replace(find("pendulum/paper"), seeds=(0, 1, 2, 3))
@@ -47,13 +47,13 @@ def test_a_row_is_mean_standard_deviation_and_number_of_seeds():
     assert headline.n_planned == 4 and headline.missing_seeds == (3,)
     assert headline.baselines == {"constant": 4.0, "other": 4.0}
     assert (other.metric, other.mean, other.std, other.is_headline) == ("mse_pure_noise", 20.0, 10.0, False)
-    assert report.ours(headline) == "2 ± 1 (3, 1 of 4 seeds missing)"
+    assert rows.ours(headline) == "2 ± 1 (3, 1 of 4 seeds missing)"
 
 
 def test_one_seed_has_no_spread_and_none_has_no_number():
     (alone, *_), (nothing,) = summarise(PENDULUM, [result(0)]), summarise(PENDULUM, [])
-    assert alone.std is None and "±" not in report.ours(alone)
-    assert nothing.mean is None and nothing.verdict == "no result" and report.ours(nothing) == "no result yet"
+    assert alone.std is None and "±" not in rows.ours(alone)
+    assert nothing.mean is None and nothing.verdict == "no result" and rows.ours(nothing) == "no result yet"
 
 
 @pytest.mark.parametrize(
@@ -76,10 +76,70 @@ def test_the_verdict_is_plain(better, target, floor, mse, verdict):
     assert row.verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("better", "mse", "other", "verdict"),
+    [
+        ("higher", 0.8, 0.74, "reached"),
+        ("higher", 0.8, 0.76, "missed"),
+        ("lower", 0.8, 0.86, "reached"),
+        ("lower", 0.8, 0.84, "missed"),
+        ("higher", 0.8, None, "no result"),
+    ],
+)
+def test_a_target_can_be_another_recipe_and_more(better, mse, other, verdict):
+    held = replace(PENDULUM, better=better, target=Target(beyond=(("pendulum/house", 0.05),)))
+    row = summarise(held, [result(0, mse)], {"pendulum/house": other})[0]
+    assert row.verdict == verdict and row.target == f"{'≤' if better == 'lower' else '≥'} pendulum/house " + (
+        "- 0.05" if better == "lower" else "+ 0.05"
+    )
+
+
+def judged(mean: float, *, is_comparable: bool = True, published: float | None = 1.0, std: float = 0.05) -> str:
+    """What becomes of a number of the paper."""
+    row = summarise(PENDULUM, [result(0, mean)])[0]
+    row = replace(row, std=std, published=published, is_comparable=is_comparable)
+    return next(one.verdict for one in paper.judge([row], "nowhere") if one.name == "Table 5")
+
+
+def test_a_number_of_the_paper_is_beaten_reproduced_missed_or_not_comparable():
+    rest = ", 1 no result yet"  # the other number of that table
+    assert (
+        judged(0.9) == f"1 beaten{rest}" and judged(1.04) == f"1 reproduced{rest}" and judged(1.06) == f"1 missed{rest}"
+    )
+    assert judged(1.06, std=10.0) == f"1 missed{rest}"
+    assert judged(1.02, std=0.0) == f"1 missed{rest}" and judged(1.005, std=0.0) == f"1 reproduced{rest}"
+    assert judged(0.5, is_comparable=False) == judged(0.5, published=None) == f"1 not comparable{rest}"
+
+
+def test_the_best_of_several_recipes_answers_a_number():
+    found = [
+        replace(summarise(PENDULUM, [result(0, mse)])[0], recipe=f"pendulum/{name}", is_comparable=True)
+        for name, mse in (("paper", 2e-2), ("house", 1e-3))
+    ]
+    told = next(one for one in paper.judge(found, "nowhere") if one.name == "Table 5")
+    assert (
+        told.verdict.startswith("1 beaten")
+        and told.ours == "pendulum/house 0.001 (1, 3 of 4 seeds missing) beside 0.00332"
+    )
+
+
+def test_every_table_of_the_paper_is_judged_and_every_recipe_of_it_is_known(tmp_path):
+    names = {name for item in paper.ITEMS for numbers in item.numbers for name in numbers}
+    assert names <= set(recipes.discover())
+    compared = {name for name, one in recipes.discover().items() if one.published is not None and "scratch" not in name}
+    assert compared <= names
+    speed = {"positions": {"machine": {"device": "A card"}, "rows": [{"workload": "images", "continuous_speed": 1.01}]}}
+    (tmp_path / "a-card.json").write_text(json.dumps(speed))
+    found = {one.name: one for one in paper.judge([], tmp_path)}
+    assert [f"Table {i}" for i in range(1, 9)] == sorted(name for name in found if name.startswith("Table"))
+    assert found["Table 8"].verdict == "beaten" and found["Table 8"].ours == "images 1.01 beside 0.87 (A card)"
+    assert found["Table 1"].verdict == "no result yet"
+
+
 def test_what_cannot_be_compared_says_so():
     row = summarise(PENDULUM, [result(0)])[0]
-    assert report.published(row) == "0.00332 (not comparable)"
-    assert report.published(replace(row, is_comparable=True)) == "0.00332"
+    assert rows.published(row) == "0.00332 (not comparable)"
+    assert rows.published(replace(row, is_comparable=True)) == "0.00332"
 
 
 @pytest.fixture
@@ -87,6 +147,7 @@ def folder(tmp_path, monkeypatch):
     """Results of two seeds of one recipe, of one other without any, and a trial."""
     found = {"pendulum/paper": PENDULUM, "pendulum/house": find("pendulum/house")}
     monkeypatch.setattr(report, "discover", lambda: found)
+    monkeypatch.setattr(rows, "discover", lambda: found)
     monkeypatch.setattr(recipes, "discover", lambda: found)
     for one in (result(0, 1.0), result(1, 3.0), result(2, 100.0, quick=True), result(3, 100.0, overrides=("x=1",))):
         write_result(one, tmp_path / "results")
@@ -169,7 +230,9 @@ def test_a_source_may_draw_charts_of_its_own():
 def test_the_page_escapes_what_it_is_told(folder, monkeypatch):
     told = {"pendulum/paper": replace(PENDULUM, remark="<b>a & b</b>", title="<i>")}
     monkeypatch.setattr(report, "discover", lambda: told)
-    page = report.to_page(report.read_all(folder))
+    monkeypatch.setattr(rows, "discover", lambda: told)
+    report.write(folder, markdown=folder / "R.md")
+    page = (folder / "report.html").read_text()
     assert "&lt;b&gt;a &amp; b&lt;/b&gt;" in page and "<i>" not in page.split("<script>")[0]
 
 

@@ -42,14 +42,16 @@ def attend_within(
 
 def turned(qkv: Float[Tensor, "t 3 h e"], rotation: Rotation | None) -> tuple[Queries, Keys, Keys]:
     """Queries, keys and values, the former two turned by their positions; in half precision by a kernel of ours."""
-    if rotation is None:
-        return qkv[:, 0], qkv[:, 1], qkv[:, 2]
-    if _is_fast(qkv) and qkv.dtype in HALF:
+    if rotation is not None and _is_fast(qkv) and qkv.dtype in HALF:
         from romae.fused_rotation import turn
 
         return turn(qkv.contiguous(), *_angles(qkv, rotation))
-    q, k = rotate(qkv[:, :2].flatten(1, 2), rotation).unflatten(1, (2, -1)).unbind(1)
-    return q, k, qkv[:, 2]
+    if rotation is None or qkv.device.type == "cpu":  # there, parts that fit into the cache are best
+        q, k, v = qkv.unbind(1)
+        return (q, k, v) if rotation is None else (rotate(q, rotation), rotate(k, rotation), v)
+    pair, v = qkv.split((2, 1), dim=1)
+    q, k = rotate(pair.flatten(1, 2), rotation).unflatten(1, (2, -1)).unbind(1)
+    return q, k, v.squeeze(1)
 
 
 def _angles(qkv: Tensor, rotation: Rotation | None) -> tuple[Float[Tensor, "t d pairs"], Float[Tensor, "t d pairs"]]:

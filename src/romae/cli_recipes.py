@@ -31,13 +31,12 @@ def list_recipes(results: Results = Path("results"), as_json: Json = False) -> N
 
     Example: romae list --json
     """
-    from romae import report
-    from romae.recipe import discover
-    from romae.results import results_of
+    from romae.rows import all_rows, ours, published, read_all
+    from romae.rows import as_json as told
 
-    rows = [report.summarise(recipe, results_of(name, results))[0] for name, recipe in discover().items()]
+    rows = [row for row in all_rows(read_all(results)) if row.is_headline]
     if as_json:
-        typer.echo(json.dumps([report.as_json(row) for row in rows]))
+        typer.echo(json.dumps([told(row) for row in rows]))
         return
     print_table(
         "",
@@ -46,9 +45,9 @@ def list_recipes(results: Results = Path("results"), as_json: Json = False) -> N
                 "name": row.recipe,
                 "paper": row.paper,
                 "metric": row.metric,
-                "published": report.published(row),
+                "published": published(row),
                 "target": row.target,
-                "result": report.ours(row) if row.n else "",
+                "result": ours(row) if row.n else "",
             }
             for row in rows
         ],
@@ -135,13 +134,13 @@ def report(
 
     Example: romae report --results results --markdown REPRODUCTION.md
     """
-    from romae import report
+    from romae import report, rows
 
     for stranger in report.strangers(results):
         typer.echo(f"romae: left out {results / stranger}: there is no recipe of that name", err=True)
     if as_json:
-        rows = report.all_rows(report.read_all(results))
-        typer.echo(json.dumps([report.as_json(row) for row in rows if row.n]))
+        found = rows.all_rows(rows.read_all(results))
+        typer.echo(json.dumps([rows.as_json(row) for row in found if row.n]))
         return
     for path in report.write(results, markdown=markdown, page=page):
         typer.echo(f"written to {path}")

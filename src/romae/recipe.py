@@ -85,23 +85,32 @@ class Source(Protocol):
 class Target:
     """What a number has to reach: a value, a multiple of the floor, multiples of baselines; all that are given.
 
-    The baseline "best" is whichever is the best. Over several seeds, floor and baselines are means like the number.
+    The baseline "best" is whichever is the best. `beyond` names other recipes, and by how much theirs must be beaten.
+    Over several seeds, floor, baselines and the numbers of other recipes are means like the number.
     """
 
     value: float | None = None
     of_floor: float | None = None
     of_baselines: tuple[tuple[str, float], ...] = ()
+    beyond: tuple[tuple[str, float], ...] = ()
 
     def limit(
-        self, baselines: Mapping[str, float], floor: float | None, better: Literal["lower", "higher"]
+        self,
+        baselines: Mapping[str, float],
+        floor: float | None,
+        better: Literal["lower", "higher"],
+        others: Mapping[str, float | None] | None = None,
     ) -> float | None:
-        """The strictest of them, or none where a floor or a baseline is not known."""
+        """The strictest of them; what is not known, such as a recipe without results, sets none."""
         strictest = min if better == "lower" else max
         limits = [] if self.value is None else [self.value]
         if self.of_floor is not None and floor is not None:
             limits.append(self.of_floor * floor)
         known = {**baselines, "best": strictest(baselines.values())} if baselines else {}
         limits += [factor * known[name] for name, factor in self.of_baselines if name in known]
+        sign = 1 if better == "higher" else -1
+        means = {name: mean for name, mean in (others or {}).items() if mean is not None}
+        limits += [means[name] + sign * margin for name, margin in self.beyond if name in means]
         return strictest(limits) if limits else None
 
     def words(self, better: Literal["lower", "higher"]) -> str:
@@ -110,6 +119,8 @@ class Target:
         told += [] if self.of_floor is None else [f"{self.of_floor:g} x floor"]
         for name, factor in self.of_baselines:
             told.append(("" if factor == 1 else f"{factor:g} x ") + ("best baseline" if name == "best" else name))
+        for name, margin in self.beyond:
+            told.append(name + (f" {'-' if better == 'lower' else '+'} {margin:g}" if margin else ""))
         return ", ".join(f"{'≤' if better == 'lower' else '≥'} {one}" for one in told)
 
 

@@ -354,7 +354,9 @@ HOUSE = replace(
     # Dropout on attention scores would keep the fast kernels away.
     model=replace(MODEL, queries="independent", attention_dropout=0.0),
     stages=(HOUSE_PRETRAIN, HOUSE_CLASSIFY),
-    target=Target(value=0.70, of_baselines=(("gradient boosting", 1.0),)),
+    target=Target(
+        value=0.70, of_baselines=(("gradient boosting", 1.0),), beyond=(("lightcurves/plasticc-house-scratch", 0.0),)
+    ),
     quick=VALIDATED,
 )
 SCRATCH = replace(
@@ -371,7 +373,7 @@ SHALLOW = replace(
     title="PLAsTiCC, house settings, tiny-shallow",
     protocol="as the house row, an encoder of two layers",
     model=replace(HOUSE.model, encoder=SIZES["tiny-shallow"]),
-    target=None,
+    target=Target(beyond=(("lightcurves/plasticc-shallow-scratch", 0.0),)),
 )
 SHALLOW_SCRATCH = replace(
     SHALLOW,
@@ -379,6 +381,7 @@ SHALLOW_SCRATCH = replace(
     title="PLAsTiCC, house settings, tiny-shallow, from scratch",
     protocol="as the house row, an encoder of two layers, without pre-training",
     stages=(HOUSE_CLASSIFY,),
+    target=None,
 )
 POINTS = replace(
     HOUSE,
