@@ -54,6 +54,34 @@ def test_scaling_and_names_are_kept(tmp_path):
     assert again.scaling == task.scaling and again.schema == task.schema
 
 
+def test_weights_in_16_bits_come_back_in_full_precision_rounded(tmp_path):
+    TASKS[1].save(tmp_path / "whole")
+    TASKS[1].save(tmp_path / "half", half=True)
+    sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("whole", "half")]
+    assert sizes[1] < 0.6 * sizes[0]
+    again = load(tmp_path / "half").state_dict()
+    for name, value in TASKS[1].state_dict().items():
+        assert again[name].dtype == torch.float32
+        assert torch.equal(again[name], value.half().float()), name
+
+
+def test_weights_that_16_bits_cannot_hold_are_named(tmp_path):
+    task = Classification(CONFIG, 2)
+    with torch.no_grad():
+        task.encoder.projection.weight[0, 0] = 1e6
+    with pytest.raises(ValueError, match=r"encoder.projection.weight holds numbers that 16 bits cannot"):
+        task.save(tmp_path / "a", half=True)
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_card_is_kept_until_another_is_given(tmp_path):
+    TASKS[1].save(tmp_path / "a", card="# One")
+    TASKS[2].save(tmp_path / "a")
+    assert (tmp_path / "a" / "README.md").read_text() == "# One" and isinstance(load(tmp_path / "a"), Regression)
+    TASKS[1].save(tmp_path / "a", card="# Two")
+    assert (tmp_path / "a" / "README.md").read_text() == "# Two"
+
+
 def test_a_checkpoint_of_the_first_format_is_read(tmp_path):
     TASKS[1].save(tmp_path / "a")
     path = tmp_path / "a" / "config.json"

@@ -23,18 +23,19 @@ from romae.model import Encoder, ModelConfig, misfits
 from romae.tasks import TASKS, Task
 
 FORMAT = 2
-WEIGHTS, CONFIG = "model.safetensors", "config.json"
+WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
+RESTORE = "restore"  # in the metadata of weights: the precision that they had, and get back
 
 
-def save(task: Task, directory: str | Path) -> None:
-    """Write a task to a folder, whole or not at all; a checkpoint that is already there is replaced."""
+def save(task: Task, directory: str | Path, *, half: bool = False, card: str | None = None) -> None:
+    """Write a task to a folder, whole or not at all; a checkpoint that is already there is replaced.
+
+    `half` stores weights in 16 bits, in half the space; they come back in full precision, rounded. `card` is the text
+    of a README.md beside them; one that is there already stays unless another is given.
+    """
     from safetensors.torch import save_file
 
-    directory = Path(directory).resolve()
-    if directory.exists() and not directory.is_dir():
-        raise ValueError(f"{directory} is a file; a checkpoint is a folder")
-    if directory.exists() and (others := sorted(set(os.listdir(directory)) - {WEIGHTS, CONFIG})):
-        raise ValueError(f"{directory} holds {others[0]!r} beside a checkpoint; choose an empty or a new folder")
+    directory = require_place(directory)
     description = {
         "format": FORMAT,
         "romae": __version__,
@@ -50,15 +51,31 @@ def save(task: Task, directory: str | Path) -> None:
         raise ValueError(f"this task cannot be saved: {error}; use one of the strategies in romae.masking") from None
     if same != task.settings:
         raise ValueError(f"this task cannot be saved: its settings {task.settings} would not come back as they are")
+    weights, metadata = {key: value.detach().cpu() for key, value in task.state_dict().items()}, {"format": "pt"}
+    if half:
+        weights, metadata = _halved(weights), metadata | {RESTORE: "float32"}
+    if card is None and (directory / CARD).is_file():
+        card = (directory / CARD).read_text(encoding="utf-8")
     directory.parent.mkdir(parents=True, exist_ok=True)
     written = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
     try:
-        weights = {key: value.detach().cpu().contiguous() for key, value in task.state_dict().items()}
-        save_file(weights, written / WEIGHTS, metadata={"format": "pt"})
+        save_file({key: value.contiguous() for key, value in weights.items()}, written / WEIGHTS, metadata=metadata)
         (written / CONFIG).write_text(json.dumps(description, indent=2) + "\n")
+        if card is not None:
+            (written / CARD).write_text(card, encoding="utf-8")
         _swap(written, directory)
     finally:
         shutil.rmtree(written, ignore_errors=True)
+
+
+def require_place(directory: str | Path) -> Path:
+    """The folder for a checkpoint; refused where something else is."""
+    directory = Path(directory).resolve()
+    if directory.exists() and not directory.is_dir():
+        raise ValueError(f"{directory} is a file; a checkpoint is a folder")
+    if directory.exists() and (others := sorted(set(os.listdir(directory)) - {WEIGHTS, CONFIG, CARD})):
+        raise ValueError(f"{directory} holds {others[0]!r} beside a checkpoint; choose an empty or a new folder")
+    return directory
 
 
 def load(path: str | Path) -> Task:
@@ -84,13 +101,13 @@ def load(path: str | Path) -> Task:
     return task.eval()
 
 
-def push_to_hub(task: Task, name: str, *, private: bool = False) -> str:
-    """Upload a task to the Hugging Face Hub and return its address."""
+def push_to_hub(task: Task, name: str, *, private: bool = False, half: bool = False, card: str | None = None) -> str:
+    """Upload a task to the Hugging Face Hub and return its address; `half` and `card` are as in `save`."""
     from huggingface_hub import HfApi
 
     hub = HfApi()
     with tempfile.TemporaryDirectory() as folder:
-        save(task, Path(folder) / "model")
+        save(task, Path(folder) / "model", half=half, card=card)
         hub.create_repo(name, private=private, exist_ok=True)
         hub.upload_folder(repo_id=name, folder_path=str(Path(folder) / "model"))
     return f"https://huggingface.co/{name}"
@@ -139,17 +156,28 @@ def fill(module: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
     module.load_state_dict(weights)
 
 
+def _halved(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights in 16 bits; a number too large for them is named."""
+    found = {key: value.half() if value.dtype == torch.float32 else value for key, value in weights.items()}
+    for key, value in found.items():
+        if not bool(torch.isfinite(value).all()):
+            raise ValueError(f"{key} holds numbers that 16 bits cannot; save without half=True")
+    return found
+
+
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors in a safetensors file."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    """The tensors in a safetensors file, in the precision that they had before they were saved."""
+    from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
         raise ValueError(f"{path} does not exist; a checkpoint is a folder that holds it")
     try:
-        return load_file(path)
+        with safe_open(path, "pt") as file:
+            is_halved = (file.metadata() or {}).get(RESTORE) == "float32"
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise ValueError(f"{path} is damaged or no safetensors file: {error}") from None
+    return {name: x.float() if is_halved and x.dtype == torch.half else x for name, x in weights.items()}
 
 
 def read_json(path: Path) -> Any:

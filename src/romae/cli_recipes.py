@@ -86,6 +86,7 @@ def run(
         Path | None, typer.Option(help="A folder for the states of the run, from which it can be resumed.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in --out stopped.")] = False,
+    save: Annotated[Path | None, typer.Option(help="A folder for the model, with a card; for one seed.")] = None,
     device: Annotated[str, typer.Option(help="auto, or cpu.")] = "auto",
     as_json: Json = False,
 ) -> None:
@@ -106,13 +107,15 @@ def run(
     if device not in ("auto", "cpu"):
         raise ValueError(f"--device must be auto or cpu, not {device!r}; choose a GPU with CUDA_VISIBLE_DEVICES")
     wanted: list[int | None] = [seed] if seeds is None else list(_read_seeds(seeds))
+    if save is not None and len(wanted) > 1:
+        raise ValueError("--save keeps the model of one seed; give --seed instead of --seeds")
     chosen = [effective_seed(one, settings or [])[0] for one in wanted]
     found = []
     same = [word for word in sys.argv[1:] if word != "--resume"]
     with resumable(None if out is None else out / name, *same):
         for one in chosen:
             place = None if out is None else out / name / str(one)
-            result, path = _run_one(recipe, one, quick, settings or [], results, place, resume, device)
+            result, path = _run_one(recipe, one, quick, settings or [], results, place, resume, save, device)
             found.append(result)
             if _is_first_rank() and not as_json:
                 typer.echo(f"{path}: {_told(recipe, result)}")
@@ -194,6 +197,7 @@ def _run_one(
     results: Path,
     out: Path | None,
     resume: bool,
+    save: Path | None,
     device: Literal["auto", "cpu"] | str,
 ) -> tuple["Result", Path]:
     from romae.recipe import run as run_recipe
@@ -207,6 +211,7 @@ def _run_one(
         device="cpu" if device == "cpu" else "auto",
         out=out,
         resume=resume,
+        save=save if _is_first_rank() else None,
     )
     path = write_result(result, results) if _is_first_rank() else result.path(results)
     return result, path

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from romae import results, views
+from romae.card import Card
+from romae.checkpoint import require_place
 from romae.config import override, to_dict
 from romae.data.scaling import Scaling, fit_ladders
 from romae.data.series import Schema
@@ -130,7 +132,8 @@ class Recipe:
 
     With `ladder="data"` the wavelengths of positions are fitted to the training samples; else they are the paper's.
     `published` counts as a comparison only if it is `comparable`. `trivial` names the baseline that anything learned
-    must beat. `quick` holds settings for a run of seconds, which shows that all works and nothing else.
+    must beat. `quick` holds settings for a run of seconds, which shows that all works and nothing else. `data_set`, a
+    name of `romae data list`, and `limits` are for the cards of its models.
     """
 
     name: str
@@ -150,6 +153,8 @@ class Recipe:
     trivial: str | None = "constant"
     remark: str = ""
     quick: tuple[str, ...] = ()
+    data_set: str = ""
+    limits: str = ""
     about: str = field(default="", compare=False)
 
     def overridden(self, *settings: str) -> "Recipe":
@@ -171,6 +176,18 @@ class Recipe:
         return replace(self, stages=stages, model=model, data=data, ladder=ladder)  # type: ignore[arg-type]
 
     @property
+    def card(self) -> Card:
+        """What is to be said of its models."""
+        return Card(
+            title=self.title,
+            about=self.about,
+            metric=self.metric,
+            better=self.better,
+            data_set=self.data_set,
+            limits=self.limits,
+        )
+
+    @property
     def config(self) -> dict[str, Any]:
         """All settings, ready for JSON."""
         names = ("data", "model", "ladder", "stages")
@@ -186,15 +203,19 @@ def run(
     device: Literal["auto", "cpu"] = "auto",
     out: str | Path | None = None,
     resume: bool = False,
+    save: str | Path | None = None,
 ) -> Result:
     """Make the data of a seed, train, and measure.
 
     The seed decides data, first weights, masks and order; without one, it is that of the settings (train.seed).
-    `out` keeps the states of the run in a folder, from which it can be resumed.
+    `out` keeps the states of the run in a folder, from which it can be resumed. `save` is a folder for the model, in 16
+    bits, with a card.
     """
     seed, overrides = effective_seed(seed, overrides)
     recipe = recipe.overridden(*(recipe.quick if quick else ()), *overrides)
     recipe = recipe if device == "auto" else recipe.overridden(f"train.device={device}")
+    if save is not None:
+        require_place(save)
     started = time.perf_counter()
     splits = recipe.data.splits(seed)
     model = recipe.model
@@ -217,7 +238,7 @@ def run(
     measured = recipe.data.measure(outcome.task, splits)
     if recipe.metric not in measured.metrics:
         raise ValueError(f"{recipe.name} promises {recipe.metric!r}, but measured {sorted(measured.metrics)}")
-    return Result(
+    result = Result(
         recipe=recipe.name,
         protocol=recipe.protocol,
         seed=seed,
@@ -239,6 +260,9 @@ def run(
         ),
         views=_views(outcome.task, splits.test, measured, with_examples=seed == recipe.seeds[0]),
     )
+    if save is not None:
+        outcome.task.save(save, half=True, card=recipe.card.text(result, type(outcome.task).__name__))
+    return result
 
 
 @cache

@@ -117,17 +117,21 @@ class Task(nn.Module):
         """The loss of the best constant prediction for this batch: what a model that learns nothing would get."""
         raise TypeError(f"{type(self).__name__} does not say what its trivial loss is")
 
-    def save(self, directory: str | Path) -> None:
-        """Write weights and configuration to a folder that `romae.load` reads."""
+    def save(self, directory: str | Path, *, half: bool = False, card: str | None = None) -> None:
+        """Write weights and configuration to a folder that `romae.load` reads.
+
+        `half` stores weights in 16 bits, from which they come back in full precision, rounded. `card` is the text of a
+        README.md beside them.
+        """
         from romae import checkpoint  # a file below this one; imported when called, so that the core needs torch alone
 
-        checkpoint.save(self, directory)
+        checkpoint.save(self, directory, half=half, card=card)
 
-    def push_to_hub(self, name: str, *, private: bool = False) -> str:
+    def push_to_hub(self, name: str, *, private: bool = False, half: bool = False, card: str | None = None) -> str:
         """Upload to the Hugging Face Hub, from where `romae.load(name)` reads it, and return the address."""
         from romae import checkpoint
 
-        return checkpoint.push_to_hub(self, name, private=private)
+        return checkpoint.push_to_hub(self, name, private=private, half=half, card=card)
 
     def pooled(self, encoded: Tokens) -> Float[Tensor, "b w"]:
         return encoded.first() if self.config.cls else encoded.mean()

@@ -252,6 +252,7 @@ PAPER = Recipe(
     target=Target(of_baselines=(("logistic regression", 1.2),), beyond=(("audio/esc50-scratch", 0.05),)),
     remark="published: pre-trained on AudioSet-20k (LibriSpeech 0.832), chosen on the test folds; SSAST 0.822",
     quick=QUICK,
+    data_set="esc50",
 )
 SCRATCH = replace(
     PAPER,

@@ -330,6 +330,10 @@ PAPER = Recipe(
     target=Target(of_baselines=(("gradient boosting", 1.0),)),
     remark="the paper has ELAsTiCC, which is not at hand",
     quick=UNDROPPED,
+    data_set="plasticc",
+    limits="The light curves are simulated, the training set of the challenge, brighter and nearer than what a survey "
+    "sees: on real ones, or on the challenge's test set, it was not judged. It knows fourteen classes and no other; "
+    "its probabilities were not calibrated.",
 )
 HOUSE_PRETRAIN = Pretrain(
     masking=MASKING,
@@ -416,5 +420,7 @@ ELASTICC = replace(
     published=0.803,
     target=Target(value=0.803),
     remark="the files are not at hand; ATAT 0.627",
+    data_set="elasticc",
+    limits="The light curves are simulated; on those of a telescope it was not judged.",
 )
 RECIPES = (PAPER, HOUSE, SCRATCH, SHALLOW, SHALLOW_SCRATCH, POINTS, ELASTICC)

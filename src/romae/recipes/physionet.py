@@ -248,6 +248,13 @@ QUICK = (
 )
 
 
+LIMITS = (
+    "For research, never for the care of a patient. It has seen adults in the intensive-care units of one hospital, in "
+    "their first 48 hours, two decades ago; other hospitals measure other things at other times, and it was not judged "
+    "on them. Slips of the pen in the records were kept."
+)
+
+
 def _rows(hide: Literal["rows", "tokens"], target: float) -> tuple[Recipe, Recipe]:
     what = "half of the times" if hide == "rows" else "half of the numbers"
     protocol = f"{what} of a stay hidden, 8 000 stays, 80/20 by record, -1 is missing, z-scores per variable"
@@ -267,6 +274,8 @@ def _rows(hide: Literal["rows", "tokens"], target: float) -> tuple[Recipe, Recip
         target=Target(value=target),
         remark=remark if hide == "rows" else "",
         quick=(*QUICK, "data.minutes=5"),
+        data_set="physionet2012",
+        limits=LIMITS,
     )
     house = replace(
         paper,
@@ -298,6 +307,8 @@ MORTALITY = Recipe(
     seeds=(0, 1, 2),
     target=Target(of_baselines=(("best", 1.0),)),
     quick=(*QUICK, "stages.0.train.epochs=1", "stages.1.train.epochs=4"),
+    data_set="physionet2012",
+    limits=LIMITS,
 )
 SCRATCH = replace(
     MORTALITY,

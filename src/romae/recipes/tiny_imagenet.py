@@ -252,6 +252,7 @@ NO_CLS = Recipe(
     target=Target(value=0.45),
     remark="published: at 224 px",
     quick=QUICK,
+    data_set="tiny_imagenet",
 )
 CLS = replace(
     NO_CLS,

@@ -221,6 +221,7 @@ def _paper(slug: str, told: _Set) -> Recipe:
         target=Target(value=told.published) if is_whole else None,
         remark="published: models beside RoMAE were stopped early on the test set" if is_whole else "TEST not at hand",
         quick=(*QUICK, *QUICK_SGD),
+        data_set=f"uea/{told.name}",
     )
 
 
