@@ -19,7 +19,7 @@ def attached(
     *,
     workloads: dict[str, Workload] = WORKLOADS,
     n_steps: int = 200,
-    n_warm: int = 50,
+    n_warm: int = 200,
     workers: tuple[int, ...] = (0, 8),
     is_compiled: bool = True,
 ) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def attached(
 def _milliseconds_per_step(
     workload: Workload, samples: list[Sample], config: TrainConfig, n_steps: int, n_warm: int
 ) -> float:
-    """From one report to another; a report waits for the device."""
+    """From one report to another, with none in between: a report waits for the device."""
     moments: dict[int, float] = {}
 
     def log(step: int, record: Any) -> None:
