@@ -1,9 +1,11 @@
 """The report: means over seeds, plain verdicts, the same bytes for the same results, and no network."""
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -274,3 +276,20 @@ def test_a_folder_that_is_not_there_is_named(tmp_path, monkeypatch, capsys):
         monkeypatch, capsys, "report", "--results", tmp_path / "none", "--markdown", tmp_path / "R.md"
     )
     assert code == 2 and "no folder of results" in error and not (tmp_path / "R.md").exists()
+
+
+def test_the_numbers_of_the_readme_are_those_of_the_results():
+    """A row names our recipe; the paper's has the same name with another ending."""
+    root = Path(__file__).parents[1]
+    found = {row.recipe: row for row in rows.all_rows(rows.read_all(root / "results")) if row.is_headline}
+    lines = [line for line in (root / "README.md").read_text().splitlines() if re.match(r"\| `[a-z]+/", line)]
+    assert len(lines) >= 3
+    for line in lines:
+        told, ours, theirs, baseline, floor = (cell.strip() for cell in line.strip("|").split("|"))
+        house = found[told.split("`")[1]]
+        paper_row = found[house.recipe.replace("-house", "-paper").replace("/house", "/paper")]
+        assert [ours, theirs] == [f"{row.mean:.3g}" for row in (house, paper_row)], line
+        value, _, name = baseline.partition(", ")
+        assert value == f"{min(house.baselines.values()):.3g}", line
+        assert name.lower() == min(house.baselines, key=lambda one: house.baselines[one]), line
+        assert floor == ("" if house.floor is None else f"{house.floor:.3g}"), line

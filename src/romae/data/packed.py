@@ -63,7 +63,8 @@ class Packed:
         target = whole.target
         if target is not None:
             target = target.index_select(0, rows if self.is_target_per_token else chosen)
-        return Batch(Tokens(values, positions, layout), target=target, ids=tuple(whole.ids[i] for i in indices))
+        ids = tuple(map(whole.ids.__getitem__, indices.tolist()))
+        return Batch(Tokens(values, positions, layout), target=target, ids=ids)
 
 
 def packed(samples: Sequence[Sample]) -> Packed | None:
