@@ -82,6 +82,13 @@ def test_a_card_is_kept_until_another_is_given(tmp_path):
     assert (tmp_path / "a" / "README.md").read_text() == "# Two"
 
 
+def test_a_readme_of_ones_own_is_left_alone(tmp_path):
+    (tmp_path / "README.md").write_text("my notes")
+    with pytest.raises(ValueError, match=r"holds 'README.md' beside a checkpoint"):
+        TASKS[1].save(tmp_path, card="# One")
+    assert (tmp_path / "README.md").read_text() == "my notes"
+
+
 def test_a_checkpoint_of_the_first_format_is_read(tmp_path):
     TASKS[1].save(tmp_path / "a")
     path = tmp_path / "a" / "config.json"

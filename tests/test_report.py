@@ -85,7 +85,7 @@ def test_the_verdict_is_plain(better, target, floor, mse, verdict):
         ("higher", 0.8, 0.76, "missed"),
         ("lower", 0.8, 0.86, "reached"),
         ("lower", 0.8, 0.84, "missed"),
-        ("higher", 0.8, None, "no result"),
+        ("higher", 0.8, None, "nothing to compare with yet"),
     ],
 )
 def test_a_target_can_be_another_recipe_and_more(better, mse, other, verdict):
@@ -96,46 +96,72 @@ def test_a_target_can_be_another_recipe_and_more(better, mse, other, verdict):
     )
 
 
-def judged(mean: float, *, is_comparable: bool = True, published: float | None = 1.0, std: float = 0.05) -> str:
-    """What becomes of a number of the paper."""
-    row = summarise(PENDULUM, [result(0, mean)])[0]
-    row = replace(row, std=std, published=published, is_comparable=is_comparable)
-    return next(one.verdict for one in paper.judge([row], "nowhere") if one.name == "Table 5")
+def told(row: rows.Row | None = None, **changes: Any) -> paper.Judgement:
+    """What becomes of the paper's Table 5, when this is the row of one of its recipes."""
+    given = [] if row is None else [replace(row, missing_seeds=(), is_comparable=True, **changes)]
+    return next(one for one in paper.judge(given, "nowhere") if one.name == "Table 5")
 
 
-def test_a_number_of_the_paper_is_beaten_reproduced_missed_or_not_comparable():
-    rest = ", 1 no result yet"  # the other number of that table
-    assert (
-        judged(0.9) == f"1 beaten{rest}" and judged(1.04) == f"1 reproduced{rest}" and judged(1.06) == f"1 missed{rest}"
-    )
-    assert judged(1.06, std=10.0) == f"1 missed{rest}"
-    assert judged(1.02, std=0.0) == f"1 missed{rest}" and judged(1.005, std=0.0) == f"1 reproduced{rest}"
-    assert judged(0.5, is_comparable=False) == judged(0.5, published=None) == f"1 not comparable{rest}"
+@pytest.mark.parametrize("better", ["lower", "higher"])
+@pytest.mark.parametrize(
+    ("off", "std", "verdict"),
+    [
+        (-0.06, 0.05, "beaten"),
+        (-0.04, 0.05, "reproduced"),
+        (0.04, 0.05, "reproduced"),
+        (0.06, 0.05, "missed"),
+        (0.06, 10.0, "missed"),
+        (-0.02, 0.0, "beaten"),
+        (0.005, None, "reproduced"),
+    ],
+)
+def test_a_number_of_the_paper_is_beaten_reproduced_or_missed(better, off, std, verdict):
+    mean = 1 + off if better == "lower" else 1 - off
+    row = replace(summarise(PENDULUM, [result(0, mean)])[0], better=better, published=1.0, std=std)
+    assert told(row).paper == f"1 {verdict}, 1 no result yet"
 
 
-def test_the_best_of_several_recipes_answers_a_number():
-    found = [
-        replace(summarise(PENDULUM, [result(0, mse)])[0], recipe=f"pendulum/{name}", is_comparable=True)
-        for name, mse in (("paper", 2e-2), ("house", 1e-3))
-    ]
-    told = next(one for one in paper.judge(found, "nowhere") if one.name == "Table 5")
-    assert (
-        told.verdict.startswith("1 beaten")
-        and told.ours == "pendulum/house 0.001 (1, 3 of 4 seeds missing) beside 0.00332"
-    )
+def test_what_is_no_success_is_not_called_one():
+    row = summarise(PENDULUM, [result(0, 0.1)])[0]
+    assert told(row, published=1.0, verdict="below its floor").paper.startswith("1 below its floor")
+    assert told(row, published=None).paper.startswith("1 not comparable")
+    few = replace(row, is_comparable=True, published=1.0)
+    assert few.missing_seeds and paper.judge([few], "nowhere")[5].paper.startswith("1 not all seeds yet")
+    assert told().paper == told().house == "no result yet"
 
 
-def test_every_table_of_the_paper_is_judged_and_every_recipe_of_it_is_known(tmp_path):
-    names = {name for item in paper.ITEMS for numbers in item.numbers for name in numbers}
+def test_both_settings_have_a_verdict_of_their_own():
+    row = replace(summarise(PENDULUM, [result(0)])[0], is_comparable=True, missing_seeds=())
+    found = [replace(row, recipe=f"pendulum/{name}", mean=mse) for name, mse in (("paper", 2e-2), ("house", 1e-3))]
+    table = paper.judge(found, "nowhere")[5]
+    assert (table.paper, table.house) == ("1 missed, 1 no result yet", "beaten")
+    assert table.numbers == "pendulum/paper 0.02 (1), pendulum/house 0.001 (1) beside 0.00332"
+
+
+def test_every_table_of_the_paper_is_judged_and_every_recipe_of_it_is_known():
+    names = {name for item in paper.ITEMS for one in item.numbers for name in one if name}
     assert names <= set(recipes.discover())
     compared = {name for name, one in recipes.discover().items() if one.published is not None and "scratch" not in name}
     assert compared <= names
-    speed = {"positions": {"machine": {"device": "A card"}, "rows": [{"workload": "images", "continuous_speed": 1.01}]}}
-    (tmp_path / "a-card.json").write_text(json.dumps(speed))
-    found = {one.name: one for one in paper.judge([], tmp_path)}
-    assert [f"Table {i}" for i in range(1, 9)] == sorted(name for name in found if name.startswith("Table"))
-    assert found["Table 8"].verdict == "beaten" and found["Table 8"].ours == "images 1.01 beside 0.87 (A card)"
-    assert found["Table 1"].verdict == "no result yet"
+    tables = [one.name for one in paper.judge([], "nowhere") if one.name.startswith("Table")]
+    assert tables == [f"Table {i}" for i in range(1, 9)]
+    rivals = {name for one in recipes.discover().values() if one.target for name, _ in one.target.beyond}
+    assert rivals and rivals <= set(recipes.discover())
+
+
+def test_the_speed_is_read_from_a_benchmark(tmp_path):
+    def speed() -> paper.Judgement:
+        return next(one for one in paper.judge([], tmp_path) if one.name == "Table 8")
+
+    measured = {"machine": {"device": "A card"}, "rows": [{"workload": "images", "continuous_speed": 1.01}]}
+    (tmp_path / "a.json").write_text("{}")
+    (tmp_path / "b.json").write_text(json.dumps({"positions": measured | {"machine": {"device": "cpu"}}}))
+    assert speed().house == "no result yet"
+    (tmp_path / "c.json").write_text(json.dumps({"positions": measured}))
+    assert speed().house == "beaten" and speed().numbers == "images 1.01 beside 0.87 (A card)"
+    (tmp_path / "a.json").write_text("{")
+    with pytest.raises(ValueError, match=r"a.json is torn or no JSON"):
+        speed()
 
 
 def test_what_cannot_be_compared_says_so():
@@ -293,3 +319,10 @@ def test_the_numbers_of_the_readme_are_those_of_the_results():
         assert value == f"{min(house.baselines.values()):.3g}", line
         assert name.lower() == min(house.baselines, key=lambda one: house.baselines[one]), line
         assert floor == ("" if house.floor is None else f"{house.floor:.3g}"), line
+
+
+def test_the_committed_table_is_that_of_the_committed_results():
+    root = Path(__file__).parents[1]
+    found = rows.all_rows(rows.read_all(root / "results"))
+    made = report.to_markdown(found, paper.judge(found, root / "results" / "benchmark"))
+    assert made == (root / "REPRODUCTION.md").read_text(), "run `romae report`"

@@ -28,7 +28,7 @@ from romae.patches import grid_positions
 from romae.runs import Run, State
 from romae.tasks import Classification, MaskedReconstruction
 from romae.tokens import Sample
-from romae.training import REQUEUE, TrainConfig, train
+from romae.training import REQUEUE, TrainConfig, seed_everything, seed_step, train
 
 JOB = Path(__file__).with_name("training_job.py")
 
@@ -424,3 +424,13 @@ def test_a_step_never_waits_for_the_device(tmp_path):
         patch.setattr(_Trainer, "_step", watched)
         train(task, data, replace(config, precision="bf16"))
     assert not waits
+
+
+def test_a_step_is_seeded_as_torch_would_be():
+    seed = seed_step(3, 4)
+    assert seed == seed_everything(3, 4)
+    drawn = []
+    for start in (lambda: seed_step(3, 4), lambda: torch.manual_seed(seed)):
+        start()
+        drawn.append([torch.rand(5), torch.nn.functional.dropout(torch.ones(50), 0.5)])
+    assert_close(drawn[0], drawn[1], rtol=0, atol=0)

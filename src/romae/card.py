@@ -23,6 +23,8 @@ class Card:
 
     def text(self, result: Result, task: str) -> str:
         """A README.md for the folder of a model, a `task` of this result."""
+        command = f"romae run {result.recipe} --seed {result.seed}{' --quick' if result.quick else ''}"
+        command += "".join(f" --set {setting}" for setting in result.overrides)
         trial = " It is a trial, with other settings than the recipe's." if result.is_trial else ""
         numbers = {"this model": result.metrics[self.metric]}
         numbers |= {f"{name} (baseline)": value for name, value in result.baselines.items()}
@@ -30,17 +32,18 @@ class Card:
         others = [f"{name} {value:.4g}" for name, value in result.metrics.items() if name != self.metric]
         parts = [
             f"# {self.title}",
-            f"A `{task}` of romae {result.versions['romae']}, made by `romae run {result.recipe} --seed {result.seed}` "
-            f"(commit {result.commit}, {result.device}).{trial}",
+            f"A `{task}` of romae {result.versions['romae']}, made by `{command}` (commit {result.commit}, "
+            f"{result.device}).{trial}",
             '```python\nimport romae\n\ntask = romae.load("the folder of this file")\n```',
             "It takes samples in the data's own units: scaling, channels and classes are in config.json.",
             "## Data",
             self._data(),
             "## Protocol",
             f"{result.protocol[:1].upper()}{result.protocol[1:]}.",
-            self.about,
+            self.about.split("\n\n    romae run")[0],  # what follows is about running all rows
             "## Numbers",
             f"{self.metric} on the test data of seed {result.seed}; {self.better} is better.",
+            "Measured before the weights were rounded to 16 bits.",
             "| | |\n|---|---|\n" + "\n".join(f"| {name} | {value:.4g} |" for name, value in numbers.items()),
             f"Beside it: {', '.join(others)}." if others else "",
             "## Limits",

@@ -73,7 +73,9 @@ def require_place(directory: str | Path) -> Path:
     directory = Path(directory).resolve()
     if directory.exists() and not directory.is_dir():
         raise ValueError(f"{directory} is a file; a checkpoint is a folder")
-    if directory.exists() and (others := sorted(set(os.listdir(directory)) - {WEIGHTS, CONFIG, CARD})):
+    here = set(os.listdir(directory)) if directory.exists() else set()
+    ours = {WEIGHTS, CONFIG, CARD} if CONFIG in here else {WEIGHTS}  # a README.md without a checkpoint is someone's own
+    if others := sorted(here - ours):
         raise ValueError(f"{directory} holds {others[0]!r} beside a checkpoint; choose an empty or a new folder")
     return directory
 

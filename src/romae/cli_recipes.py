@@ -97,6 +97,7 @@ def run(
 
     Example: romae run positions/tiny-cls --seeds 0-4
     """
+    from romae.checkpoint import require_place
     from romae.recipe import effective_seed, find
 
     recipe = find(name)
@@ -109,6 +110,8 @@ def run(
     wanted: list[int | None] = [seed] if seeds is None else list(_read_seeds(seeds))
     if save is not None and len(wanted) > 1:
         raise ValueError("--save keeps the model of one seed; give --seed instead of --seeds")
+    if save is not None:
+        require_place(save)
     chosen = [effective_seed(one, settings or [])[0] for one in wanted]
     found = []
     same = [word for word in sys.argv[1:] if word != "--resume"]
@@ -200,10 +203,10 @@ def _run_one(
     save: Path | None,
     device: Literal["auto", "cpu"] | str,
 ) -> tuple["Result", Path]:
-    from romae.recipe import run as run_recipe
+    from romae.recipe import run_and_keep
     from romae.results import write_result
 
-    result = run_recipe(
+    finished = run_and_keep(
         recipe,
         seed,
         quick=quick,
@@ -211,9 +214,13 @@ def _run_one(
         device="cpu" if device == "cpu" else "auto",
         out=out,
         resume=resume,
-        save=save if _is_first_rank() else None,
     )
-    path = write_result(result, results) if _is_first_rank() else result.path(results)
+    result = finished.result
+    if not _is_first_rank():
+        return result, result.path(results)
+    path = write_result(result, results)  # first, so that a model that cannot be saved costs no result
+    if save is not None:
+        finished.save(recipe, save)
     return result, path
 
 

@@ -18,7 +18,6 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkabl
 
 from romae import results, views
 from romae.card import Card
-from romae.checkpoint import require_place
 from romae.config import override, to_dict
 from romae.data.scaling import Scaling, fit_ladders
 from romae.data.series import Schema
@@ -194,7 +193,23 @@ class Recipe:
         return {name: to_dict(getattr(self, name)) for name in names}
 
 
-def run(
+class Finished(NamedTuple):
+    """What a run gave, and the model that gave it."""
+
+    result: Result
+    task: Task
+
+    def save(self, recipe: Recipe, folder: str | Path) -> None:
+        """Keep the model in a folder, in 16 bits, with a card."""
+        self.task.save(folder, half=True, card=recipe.card.text(self.result, type(self.task).__name__))
+
+
+def run(recipe: Recipe, seed: int | None = None, **how: Any) -> Result:
+    """Make the data of a seed, train, and measure; the settings are those of `run_and_keep`."""
+    return run_and_keep(recipe, seed, **how).result
+
+
+def run_and_keep(
     recipe: Recipe,
     seed: int | None = None,
     *,
@@ -203,19 +218,15 @@ def run(
     device: Literal["auto", "cpu"] = "auto",
     out: str | Path | None = None,
     resume: bool = False,
-    save: str | Path | None = None,
-) -> Result:
-    """Make the data of a seed, train, and measure.
+) -> Finished:
+    """The same, with the model.
 
     The seed decides data, first weights, masks and order; without one, it is that of the settings (train.seed).
-    `out` keeps the states of the run in a folder, from which it can be resumed. `save` is a folder for the model, in 16
-    bits, with a card.
+    `out` keeps the states of the run in a folder, from which it can be resumed.
     """
     seed, overrides = effective_seed(seed, overrides)
     recipe = recipe.overridden(*(recipe.quick if quick else ()), *overrides)
     recipe = recipe if device == "auto" else recipe.overridden(f"train.device={device}")
-    if save is not None:
-        require_place(save)
     started = time.perf_counter()
     splits = recipe.data.splits(seed)
     model = recipe.model
@@ -260,9 +271,7 @@ def run(
         ),
         views=_views(outcome.task, splits.test, measured, with_examples=seed == recipe.seeds[0]),
     )
-    if save is not None:
-        outcome.task.save(save, half=True, card=recipe.card.text(result, type(outcome.task).__name__))
-    return result
+    return Finished(result, outcome.task)
 
 
 @cache

@@ -27,6 +27,10 @@ Written by `romae report` from the files in `results/`; nothing is entered by ha
 over (n) seeds, each with data, weights and masks of its own. Baselines and floors are computed on the same test data.
 A floor is what the best possible prediction leaves: a number below it would be a mistake of ours. How each row is run:
 `romae show NAME`; what was tried: [docs/experiments.md](docs/experiments.md).
+
+A published number is reproduced if ours differs from it by no more than the spread over seeds, but 1 % at least and 5 %
+at most; it is beaten or missed if ours is better or worse than that. One in other units or on other data is not
+comparable. Targets, in the second table, are our own.
 """
 
 
@@ -72,12 +76,12 @@ def to_markdown(rows: Sequence[Row], judged: Sequence[Judgement]) -> str:
     return "\n".join(lines) + "\n"
 
 
-_JUDGED = ("of the paper", "verdict", "ours", "why")
+_JUDGED = ("of the paper", "with its settings", "with ours", "numbers", "why")
 _COLUMNS = ("experiment", "protocol", "ours", "baseline", "floor", "published", "target", "remark")
 
 
 def _judged(one: Judgement) -> tuple[str, ...]:
-    return f"{one.name}: {one.about}", one.verdict, one.ours, one.reason
+    return f"{one.name}: {one.about}", one.paper, one.house, one.numbers, one.reason
 
 
 def _cells(row: Row) -> tuple[str, ...]:

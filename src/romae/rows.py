@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from romae.recipe import Recipe, discover
+from romae.recipe import Recipe, Target, discover
 from romae.results import Result, results_of
 
-Verdict = Literal["reached", "missed", "no target", "no result", "below its floor"]
+Verdict = Literal["reached", "missed", "no target", "no result", "nothing to compare with yet", "below its floor"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +77,8 @@ def _row(recipe: Recipe, results: Sequence[Result], metric: str, means: Mapping[
     values, mean = _values(results, metric), _mean(results, metric)
     seeds = {result.seed for result in results}
     baselines, floor = _beside(results) if is_headline else ({}, None)
-    limit = None
-    if is_headline and recipe.target is not None:
-        limit = recipe.target.limit(baselines, floor, recipe.better, means)
+    target = recipe.target if is_headline else None
+    limit = None if target is None else target.limit(baselines, floor, recipe.better, means)
     return Row(
         recipe=recipe.name,
         title=recipe.title,
@@ -97,9 +96,9 @@ def _row(recipe: Recipe, results: Sequence[Result], metric: str, means: Mapping[
         published=recipe.published if is_headline else None,
         is_comparable=recipe.comparable,
         better=recipe.better,
-        target=recipe.target.words(recipe.better) if is_headline and recipe.target else "",
+        target="" if target is None else target.words(recipe.better),
         limit=limit,
-        verdict=_verdict(recipe, mean, floor, limit, means),
+        verdict=_verdict(target, recipe.better, mean, floor, limit, means),
         remark=recipe.remark if is_headline else "",
     )
 
@@ -115,17 +114,22 @@ def _beside(results: Sequence[Result]) -> tuple[dict[str, float], float | None]:
 
 
 def _verdict(
-    recipe: Recipe, mean: float | None, floor: float | None, limit: float | None, means: Mapping[str, float | None]
+    target: Target | None,
+    better: Literal["lower", "higher"],
+    mean: float | None,
+    floor: float | None,
+    limit: float | None,
+    means: Mapping[str, float | None],
 ) -> Verdict:
     if mean is None:
         return "no result"
-    sign = 1 if recipe.better == "lower" else -1
+    sign = 1 if better == "lower" else -1
     if floor is not None and sign * mean < sign * floor:
         return "below its floor"
     if limit is not None and sign * mean > sign * limit:
         return "missed"
-    if recipe.target is not None and any(means.get(name) is None for name, _ in recipe.target.beyond):
-        return "no result"  # what it is held against has none
+    if target is not None and any(means.get(name) is None for name, _ in target.beyond):
+        return "nothing to compare with yet"
     return "no target" if limit is None else "reached"
 
 

@@ -233,7 +233,7 @@ class _Trainer:
         """One optimiser step over this rank's share of a batch. Returns the number of its tokens."""
         config = self.config
         self._set_rate(config.lr * warmup_cosine(self.step, n_steps=self.n_steps, n_warmup=self.n_warmup))
-        seed = seed_everything(config.seed, self.step, self.accelerator.process_index)
+        seed = seed_step(config.seed, self.step, self.accelerator.process_index)
         if self.task.augment is not None:
             self.generator.manual_seed(seed)
         found = [piece for piece in pieces if piece is not None]
@@ -542,14 +542,25 @@ def _available(trackers: tuple[str, ...]) -> list[str] | None:
 
 
 def seed_everything(*key: int) -> int:
-    """Seed torch's own generators, which dropout and stochastic depth draw from, by a key of several numbers.
+    """Seed torch's own generators, which dropout and stochastic depth draw from, by a key of several numbers."""
+    seed = _seed_of(key)
+    torch.manual_seed(seed)
+    return seed
 
-    `torch.manual_seed` would do the same, and note the call for devices that are not there, in a millisecond a step.
+
+def seed_step(*key: int) -> int:
+    """The same for the generators of CPU, CUDA and MPS alone, in a tenth of the time.
+
+    `torch.manual_seed` also takes note of its call for devices that are not there, at every step.
     """
-    seed = int(np.random.SeedSequence(key).generate_state(1)[0])
+    seed = _seed_of(key)
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_available():
         torch.cuda.manual_seed_all(seed)
     if torch.backends.mps.is_available():
         torch.mps.manual_seed(seed)
     return seed
+
+
+def _seed_of(key: tuple[int, ...]) -> int:
+    return int(np.random.SeedSequence(key).generate_state(1)[0])

@@ -399,6 +399,8 @@ POINTS = replace(
     target=Target(of_baselines=(("best", 1.0),)),
     seeds=(0,),
     remark="not in the paper",
+    limits="The light curves are simulated, the training set of the challenge, brighter and nearer than what a survey "
+    "sees: on real ones, or on the challenge's test set, it was not judged. It gives no uncertainties.",
 )
 ELASTICC = replace(
     PAPER,
