@@ -17,8 +17,10 @@ from romae.inference import predict
 from romae.jobs import Columns, FinetuneConfig, PretrainConfig, finetune, pretrain
 from romae.model import ModelConfig, Size
 from romae.page import Chart, Choice, Section, Table, Text, to_html
+from romae.paper import judge
 from romae.plots import Panel
 from romae.recipe import discover, find
+from romae.rows import all_rows
 from romae.run_page import PageConfig
 from romae.stages import Classify, Pretrain, run_stages
 from romae.tasks import Regression
@@ -244,7 +246,8 @@ def reproduction(tmp_path_factory):
         changes = {"recipe": name, "metrics": {find(name).metric: 1.0}, "losses": (LOSSES,), "figure": drawn}
         found[name] = [result(seed, views=VIEWS, **changes) for seed in (0, 1)]
     path = tmp_path_factory.mktemp("reproduction") / "report.html"
-    path.write_text(report.to_page(found), encoding="utf-8")
+    rows = all_rows(found)
+    path.write_text(report.to_page(found, rows, judge(rows, "nowhere")), encoding="utf-8")
     return path
 
 
