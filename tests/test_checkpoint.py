@@ -65,6 +65,11 @@ def test_weights_in_16_bits_come_back_in_full_precision_rounded(tmp_path):
         assert torch.equal(again[name], value.half().float()), name
 
 
+def test_a_task_in_half_precision_comes_back_in_it(tmp_path):
+    Classification(CONFIG, 2).half().save(tmp_path / "a", half=True)
+    assert {value.dtype for value in load(tmp_path / "a").state_dict().values()} == {torch.half}
+
+
 def test_weights_that_16_bits_cannot_hold_are_named(tmp_path):
     task = Classification(CONFIG, 2)
     with torch.no_grad():

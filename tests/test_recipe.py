@@ -12,12 +12,14 @@ import pytest
 
 from romae import datasets, results
 from romae import recipe as recipes
+from romae.card import model_card
 from romae.checkpoint import load
 from romae.inference import predict
 from romae.metrics import accuracy
 from romae.model import ModelConfig, Size
-from romae.recipe import Measured, Recipe, Source, Splits, Target, find, run
-from romae.results import Losses, compact, read_result, results_of, write_result
+from romae.recipe import Measured, Recipe, Source, Splits, Target, find
+from romae.recipe import run as run_recipe
+from romae.results import Losses, Result, compact, read_result, results_of, write_result
 from romae.stages import Classify, Pretrain
 from romae.tokens import Sample
 from romae.training import TrainConfig
@@ -50,6 +52,12 @@ class Waves(Source):
 
 SMALL = Size(width=8, heads=2, depth=1)
 TRAIN = TrainConfig(epochs=2, batch_size=8, device="cpu")
+
+
+def run(*told: Any, **how: Any) -> Result:
+    return run_recipe(*told, **how).result
+
+
 TWO_STAGES = Recipe(
     name="waves/two-stages",
     title="Waves",
@@ -351,8 +359,8 @@ def test_a_model_is_saved_with_its_card(romae, known, tmp_path):
 
 def test_the_card_names_data_and_licence(result):
     trial = replace(result, quick=True, overrides=("train.lr=1",))
-    assert "--seed 3 --quick --set train.lr=1`" in TWO_STAGES.card.text(trial, "Classification")
-    card = replace(TWO_STAGES, data_set="plasticc", limits="Not for bets.").card.text(result, "Classification")
+    assert "--seed 3 --quick --set train.lr=1`" in model_card(TWO_STAGES, trial, "Classification")
+    card = model_card(replace(TWO_STAGES, data_set="plasticc", limits="Not for bets."), result, "Classification")
     assert "PLAsTiCC" in card and "Creative Commons Attribution 4.0" in card and card.endswith("Not for bets.\n")
 
 

@@ -99,7 +99,7 @@ def test_a_target_can_be_another_recipe_and_more(better, mse, other, verdict):
 def told(row: rows.Row | None = None, **changes: Any) -> paper.Judgement:
     """What becomes of the paper's Table 5, when this is the row of one of its recipes."""
     given = [] if row is None else [replace(row, missing_seeds=(), is_comparable=True, **changes)]
-    return next(one for one in paper.judge(given, "nowhere") if one.name == "Table 5")
+    return next(one for one in paper.judge(given, "nowhere") if one.item.name == "Table 5")
 
 
 @pytest.mark.parametrize("better", ["lower", "higher"])
@@ -143,7 +143,7 @@ def test_every_table_of_the_paper_is_judged_and_every_recipe_of_it_is_known():
     assert names <= set(recipes.discover())
     compared = {name for name, one in recipes.discover().items() if one.published is not None and "scratch" not in name}
     assert compared <= names
-    tables = [one.name for one in paper.judge([], "nowhere") if one.name.startswith("Table")]
+    tables = [one.item.name for one in paper.judge([], "nowhere") if one.item.name.startswith("Table")]
     assert tables == [f"Table {i}" for i in range(1, 9)]
     rivals = {name for one in recipes.discover().values() if one.target for name, _ in one.target.beyond}
     assert rivals and rivals <= set(recipes.discover())
@@ -151,7 +151,7 @@ def test_every_table_of_the_paper_is_judged_and_every_recipe_of_it_is_known():
 
 def test_the_speed_is_read_from_a_benchmark(tmp_path):
     def speed() -> paper.Judgement:
-        return next(one for one in paper.judge([], tmp_path) if one.name == "Table 8")
+        return next(one for one in paper.judge([], tmp_path) if one.item.name == "Table 8")
 
     measured = {"machine": {"device": "A card"}, "rows": [{"workload": "images", "continuous_speed": 1.01}]}
     (tmp_path / "a.json").write_text("{}")

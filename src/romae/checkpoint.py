@@ -52,7 +52,7 @@ def save(task: Task, directory: str | Path, *, half: bool = False, card: str | N
     if same != task.settings:
         raise ValueError(f"this task cannot be saved: its settings {task.settings} would not come back as they are")
     weights, metadata = {key: value.detach().cpu() for key, value in task.state_dict().items()}, {"format": "pt"}
-    if half:
+    if half and any(value.dtype == torch.float32 for value in weights.values()):
         weights, metadata = _halved(weights), metadata | {RESTORE: "float32"}
     if card is None and (directory / CARD).is_file():
         card = (directory / CARD).read_text(encoding="utf-8")

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -32,11 +33,10 @@ def list_recipes(results: Results = Path("results"), as_json: Json = False) -> N
     Example: romae list --json
     """
     from romae.rows import all_rows, ours, published, read_all
-    from romae.rows import as_json as told
 
     rows = [row for row in all_rows(read_all(results)) if row.is_headline]
     if as_json:
-        typer.echo(json.dumps([told(row) for row in rows]))
+        typer.echo(json.dumps([asdict(row) for row in rows]))
         return
     print_table(
         "",
@@ -146,7 +146,7 @@ def report(
         typer.echo(f"romae: left out {results / stranger}: there is no recipe of that name", err=True)
     if as_json:
         found = rows.all_rows(rows.read_all(results))
-        typer.echo(json.dumps([rows.as_json(row) for row in found if row.n]))
+        typer.echo(json.dumps([asdict(row) for row in found if row.n]))
         return
     for path in report.write(results, markdown=markdown, page=page):
         typer.echo(f"written to {path}")
@@ -203,10 +203,11 @@ def _run_one(
     save: Path | None,
     device: Literal["auto", "cpu"] | str,
 ) -> tuple["Result", Path]:
-    from romae.recipe import run_and_keep
+    from romae.card import model_card
+    from romae.recipe import run as run_recipe
     from romae.results import write_result
 
-    finished = run_and_keep(
+    result, task = run_recipe(
         recipe,
         seed,
         quick=quick,
@@ -215,12 +216,11 @@ def _run_one(
         out=out,
         resume=resume,
     )
-    result = finished.result
     if not _is_first_rank():
         return result, result.path(results)
     path = write_result(result, results)  # first, so that a model that cannot be saved costs no result
     if save is not None:
-        finished.save(recipe, save)
+        task.save(save, half=True, card=model_card(recipe, result, type(task).__name__))
     return result, path
 
 

@@ -37,16 +37,13 @@ class Item:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class Judgement(NamedTuple):
     """What became of a table or figure, in words: with the paper's settings, and with ours."""
 
-    name: str
-    about: str
+    item: Item
     paper: str
     house: str
     numbers: str
-    reason: str
 
 
 def _both(stem: str) -> Number:
@@ -145,14 +142,7 @@ def _judged(item: Item, rows: Mapping[str, Row]) -> Judgement:
     paper = [_verdict(rows.get(one.paper)) for one in item.numbers]
     house = [_verdict(rows.get(one.house)) for one in item.numbers if one.house]
     told = [text for one in item.numbers if (text := _told(one, rows))]
-    return Judgement(
-        name=item.name,
-        about=item.about,
-        paper=_counted(paper),
-        house=_counted(house),
-        numbers="; ".join(told),
-        reason=item.reason,
-    )
+    return Judgement(item, _counted(paper), _counted(house), "; ".join(told))
 
 
 def _told(one: Number, rows: Mapping[str, Row]) -> str:
@@ -202,4 +192,4 @@ def _speed(item: Item, folder: Path) -> Judgement:
             told = ", ".join(f"{workload} {speed:.2f}" for workload, speed in speeds.items())
             told += f" beside {PUBLISHED_SPEED} ({found['machine']['device']})"
             break
-    return Judgement(name=item.name, about=item.about, paper="", house=verdict, numbers=told, reason=item.reason)
+    return Judgement(item, "", verdict, told)

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from romae import results, views
-from romae.card import Card
 from romae.config import override, to_dict
 from romae.data.scaling import Scaling, fit_ladders
 from romae.data.series import Schema
@@ -175,18 +174,6 @@ class Recipe:
         return replace(self, stages=stages, model=model, data=data, ladder=ladder)  # type: ignore[arg-type]
 
     @property
-    def card(self) -> Card:
-        """What is to be said of its models."""
-        return Card(
-            title=self.title,
-            about=self.about,
-            metric=self.metric,
-            better=self.better,
-            data_set=self.data_set,
-            limits=self.limits,
-        )
-
-    @property
     def config(self) -> dict[str, Any]:
         """All settings, ready for JSON."""
         names = ("data", "model", "ladder", "stages")
@@ -199,17 +186,8 @@ class Finished(NamedTuple):
     result: Result
     task: Task
 
-    def save(self, recipe: Recipe, folder: str | Path) -> None:
-        """Keep the model in a folder, in 16 bits, with a card."""
-        self.task.save(folder, half=True, card=recipe.card.text(self.result, type(self.task).__name__))
 
-
-def run(recipe: Recipe, seed: int | None = None, **how: Any) -> Result:
-    """Make the data of a seed, train, and measure; the settings are those of `run_and_keep`."""
-    return run_and_keep(recipe, seed, **how).result
-
-
-def run_and_keep(
+def run(
     recipe: Recipe,
     seed: int | None = None,
     *,
@@ -219,7 +197,7 @@ def run_and_keep(
     out: str | Path | None = None,
     resume: bool = False,
 ) -> Finished:
-    """The same, with the model.
+    """Make the data of a seed, train, and measure.
 
     The seed decides data, first weights, masks and order; without one, it is that of the settings (train.seed).
     `out` keeps the states of the run in a folder, from which it can be resumed.

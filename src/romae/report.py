@@ -81,7 +81,7 @@ _COLUMNS = ("experiment", "protocol", "ours", "baseline", "floor", "published", 
 
 
 def _judged(one: Judgement) -> tuple[str, ...]:
-    return f"{one.name}: {one.about}", one.paper, one.house, one.numbers, one.reason
+    return f"{one.item.name}: {one.item.about}", one.paper, one.house, one.numbers, one.item.reason
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ from romae.page import Block, Chart, Choice
 from romae.plots import Panel
 from romae.recipe import Recipe
 from romae.results import Result
+from romae.stages import TITLES
 
-_STAGES = {"pretrain": "pre-training", "classify": "classification", "regress": "regression"}
 _NOTHING = (np.zeros(0), np.zeros(0))
 
 
@@ -39,7 +39,7 @@ def _losses(results: Sequence[Result]) -> list[Block]:
     shown = {}
     for number, stage in enumerate(held[0].losses):
         runs = {f"seed {one.seed}": one.losses[number].records for one in held if number < len(one.losses)}
-        name = _STAGES.get(stage.stage, stage.stage)
+        name = TITLES.get(stage.stage, stage.stage)
         shown[f"{number + 1}: {name}"] = charts.loss_curves(runs, f"Loss in {name}, {_seeds(len(runs))}.")
     return list(shown.values()) if len(shown) == 1 else [Choice(label="Stage", charts=shown)]
 

@@ -4,9 +4,9 @@ A row is one metric of one recipe over its seeds.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -131,10 +131,6 @@ def _verdict(
     if target is not None and any(means.get(name) is None for name, _ in target.beyond):
         return "nothing to compare with yet"
     return "no target" if limit is None else "reached"
-
-
-def as_json(row: Row) -> dict[str, Any]:
-    return asdict(row)
 
 
 # In words

@@ -106,7 +106,7 @@ class Regress(_Stage):
 
 Stage = Pretrain | Classify | Regress
 
-_TITLES = {"pretrain": "pre-training", "classify": "classification", "regress": "regression"}
+TITLES = {"pretrain": "pre-training", "classify": "classification", "regress": "regression"}
 
 
 class Outcome(NamedTuple):
@@ -157,7 +157,7 @@ def run_stages(
             out=None if out is None else Path(out) / f"{number}-{stage.kind}",
             resume=resume,
             log=None if log is None else _numbered(log, number),
-            title=_TITLES[stage.kind],
+            title=TITLES[stage.kind],
             quiet=quiet,
         )
         histories.append(history)

@@ -9,7 +9,7 @@ from romae.results import Result, read_result, write_result
 
 def check_quick(recipe: Recipe, folder: Path, *, learns: bool = True) -> Result:
     """Run from data to a result on disk and back; what was learned beats what can be said without learning."""
-    result = run(recipe, seed=0, quick=True, device="cpu")
+    result = run(recipe, seed=0, quick=True, device="cpu").result
     number, sign = result.metrics[recipe.metric], 1 if recipe.better == "lower" else -1
     if recipe.trivial is None:
         assert result.floor is not None and result.floor <= number < 1.1 * result.floor

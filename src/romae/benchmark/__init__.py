@@ -6,6 +6,7 @@ replaces what was measured before, and draws it.
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from romae.benchmark.picture import write_picture
 from romae.benchmark.positions import positions
 from romae.benchmark.steps import steps
 from romae.benchmark.timing import machine
+from romae.jobs import write_whole
 
 SECTIONS: dict[str, Callable[..., dict[str, Any]]] = {
     "steps": steps,
@@ -39,7 +41,6 @@ def run(names: Sequence[str], folder: str | Path) -> tuple[Path, dict[str, Any]]
     for name in names:
         found[name] = SECTIONS[name]() | {"machine": here}
         known = json.loads(path.read_text()) if path.is_file() else {}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(known | found, indent=1) + "\n")
+        write_whole(path, partial(Path.write_text, data=json.dumps(known | found, indent=1) + "\n"))
         write_picture(known | found, path.with_suffix(".svg"))
     return path, found

@@ -101,8 +101,7 @@ def _attached(axis: "Axes", section: Mapping[str, Any]) -> None:
     rows = section["rows"]
     shares: dict[str, float] = {}
     for row in rows:
-        share = row.get("share_of_the_rate_alone", row.get("share_of_the_rate"))
-        shares[row["workload"]] = max(share, shares.get(row["workload"], 0.0))
+        shares[row["workload"]] = max(row["share_of_the_rate_alone"], shares.get(row["workload"], 0.0))
     axis.bar(list(shares), [100 * share for share in shares.values()], 0.6, color=PREDICTED)
     axis.axhline(90, color=OBSERVED, lw=1, ls=":")
     axis.set_ylabel("% of the rate of the step alone")
