@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -125,9 +126,30 @@ def test_images_are_changed_in_training_and_nowhere_else():
     assert not torch.equal(changed.head.linear.weight, plain.head.linear.weight)
 
 
-def test_half_precision_trains_on_cpu_too():
-    _, history = trained("precision=bf16", "epochs=20")
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_half_precision_trains_on_cpu_too(precision):
+    _, history = trained(f"precision={precision}", "epochs=20")
     assert history.last["loss"] < history.records[0]["loss"]
+
+
+@pytest.mark.cuda
+def test_fp16_leaves_out_steps_that_overflow_and_a_resumed_run_knows_its_scale(tmp_path):
+    """On a GPU, where the loss is scaled; on a CPU it is not."""
+    loud = [replace(one, values=300 * one.values) for one in training_job.samples()]
+    config = training_job.config("precision=fp16", "n_states=99", "device=auto")
+
+    def run(name: str, **how: bool) -> MaskedReconstruction:
+        task = training_job.task()
+        train(task, loud, config, out=tmp_path / name, **how)
+        return task
+
+    whole, states = run("whole"), sorted((tmp_path / "whole" / "states").iterdir())
+    assert Run(tmp_path / "whole").read().numbers["scaler"]["scale"] < 2**16  # what it begins with
+    assert all(torch.isfinite(p).all() for p in whole.parameters())
+    shutil.copytree(tmp_path / "whole", tmp_path / "again")
+    for state in states[len(states) // 2 :]:
+        shutil.rmtree(tmp_path / "again" / "states" / state.name)
+    assert_same_weights(run("again", resume=True), whole, rtol=1e-3, atol=1e-5)
 
 
 def test_patience_ends_a_run_that_no_longer_improves():
@@ -176,10 +198,11 @@ def poisoned() -> list[Sample]:
     return data
 
 
-def test_a_loss_that_is_no_number_stops_the_run_and_names_the_batch(tmp_path):
-    config = training_job.config("batch_size=1", "clip=none")
+@pytest.mark.parametrize("precision", ["float32", "bf16", "fp16"])
+def test_a_loss_that_is_no_number_stops_the_run_and_names_the_batch(tmp_path, precision):
+    config = training_job.config("batch_size=1", "clip=none", f"precision={precision}")
     with pytest.raises(
-        FloatingPointError, match="the loss became inf at step .* samples the bad one; the last state is"
+        FloatingPointError, match="the loss became (inf|nan) at step .* samples the bad one; the last state is"
     ):
         train(training_job.task(), poisoned(), config, out=tmp_path / "run")
     state = Run(tmp_path / "run").read()

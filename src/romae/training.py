@@ -248,7 +248,7 @@ class _Trainer:
             self.history.n_skipped += 1
         else:
             self.sums += sums
-            if config.precision != "fp16":  # there the scaler leaves such steps out, and lowers its scale
+            if self.accelerator.scaler is None:  # which would leave such steps out, and lower its scale
                 self.watch.add(self.step, [id for piece in found for id in piece.ids], sums[0])
         return sum(piece.n_tokens if isinstance(piece, Filled) else piece.tokens.layout.n_tokens for piece in found)
 
