@@ -4,10 +4,10 @@ A token is a time step with all channels, its position is the index of the step.
 sample and seed, in training and test alike. The official split is kept; only the training half of Heartbeat is at
 hand, so a stratified quarter of it is the test, and its rows compare with nothing published.
 
-    romae run uea/epilepsy-paper --seeds 0-2      2 550 steps a seed; two CPU cores and H200 not timed yet
-    romae run uea/epilepsy-house --seeds 0-2      3 000 steps a seed; two CPU cores 15 minutes, H200 not timed yet
-    romae run uea/lsst-paper --seeds 0-2          17 910 steps a seed; two CPU cores and H200 not timed yet
-    romae run uea/lsst-house --seeds 0-2          20 220 steps a seed; two CPU cores half an hour, H200 not timed yet
+    romae run uea/epilepsy-paper --seeds 0-2      2 550 steps a seed; H200 40 s, sixteen runs at once
+    romae run uea/epilepsy-house --seeds 0-2      3 000 steps a seed; two CPU cores 15 minutes, H200 35 s
+    romae run uea/lsst-paper --seeds 0-2          17 910 steps a seed; H200 5 minutes
+    romae run uea/lsst-house --seeds 0-2          20 220 steps a seed; two CPU cores half an hour, H200 3 min
 
 Expected: at least the paper's 0.9917, 0.9882, 0.9517 and 0.6225 (BasicMotions, CharacterTrajectories, Epilepsy, LSST),
 then MiniRocket on interpolated series, with 1.000, 0.993, 1.000 and 0.623. The published values of other models were
