@@ -501,8 +501,7 @@ def test_a_trained_model_interpolates_sines_better_than_their_mean():
     config = ModelConfig(channels=1, position_dims=1, encoder=size, decoder=replace(size, depth=1), cls=False)
     task = MaskedReconstruction(config, masking=UniformTokens(ratio=0.5))
     settings = TrainConfig(epochs=6, batch_size=10, lr=6e-3, device="cpu")
-    train(task, [scaling.apply(sample) for sample in training], settings)
-    task.scaling = scaling
+    train(task, training, settings, scaling=scaling)
     testing = sines(20, seed=1)
     asked = [np.linspace(59_010, 59_090, 50)] * 20
     truth = [wave(x, sample.id) for x, sample in zip(asked, testing, strict=True)]

@@ -21,6 +21,8 @@ from torch.testing import assert_close
 import training_job
 from romae import checkpoint
 from romae.augmentation import RandAugment
+from romae.data.scaling import fit_scaling
+from romae.data.series import from_arrays
 from romae.evaluation import evaluate
 from romae.masking import UniformTokens
 from romae.model import ModelConfig, Size
@@ -457,3 +459,24 @@ def test_a_step_is_seeded_as_torch_would_be():
         start()
         drawn.append([torch.rand(5), torch.nn.functional.dropout(torch.ones(50), 0.5)])
     assert_close(drawn[0], drawn[1], rtol=0, atol=0)
+
+
+def test_a_run_with_a_scaling_is_the_run_on_scaled_samples_and_its_task_keeps_the_scaling():
+    random = torch.Generator().manual_seed(0)
+    values = [5 + 40 * torch.randn(n, 1, generator=random) for n in (9, 6, 7, 8)]
+    samples = from_arrays([x.numpy() for x in values], [torch.arange(float(len(x))).numpy() for x in values])
+    scaling, config = fit_scaling(samples), TrainConfig(epochs=2, batch_size=2, lr=1e-3, device="cpu")
+    one, other = training_job.task(), training_job.task()
+    history = train(one, samples, config, validation=samples, scaling=scaling, quiet=True)
+    scaled = samples.map(scaling.apply)
+    assert train(other, scaled, config, validation=scaled, quiet=True).records == history.records
+    assert (one.scaling, one.schema) == (scaling, samples.schema)
+    assert (other.scaling, other.schema) == (None, None)
+
+
+def test_names_that_a_task_has_are_kept_when_it_is_trained_on_others():
+    samples = from_arrays([[[1.0], [2.0], [4.0]]] * 2, [[0.0, 1.0, 2.0]] * 2)
+    task = training_job.task()
+    task.schema = replace(samples.schema, time="hours")
+    train(task, samples, TrainConfig(epochs=1, device="cpu"), scaling=fit_scaling(samples), quiet=True)
+    assert task.schema.time == "hours"

@@ -52,6 +52,7 @@ _HOME = {
     "Channels": "masking",
     "Spans": "masking",
     "Future": "masking",
+    "hide": "masking",
     "Loss": "tasks",
     "MaskedReconstruction": "tasks",
     "Classification": "tasks",
@@ -110,6 +111,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test holds 
     from romae.masking import Rows as Rows
     from romae.masking import Spans as Spans
     from romae.masking import UniformTokens as UniformTokens
+    from romae.masking import hide as hide
     from romae.model import SIZES as SIZES
     from romae.model import Encoder as Encoder
     from romae.model import ModelConfig as ModelConfig

@@ -98,8 +98,8 @@ class ModelSettings:
                     f"there is no size {name!r}; there are {sorted(SIZES)}, or give width, heads and depth"
                 )
 
-    def config(self, samples: SampleSet) -> ModelConfig:
-        """The model for these samples, scaled as it will see them."""
+    def config(self, samples: SampleSet, scaling: Scaling) -> ModelConfig:
+        """The model for these samples and their scaling."""
         encoder, decoder = (SIZES[one] if isinstance(one, str) else one for one in (self.encoder, self.decoder))
         return ModelConfig(
             channels=len(samples.schema.values),
@@ -108,7 +108,7 @@ class ModelSettings:
             decoder=decoder,
             cls=self.cls,
             queries=self.queries,
-            ladders=fit_ladders(samples) if self.ladder == "data" else None,
+            ladders=fit_ladders(samples, scaling) if self.ladder == "data" else None,
             dropout=self.dropout,
         )
 
@@ -167,7 +167,7 @@ def pretrain(config: PretrainConfig, data: Any, out: str | Path, *, resume: bool
     training, validation = split(samples, config.validation)
     told = config.scaling
     scaling = fit_scaling(training, values=told.values, per=told.per, origin=told.origin, unit=told.unit)
-    model = config.model.config(training.map(scaling.apply))
+    model = config.model.config(training, scaling)
     seed_everything(config.train.seed)
     task = MaskedReconstruction(model, masking=config.masking, drop_tokens=config.drop_tokens)
     return _trained(config, task, scaling, training, validation, Path(out), resume, "pre-training")
@@ -279,7 +279,7 @@ def _trained(
     schema = training.schema
     columns = {name: getattr(schema, name) for name in ("id", "time", "channel", "values", "positions", "time_unit")}
     config = replace(config, columns=Columns(**columns))
-    task.scaling, task.schema = scaling, schema
+    task.schema = schema
     is_new = not out.exists()
     if not Run(out).is_fresh and not resume:
         raise ValueError(f"{out} already holds a run; resume it, or choose another folder")
@@ -293,9 +293,10 @@ def _trained(
     try:
         history = train(
             task,
-            training.map(scaling.apply),
+            training,
             config.train,
-            validation=None if validation is None else validation.map(scaling.apply),
+            validation=validation,
+            scaling=scaling,
             out=out,
             resume=resume,
             title=title,

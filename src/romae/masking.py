@@ -253,7 +253,9 @@ def _rows(tokens: Tokens, axis: int) -> tuple[Layout, Int64[Tensor, "t"]]:
 Strategy = UniformTokens | Rows | Channels | Spans | Future
 
 
-def hide(samples: Sequence[Sample], masking: Strategy, seed: int, numbers: Sequence[int] | None = None) -> list[Sample]:
+def hide(
+    samples: Sequence[Sample], masking: Strategy, seed: int = 0, numbers: Sequence[int] | None = None
+) -> list[Sample]:
     """The samples with what a strategy hides of them, for a test that asks the same each time.
 
     What is hidden follows from the seed and the number of a sample, which is its place unless `numbers` are given. A

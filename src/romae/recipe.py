@@ -22,7 +22,7 @@ from romae.data.scaling import Scaling, fit_ladders
 from romae.data.series import Schema
 from romae.model import ModelConfig
 from romae.results import Losses, Result
-from romae.stages import Stage, run_stages, scaled
+from romae.stages import Stage, run_stages
 from romae.tasks import Task
 from romae.tokens import Sample
 
@@ -209,9 +209,7 @@ def run(
     splits = recipe.data.splits(seed)
     model = recipe.model
     if recipe.ladder == "data":
-        seen = scaled(splits.train, splits.scaling)
-        assert seen is not None
-        model = replace(model, ladders=fit_ladders(seen))
+        model = replace(model, ladders=fit_ladders(splits.train, splits.scaling))
     outcome = run_stages(
         model,
         recipe.stages,

@@ -14,7 +14,7 @@ import torch
 from romae.augmentation import Augmentation, Noise
 from romae.config import check_types
 from romae.data.scaling import Scaling
-from romae.data.series import SampleSet, Schema
+from romae.data.series import Schema
 from romae.masking import Masking, Strategy, UniformTokens
 from romae.model import Encoder, ModelConfig
 from romae.runs import History
@@ -142,18 +142,17 @@ def run_stages(
     hears the number of the stage. `quiet` shows no progress.
     """
     _require_stages(model, stages, training, out)
-    seen, held_out, more = (scaled(samples, scaling) for samples in (training, validation, unlabelled))
-    assert seen is not None
     histories: list[History] = []
     for number, stage in enumerate(stages):
         seed_everything(seed, number)  # before each, so that a resumed run makes the same heads
         task = stage.task(_encoder(model, stage))
-        task.scaling, task.schema = scaling, schema
+        task.schema = schema
         history = train(
             task,
-            more if stage.kind == "pretrain" and more is not None else seen,
+            unlabelled if stage.kind == "pretrain" and unlabelled is not None else training,
             replace(stage.train, seed=seed),
-            validation=held_out if stage.weights == "best" else None,
+            validation=validation if stage.weights == "best" else None,
+            scaling=scaling,
             out=None if out is None else Path(out) / f"{number}-{stage.kind}",
             resume=resume,
             log=None if log is None else _numbered(log, number),
@@ -169,13 +168,6 @@ def _encoder(model: ModelConfig | Encoder, stage: Stage) -> Encoder:
     if isinstance(model, Encoder):
         return model.rebuilt(**stage.changes)
     return Encoder(replace(model, **stage.changes))  # type: ignore[arg-type]
-
-
-def scaled(samples: Sequence[Sample] | None, scaling: Scaling | None) -> Sequence[Sample] | None:
-    """The samples as a model sees them."""
-    if samples is None or scaling is None:
-        return samples
-    return samples.map(scaling.apply) if isinstance(samples, SampleSet) else [scaling.apply(one) for one in samples]
 
 
 def _numbered(log: Log, number: int) -> Log:

@@ -23,6 +23,8 @@ from romae.config import check_types, differences, to_dict
 from romae.data.loading import Loader
 from romae.data.packed import Gather, Packed, packed
 from romae.data.pixels import Pixels
+from romae.data.scaling import Scaling, scaled
+from romae.data.series import SampleSet
 from romae.evaluation import VALIDATION, evaluate
 from romae.guards import LossWatch, stop_signals
 from romae.masking import Strategy
@@ -109,6 +111,7 @@ def train(
     config: TrainConfig,
     *,
     validation: Sequence[Sample] | None = None,
+    scaling: Scaling | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     log: Log | None = None,
@@ -117,10 +120,18 @@ def train(
 ) -> History:
     """Train a task in place and return its history.
 
+    With a `scaling`, samples are handed over as they were read, and the task keeps it, and the names of a `SampleSet`,
+    for its predictions. Without one, they are taken as they are.
+
     With `out`, the run leaves states, a history and its best and last model in that folder, and `resume=True` goes on
     from the newest whole state, if there is one. With validation samples, the task ends with the weights of the best
     validation. `quiet` shows no progress.
     """
+    if scaling is not None:
+        task.scaling = scaling
+        if task.schema is None and isinstance(samples, SampleSet):
+            task.schema = samples.schema
+        samples, validation = scaled(samples, scaling), None if validation is None else scaled(validation, scaling)
     return _Trainer(task, samples, config, validation, out, resume, log, title, quiet).train()
 
 

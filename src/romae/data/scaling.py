@@ -218,13 +218,20 @@ def fit_scaling(
     )
 
 
-def fit_ladders(samples: Sequence[Sample]) -> tuple[Ladder, ...]:
-    """The frequencies that suit the positions of these samples, for each axis.
+def scaled(samples: Sequence[Sample], scaling: Scaling | None) -> Sequence[Sample]:
+    """The samples as a model sees them."""
+    if scaling is None:
+        return samples
+    return samples.map(scaling.apply) if isinstance(samples, SampleSet) else [scaling.apply(one) for one in samples]
+
+
+def fit_ladders(samples: Sequence[Sample], scaling: Scaling | None = None) -> tuple[Ladder, ...]:
+    """The frequencies that suit the positions of these samples, for each axis, once a scaling is applied to them.
 
     The scale is the median gap between neighbouring distinct coordinates. Wavelengths climb from one radian per gap to
     one radian over the longest span of a sample. An axis on which no sample has two coordinates keeps the default.
     """
-    packed = _pack(samples)
+    packed = _pack(scaled(samples, scaling))
     ladders = []
     for axis in range(packed.positions.shape[1]):
         gap = _median_gap(packed, axis)

@@ -176,7 +176,7 @@ class Estimator(BaseEstimator):
             position_dims=pool[0].positions.shape[1],
             encoder=size,
             decoder=replace(size, depth=min(size.depth, 2)),
-            ladders=fit_ladders([scaling.apply(sample) for sample in pool]),
+            ladders=fit_ladders(pool, scaling),
         )
 
     def _stages(

@@ -28,7 +28,7 @@ import torch
 from jaxtyping import Float64, Int64
 
 from romae import baselines, metrics
-from romae.data.scaling import fit_scaling
+from romae.data.scaling import fit_scaling, scaled
 from romae.data.series import Schema
 from romae.datasets import elasticc, plasticc
 from romae.datasets.catalogue import Labelled
@@ -38,7 +38,7 @@ from romae.masking import UniformTokens, hide
 from romae.model import SIZES, ModelConfig
 from romae.plots import Panel, heat, interpolation, pairs
 from romae.recipe import Measured, Recipe, Source, Splits, Target
-from romae.stages import Classify, Pretrain, scaled
+from romae.stages import Classify, Pretrain
 from romae.tasks import Task
 from romae.tokens import Sample
 from romae.training import TrainConfig
@@ -168,7 +168,6 @@ class HiddenPoints(Plasticc):
         scaling = splits.scaling
         assert scaling is not None
         seen, test = scaled(splits.train, scaling), scaled(splits.test, scaling)
-        assert seen is not None and test is not None
         truth = [baselines.truth(one) for one in test]
         places = [one.positions[one.hidden] for one in splits.test]
         answers = zip(predict(task, splits.test), places, strict=True)

@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Float64
 
 from romae import baselines, metrics
-from romae.data.scaling import Scaling, fit_scaling
+from romae.data.scaling import Scaling, fit_scaling, scaled
 from romae.data.series import Schema
 from romae.datasets import physionet2012
 from romae.datasets.physionet2012 import VARIABLES
@@ -77,15 +77,14 @@ class Stays(Source):
         )
 
     def measure(self, task: Task, splits: Splits) -> Measured:
-        assert splits.scaling is not None
-        scaled = [splits.scaling.apply(sample) for sample in splits.test]
-        truth = np.concatenate([baselines.truth(sample) for sample in scaled])
+        test = scaled(splits.test, splits.scaling)
+        truth = np.concatenate([baselines.truth(sample) for sample in test])
         variable = np.concatenate([sample.positions[sample.hidden, 1].numpy() for sample in splits.test]).astype(int)
         answers = {
             "RoMAE": _standardised(list(predict(task, splits.test)), splits),
             "constant": np.zeros_like(truth),
-            "mean": np.concatenate([baselines.fill(baselines.mean, sample) for sample in scaled]),
-            "linear": np.concatenate([baselines.fill(baselines.linear, sample) for sample in scaled]),
+            "mean": np.concatenate([baselines.fill(baselines.mean, sample) for sample in test]),
+            "linear": np.concatenate([baselines.fill(baselines.linear, sample) for sample in test]),
         }
         errors = {name: metrics.mse(answer, truth) for name, answer in answers.items()}
         is_plausible = np.abs(truth) < PLAUSIBLE
