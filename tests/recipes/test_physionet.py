@@ -38,7 +38,9 @@ def files(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["rows-paper", "tokens-house", "mortality-house", "mortality-scratch"])
+@pytest.mark.parametrize(
+    "name", ["rows-paper", "tokens-house", "mortality-house", "mortality-both", "mortality-scratch"]
+)
 def test_a_quick_run_on_small_files_beats_the_trivial_prediction(files, name):
     check_quick(find(f"physionet/{name}"), files / "results")
 
@@ -103,6 +105,15 @@ def test_mortality_learns_from_set_a_alone(files):
     assert splits.unlabelled is None, "pre-training sees the training stays and nothing else"
     shares = [baselines.classes(part).mean() for part in (splits.train, splits.validation)]
     assert shares[0] == pytest.approx(shares[1], abs=0.1)
+
+
+def test_pre_training_on_both_sets_keeps_validation_stays_out_and_changes_nothing_else(files):
+    one, both = Mortality().splits(0), Mortality(both=True).splits(0)
+    assert [sample.id for sample in both.unlabelled] == [sample.id for sample in (*one.train, *one.test)]
+    assert [[sample.id for sample in getattr(both, part)] for part in ("train", "validation", "test")] == [
+        [sample.id for sample in getattr(one, part)] for part in ("train", "validation", "test")
+    ]
+    assert both.scaling == one.scaling
 
 
 def test_a_scratch_row_is_the_house_row_without_pre_training():
