@@ -1,7 +1,7 @@
 """The four workloads on which steps are timed: light curves, images, audio, ICU records."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from romae.tokens import Sample
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Pre-training on samples of `shortest` to `longest` tokens, with the paper's decoder."""
+    """Pre-training on samples of `shortest` to `longest` tokens, with the paper's decoder unless `queries` says else."""
 
     n_samples: int
     shortest: int
@@ -23,6 +23,7 @@ class Workload:
     size: str
     ratio: float
     skew: float = 1.0
+    queries: Literal["joint", "independent"] = "joint"
 
     def lengths(self, random: np.random.Generator, n_samples: int) -> list[int]:
         """Lengths between the shortest and the longest, evenly spread, or with a skew mostly short."""
@@ -39,7 +40,7 @@ class Workload:
         return [Sample(v, p, id=i) for i, (v, p) in enumerate(pairs)]
 
     def task(self, **changes: Any) -> MaskedReconstruction:
-        config = ModelConfig(channels=self.channels, position_dims=2, encoder=SIZES[self.size], queries="joint")
+        config = ModelConfig(channels=self.channels, position_dims=2, encoder=SIZES[self.size], queries=self.queries)
         torch.manual_seed(0)
         return MaskedReconstruction(replace(config, **changes), masking=UniformTokens(ratio=self.ratio))
 
