@@ -14,7 +14,7 @@ from romae.tokens import Sample
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Pre-training on samples of `shortest` to `longest` tokens, with the paper's decoder unless `queries` says else."""
+    """Pre-training on samples of `shortest` to `longest` tokens, the decoder the paper's unless `queries` says else."""
 
     n_samples: int
     shortest: int
