@@ -116,3 +116,18 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
         load_config(Example, tmp_path / "broken.toml")
     with pytest.raises(ValueError, match="cannot read .*absent.json"):
         load_config(Example, tmp_path / "absent.json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaled:
+    values: Literal["none", "standard"] = "standard"
+    origin: float | Literal["none", "first"] = "first"
+    unit: float | None = 1.0
+
+
+def test_none_is_no_value_or_the_word_as_the_setting_has_it():
+    assert override(Scaled(), "values=none", "origin=none", "unit=none") == Scaled(
+        values="none", origin="none", unit=None
+    )
+    with pytest.raises(TypeError, match="epochs must be int, not None"):
+        override(EXAMPLE, "epochs=none")

@@ -507,3 +507,20 @@ def test_a_trained_model_interpolates_sines_better_than_their_mean():
     truth = [wave(x, sample.id) for x, sample in zip(asked, testing, strict=True)]
     error = np.sqrt(np.mean((np.stack(interpolate(task, testing, asked)) - np.stack(truth)) ** 2))
     assert error < 0.3 * 20 / np.sqrt(2)  # the last is the error of the mean; ours was 0.13 of it
+
+
+def test_dates_and_numbers_are_not_taken_for_each_other():
+    values, dates = np.ones((1, 4, 1)), np.datetime64("2024-03-01") + np.arange(4)
+    dated, numbered = from_arrays(values, dates), from_arrays(values, np.arange(4.0))
+    task = make(MaskedReconstruction, replace(CONFIG, channels=1))
+    for known, asked in ((dated, numbered), (numbered, dated)):
+        task.schema = known.schema
+        with pytest.raises(ValueError, match=r"time unit .*none \(times are numbers\)"):
+            embed(task, asked)
+
+
+def test_channels_that_are_whole_numbers_are_names_as_well():
+    arrays = np.random.default_rng(0).normal(size=(2, 6, 3))
+    task = scalar_task(from_arrays(arrays, tokens="scalars", channels=[1, 2, 3]))
+    with pytest.raises(ValueError, match=r"channels \[0, 1, 2\], but the task was trained on \[1, 2, 3\]"):
+        embed(task, from_arrays(arrays, tokens="scalars", channels=[0, 1, 2]))

@@ -148,6 +148,22 @@ def test_a_split_takes_each_id_once_and_follows_the_seed():
     assert ids[1] != [sample.id for sample in split(samples, SplitConfig(share=0.25, seed=4))[1]]
 
 
+def test_an_id_with_a_channel_of_its_own_is_trained_on():
+    held = [sample.id for sample in split(samples_of(CURVES), SplitConfig(share=0.25))[1]]
+    rare = CURVES.copy()
+    rare.loc[rare.index[rare["star"] == held[0]][0], "band"] = "z"
+    training, validation = split(samples_of(rare), SplitConfig(share=0.25))
+    assert held[0] in [sample.id for sample in training]
+    assert [sample.id for sample in validation] == held[1:]
+    with pytest.raises(ValueError, match="every id drawn for validation has a channel that no other has"):
+        split(samples_of(rare), SplitConfig(share=0.01, seed=_seed_that_draws(rare, held[0])))
+
+
+def _seed_that_draws(table, star: str) -> int:
+    stars = sorted(table["star"].unique())
+    return next(seed for seed in range(999) if stars[np.random.default_rng(seed).permutation(len(stars))[0]] == star)
+
+
 def test_scaling_sees_the_training_part_alone(pretrained, tmp_path):
     """Other values and labels of the samples kept out change nothing about how data are scaled."""
     held = [sample.id for sample in split(samples_of(CURVES), PRETRAIN.validation)[1]]
@@ -306,6 +322,14 @@ def test_a_run_is_not_resumed_as_another_one(pretrained, config, table, message)
     assert contents(pretrained) == before
 
 
+def test_fine_tuning_is_not_resumed_from_a_model_with_another_scaling(classifier, tmp_path):
+    other = pretrain(PRETRAIN, CURVES.assign(flux=1000 * CURVES["flux"]), tmp_path / "other").model
+    before = contents(classifier)
+    with pytest.raises(ValueError, match=r"other settings \(data, scaling.*\)|other settings \(scaling.*\)"):
+        finetune(replace(FINETUNE, label="kind"), CURVES, other, classifier, resume=True)
+    assert contents(classifier) == before
+
+
 def test_a_run_is_not_overwritten(pretrained):
     before = contents(pretrained)
     with pytest.raises(ValueError, match="already holds a run; resume it, or choose another folder"):
@@ -338,6 +362,15 @@ def test_pretraining_says_what_is_wrong_and_leaves_nothing(tmp_path, config, mes
     with pytest.raises(ValueError, match=message):
         pretrain(replace(PRETRAIN, **config), CURVES, tmp_path / "run")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_was_there_is_left_as_it_was(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match="give validation samples as well"):
+        pretrain(
+            replace(PRETRAIN, validation=SplitConfig(share=0), train=replace(TRAIN, patience=2)), CURVES, tmp_path
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def test_an_id_of_its_own_for_every_row_is_recognised(tmp_path):

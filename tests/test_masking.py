@@ -228,3 +228,12 @@ def test_what_a_test_hides_follows_from_the_seed_and_the_number_of_a_sample():
     assert not all(torch.equal(a.hidden, b.hidden) for a, b in zip(first, hide(samples, masking, 4), strict=True))
     (alone,) = hide(samples[2:], masking, 3, numbers=[2])
     assert torch.equal(alone.hidden, first[2].hidden)
+
+
+@pytest.mark.parametrize("masking", [UniformTokens(ratio=0.5), Rows(ratio=0.5), Future(ratio=0.3)])
+def test_what_is_hidden_of_julian_dates_is_what_is_hidden_of_days(masking):
+    days = torch.tensor([[0.0, 1.0], [0.25, 0.0], [0.5, 1.0], [0.5, 0.0], [2.0, 1.0]], dtype=torch.float64)
+    julian = days + torch.tensor([2459000.5, 0.0], dtype=torch.float64)
+    samples = [[Sample(torch.ones(5, 1), where) for _ in range(3)] for where in (days, julian)]
+    plain, moved = ([one.hidden.tolist() for one in hide(part, masking)] for part in samples)
+    assert plain == moved and any(map(any, plain))

@@ -300,6 +300,22 @@ def test_a_run_is_not_overwritten_and_not_resumed_with_other_settings(tmp_path):
         trained(resume=True)
 
 
+def test_a_run_is_not_resumed_with_another_task_or_on_other_samples(tmp_path):
+    samples, config = training_job.samples(), training_job.config("epochs=1")
+    train(training_job.task(), samples, config, out=tmp_path / "run", quiet=True)
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    other = MaskedReconstruction(training_job.task().encoder, masking=UniformTokens(ratio=0.3))
+    moved = [replace(sample, values=sample.values + 1) for sample in samples]
+    for task, data, scaling, what in (
+        (other, samples, None, "settings.masking.ratio"),
+        (training_job.task(), moved, None, "data"),
+        (training_job.task(), samples, fit_scaling(samples), "data, scaling"),
+    ):
+        with pytest.raises(ValueError, match=rf"other settings \({what}.*\); start a new run"):
+            train(task, data, config, scaling=scaling, out=tmp_path / "run", resume=True, quiet=True)
+    assert {path: path.read_bytes() for path in before} == before
+
+
 def start(folder: Path, *settings: str, rank: int = 0, n_ranks: int = 1, port: int = 0, seconds: float = 0.0):
     environment = os.environ | {"SECONDS_PER_STEP": str(seconds)}
     if n_ranks > 1:
@@ -480,3 +496,33 @@ def test_names_that_a_task_has_are_kept_when_it_is_trained_on_others():
     task.schema = replace(samples.schema, time="hours")
     train(task, samples, TrainConfig(epochs=1, device="cpu"), scaling=fit_scaling(samples), quiet=True)
     assert task.schema.time == "hours"
+
+
+def test_samples_that_call_other_things_by_the_same_numbers_are_refused():
+    random = torch.Generator().manual_seed(0)
+    values = torch.randn(6, 5, 1, generator=random).numpy()
+    training, validation = (from_arrays(values, y=[*names, *names]) for names in (["a", "b", "c"], ["b", "c", "d"]))
+    task, config = training_job.task(), TrainConfig(epochs=1, device="cpu")
+    with pytest.raises(ValueError, match=r"validation samples have the classes \['b', 'c', 'd'\], but the samples to"):
+        train(task, training, config, validation=validation, quiet=True)
+    task.schema = validation.schema
+    with pytest.raises(ValueError, match=r"samples have the classes \['a', 'b', 'c'\], but the task knows"):
+        train(task, training, config, quiet=True)
+
+
+def test_samples_of_which_nothing_can_be_hidden_are_refused_before_a_run_begins(tmp_path):
+    several, single = training_job.samples(), [Sample([[1.0]], [[0.0]], id=i) for i in range(3)]
+    config = training_job.config("epochs=1")
+    with pytest.raises(ValueError, match="nothing to learn from these samples: none of them has anything to predict"):
+        train(training_job.task(), single, config, quiet=True)
+    with pytest.raises(ValueError, match="validation samples cannot be judged: none of them"):
+        train(training_job.task(), several, config, validation=single, out=tmp_path / "run", quiet=True)
+    assert Run(tmp_path / "run").is_fresh
+    with pytest.raises(ValueError, match="cannot be judged"):
+        evaluate(training_job.task(), single)
+
+
+def test_a_validation_loss_that_is_no_number_stops_the_run():
+    far = [Sample([[1e30], [1e30]], [[0.0], [1.0]])]
+    with pytest.raises(FloatingPointError, match="validation loss became (inf|nan) at step .*no state is kept"):
+        train(training_job.task(), training_job.samples(), training_job.config(), validation=far, quiet=True)

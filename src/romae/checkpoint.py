@@ -36,21 +36,7 @@ def save(task: Task, directory: str | Path, *, half: bool = False, card: str | N
     from safetensors.torch import save_file
 
     directory = require_place(directory)
-    description = {
-        "format": FORMAT,
-        "romae": __version__,
-        "task": type(task).__name__,
-        "model": to_dict(task.config),
-        "settings": to_dict(task.settings),
-        "scaling": to_dict(task.scaling),
-        "schema": to_dict(task.schema),
-    }
-    try:
-        same = read_arguments(type(task), json.loads(json.dumps(description["settings"])), given=["encoder"])
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"this task cannot be saved: {error}; use one of the strategies in romae.masking") from None
-    if same != task.settings:
-        raise ValueError(f"this task cannot be saved: its settings {task.settings} would not come back as they are")
+    description = {"format": FORMAT, "romae": __version__, **described(task)}
     weights, metadata = {key: value.detach().cpu() for key, value in task.state_dict().items()}, {"format": "pt"}
     if half and any(value.dtype == torch.float32 for value in weights.values()):
         weights, metadata = _halved(weights), metadata | {RESTORE: "float32"}
@@ -66,6 +52,24 @@ def save(task: Task, directory: str | Path, *, half: bool = False, card: str | N
         _swap(written, directory)
     finally:
         shutil.rmtree(written, ignore_errors=True)
+
+
+def described(task: Task) -> dict[str, Any]:
+    """All of a task but its weights, as JSON has it; refused where it would not come back as it is."""
+    description = {
+        "task": type(task).__name__,
+        "model": to_dict(task.config),
+        "settings": to_dict(task.settings),
+        "scaling": to_dict(task.scaling),
+        "schema": to_dict(task.schema),
+    }
+    try:
+        same = read_arguments(type(task), json.loads(json.dumps(description["settings"])), given=["encoder"])
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"this task cannot be saved: {error}; use one of the strategies in romae.masking") from None
+    if same != task.settings:
+        raise ValueError(f"this task cannot be saved: its settings {task.settings} would not come back as they are")
+    return description
 
 
 def require_place(directory: str | Path) -> Path:

@@ -1,5 +1,6 @@
 """Configurations: frozen dataclasses to and from dictionaries, JSON and TOML, strict in both directions."""
 
+import contextlib
 import dataclasses
 import inspect
 import json
@@ -74,7 +75,21 @@ def override(config: C, *settings: str) -> C:
                 raise ValueError(f"{'.'.join(parents[: i + 1])!r} is a single value and has no setting {key!r}")
             place = place.setdefault(parent, {})
         place[key] = _parsed(text.strip())
+        if place[key] is None:
+            place[key] = _none_or_text(type(config), data, place, key, text.strip())
     return from_dict(type(config), data)
+
+
+def _none_or_text(cls: type, data: Mapping[str, Any], place: dict[str, Any], key: str, text: str) -> str | None:
+    """None where the setting takes it, or else the word itself, which some settings have among their values."""
+    try:
+        from_dict(cls, data)
+    except (TypeError, ValueError):
+        place[key] = text
+        with contextlib.suppress(TypeError, ValueError):
+            from_dict(cls, data)
+            return text
+    return None
 
 
 def flat(settings: Any, where: str = "") -> list[tuple[str, Any]]:

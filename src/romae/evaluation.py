@@ -13,6 +13,7 @@ from romae.steps import uncompiled
 from romae.tokens import Sample
 
 VALIDATION = -1  # an epoch of its own, so that validation masks are the same every time
+NOTHING = "none of them has anything to predict, for example because each has a single token, none of which is hidden"
 N_TOKENS = 16_384  # of a batch; without gradients there is room for more than in training
 
 
@@ -44,4 +45,6 @@ def evaluate(
         sums = accelerator.reduce(sums, "sum")
     task.train(was_training)
     total, weight = sums.tolist()
-    return total / max(weight, 1.0)
+    if weight == 0:
+        raise ValueError(f"the samples cannot be judged: {NOTHING}")
+    return total / weight

@@ -23,7 +23,7 @@ from torch import Tensor
 from romae.data.columns import numbers_from_dates, to_numpy
 from romae.data.loading import lengths_of
 from romae.data.scaling import Scaling, channel_index
-from romae.data.series import SampleSet, Schema
+from romae.data.series import SampleSet, Schema, require_same_names
 from romae.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens import Batch, Layout, Sample, Tokens, collate
 
@@ -309,25 +309,7 @@ def _require_samples(task: Task, samples: Sequence[Sample]) -> None:
     if len(samples) == 0:
         raise ValueError("there are no samples: the list is empty")
     if isinstance(samples, SampleSet) and task.schema is not None:
-        _require_same_names(task, samples)
-
-
-def _require_same_names(task: Task, samples: SampleSet) -> None:
-    """Refuse samples whose numbers mean something else than those the task was trained on."""
-    ours, theirs, n = task.schema, samples.schema, len(samples.schema.channels)
-    found: Any = None
-    if ours.time_unit != theirs.time_unit and None not in (ours.time_unit, theirs.time_unit):
-        found = ("time unit", theirs.time_unit, ours.time_unit)
-    elif n > len(ours.channels) or theirs.channels not in (ours.channels[:n], tuple(range(n))):
-        found = ("channels", list(theirs.channels), list(ours.channels))
-    elif theirs.values != ours.values and sorted(theirs.values) == sorted(ours.values):
-        found = ("values", list(theirs.values), list(ours.values))
-    if found is not None:
-        what, has, wants = found
-        raise ValueError(
-            f"the samples have the {what} {has}, but the task was trained on {wants}; read them in the same way, for "
-            "example with from_table_like(table, task.schema)"
-        )
+        require_same_names(samples.schema, task.schema, whose="samples", others="the task was trained on")
 
 
 def _checked(task: Task, samples: Sequence[Sample], i: int | np.integer) -> Sample:

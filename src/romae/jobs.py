@@ -237,7 +237,10 @@ def require_fit(task: Task, schema: Schema, what: str) -> None:
 
 
 def split(samples: SampleSet, config: SplitConfig) -> tuple[SampleSet, SampleSet | None]:
-    """Samples to train on and to validate on, in order; which is which depends on the seed and the number of ids."""
+    """Samples to train on and to validate on, in order; which is which depends on the seed and the number of ids.
+
+    An id with a channel that would be missing in training is trained on, whatever was drawn.
+    """
     if config.share == 0:
         return samples, None
     n_validation = max(1, round(config.share * len(samples)))
@@ -248,6 +251,14 @@ def split(samples: SampleSet, config: SplitConfig) -> tuple[SampleSet, SampleSet
     chosen = np.random.default_rng(config.seed).permutation(len(samples))
     is_validation = np.zeros(len(samples), dtype=bool)
     is_validation[chosen[:n_validation]] = True
+    if samples.schema.channel is not None:
+        measured = [set(sample.positions[:, -1].tolist()) for sample in samples]
+        seen: set[float] = set().union(*(measured[i] for i in np.flatnonzero(~is_validation).tolist()))
+        for i in np.flatnonzero(is_validation).tolist():
+            is_validation[i] = measured[i] <= seen
+            seen |= measured[i] if not is_validation[i] else set()
+    if not is_validation.any():
+        raise ValueError("every id drawn for validation has a channel that no other has; use validation.share=0")
     # A SampleSet takes index arrays and masks as well as slices.
     return samples[~is_validation], samples[is_validation]  # type: ignore[call-overload]
 
@@ -280,7 +291,7 @@ def _trained(
     columns = {name: getattr(schema, name) for name in ("id", "time", "channel", "values", "positions", "time_unit")}
     config = replace(config, columns=Columns(**columns))
     task.schema = schema
-    is_new = not out.exists()
+    before = set(out.iterdir()) if out.is_dir() else None
     if not Run(out).is_fresh and not resume:
         raise ValueError(f"{out} already holds a run; resume it, or choose another folder")
     notes = {JOB: to_dict(config), DATA: _digests(training, validation)}
@@ -302,11 +313,17 @@ def _trained(
             title=title,
         )
     except (ValueError, TypeError, ImportError):
-        if is_new and Run(out).is_fresh:  # it never started, so nothing is left of it
-            shutil.rmtree(out, ignore_errors=True)
+        if Run(out).is_fresh:  # it never started, so nothing is left of it
+            _forget(out, before)
         raise
     model = out / ("last" if validation is None else "best")
     return Trained(model, task, history, len(training), 0 if validation is None else len(validation))
+
+
+def _forget(folder: Path, before: set[Path] | None) -> None:
+    """Take away what was not there before: the folder itself, or what is in it."""
+    for path in [folder] if before is None else set(folder.iterdir()) - before:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _require_same(what: str, path: Path, note: dict[str, Any]) -> None:

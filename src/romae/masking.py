@@ -262,5 +262,13 @@ def hide(
     sample that cannot be divided is left out.
     """
     keys = SampleKeys(seed, 0, torch.tensor(range(len(samples)) if numbers is None else list(numbers)))
-    masks = masking.hidden(collate(samples).tokens, keys).split([len(sample) for sample in samples])
+    tokens = collate([_from_its_first(sample) for sample in samples]).tokens
+    masks = masking.hidden(tokens, keys).split([len(sample) for sample in samples])
     return [replace(sample, hidden=hidden) for sample, hidden in zip(samples, masks, strict=True) if bool(hidden.any())]
+
+
+def _from_its_first(sample: Sample) -> Sample:
+    """The sample with its times counted from its first token, so that Julian dates fit into single precision."""
+    origin = torch.zeros_like(sample.positions[:1])
+    origin[:, :1] = sample.positions[:1, :1]
+    return replace(sample, positions=sample.positions - origin)

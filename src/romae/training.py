@@ -5,7 +5,9 @@ the sample. So a state needs no random state, and the number of ranks changes no
 """
 
 import contextlib
+import hashlib
 import json
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,14 +20,14 @@ import torch
 from torch import Tensor
 
 from romae.capacity import Buffer, Filled, with_values
-from romae.checkpoint import read_json
+from romae.checkpoint import described, read_json
 from romae.config import check_types, differences, to_dict
-from romae.data.loading import Loader
+from romae.data.loading import Loader, lengths_of
 from romae.data.packed import Gather, Packed, packed
 from romae.data.pixels import Pixels
 from romae.data.scaling import Scaling, scaled
-from romae.data.series import SampleSet
-from romae.evaluation import VALIDATION, evaluate
+from romae.data.series import SampleSet, require_same_names
+from romae.evaluation import NOTHING, VALIDATION, evaluate
 from romae.guards import LossWatch, stop_signals
 from romae.masking import Strategy
 from romae.optim import WeightAverage, optimiser, warmup_cosine
@@ -127,12 +129,24 @@ def train(
     from the newest whole state, if there is one. With validation samples, the task ends with the weights of the best
     validation. `quiet` shows no progress.
     """
+    _require_names_alike(task, samples, validation)
     if scaling is not None:
         task.scaling = scaling
         if task.schema is None and isinstance(samples, SampleSet):
             task.schema = samples.schema
         samples, validation = scaled(samples, scaling), None if validation is None else scaled(validation, scaling)
     return _Trainer(task, samples, config, validation, out, resume, log, title, quiet).train()
+
+
+def _require_names_alike(task: Task, samples: Sequence[Sample], validation: Sequence[Sample] | None) -> None:
+    """Refuse samples that call other things by the same numbers than the task, or than the other samples."""
+    known = samples.schema if isinstance(samples, SampleSet) else task.schema
+    if isinstance(samples, SampleSet) and task.schema is not None:
+        others = "the task knows"
+        require_same_names(samples.schema, task.schema, whose="samples", others=others, with_classes=True)
+    if isinstance(validation, SampleSet) and known is not None:
+        others = "the samples to train on have"
+        require_same_names(validation.schema, known, whose="validation samples", others=others, with_classes=True)
 
 
 class _Trainer:
@@ -221,7 +235,9 @@ class _Trainer:
 
     def train(self) -> History:
         started = time.perf_counter()
-        trivial = self._trivial_loss()
+        trivial = self._trivial_loss(self.loader, "there is nothing to learn from these samples")
+        if self.held_validation is not None:
+            self._trivial_loss(Loader(self.held_validation, batch_size=1), "the validation samples cannot be judged")
         self.model.train()
         self._make_ready()
         shown = Progress(self.title, self.n_steps, start=self.step, is_shown=self.is_first and not self.quiet)
@@ -326,6 +342,11 @@ class _Trainer:
                     accelerator=self.accelerator,
                 )
                 self._compare(record["validation"])
+            if not math.isfinite(record["validation"]):
+                raise FloatingPointError(
+                    f"the validation loss became {record['validation']} at step {self.step}; "
+                    f"{self.watch.last_state()}. Look at the values of the validation samples, or lower lr"
+                )
         self.history.records.append(record)
         if self.run is not None and self.is_first:
             self.run.log(record)
@@ -421,13 +442,15 @@ class _Trainer:
         batch = prepare(batch.to(self.device, non_blocking=True), epoch)
         return batch if self.gather is None else with_values(batch, self.gather)
 
-    def _trivial_loss(self) -> float:
-        """What a model that learns nothing would get on the first samples."""
-        batch = self.loader.batch(np.arange(min(len(self.samples), 512)))
+    def _trivial_loss(self, loader: Loader, complaint: str) -> float:
+        """What a model that learns nothing would get on the first samples; refused where there is nothing to get."""
+        batch = loader.batch(np.arange(min(len(loader.lengths), 512)))
         was_training = self.task.training
         self.task.eval()
         loss = self.task.trivial(self._prepared(batch, VALIDATION))
         self.task.train(was_training)
+        if float(loss.weight) == 0 and len(batch) == len(loader.lengths):
+            raise ValueError(f"{complaint}: {NOTHING}")
         return float(loss.total / loss.weight.clamp(min=1))
 
     # Stopping
@@ -455,7 +478,7 @@ class _Trainer:
         self.accelerator.wait_for_everyone()
         if not resume and not run.is_fresh:
             raise ValueError(f"{run.folder} already holds a run; resume it, or choose another folder")
-        description = {"train": to_dict(self.config), "model": to_dict(self.task.config), "samples": len(self.samples)}
+        description = {"train": to_dict(self.config), **described(self.task), "data": _digest(self.samples)}
         if not run.is_fresh:
             self._resume(run, description)
         elif self.is_first:
@@ -538,6 +561,16 @@ class _Trainer:
         if self.config.trackers:
             self.accelerator.end_training()
         self.accelerator.wait_for_everyone()
+
+
+def _digest(samples: Sequence[Sample]) -> str:
+    """What tells these samples from others: how many there are, how long they are, and what is in some of them."""
+    digest = hashlib.sha256(np.ascontiguousarray(lengths_of(samples), dtype=np.int64).tobytes())
+    for i in np.unique(np.linspace(0, len(samples) - 1, 16).astype(int)).tolist():
+        sample = samples[i]
+        for part in (sample.values, sample.positions, sample.target):
+            digest.update(b"" if part is None else part.contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _available(trackers: tuple[str, ...]) -> list[str] | None:

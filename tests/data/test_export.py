@@ -107,6 +107,17 @@ def test_predictions_at_other_positions():
     assert table["band"].tolist() == ["r", "g", "r"] and table["error"].tolist() == [1, 3, 5]
 
 
+def test_positions_are_taken_as_interpolation_takes_them():
+    dates = np.datetime64("2024-03-01") + np.arange(4)
+    dated, numbered = (from_arrays(np.ones((1, 4, 1)), times) for times in (dates, np.arange(4.0)))
+    assert to_table(dated, np.ones((2, 1)), positions=[dates[1:3]])["time"].dt.day.tolist() == [2, 3]
+    assert to_table(numbered, np.ones((2, 1)), positions=[[5.0, 7.0]])["time"].tolist() == [5, 7]
+    with pytest.raises(TypeError, match="sample 0 are dates, but the times of the data are numbers"):
+        to_table(numbered, np.ones((2, 1)), positions=[dates[1:3]])
+    with pytest.raises(TypeError, match="sample 0 must be numbers"):
+        to_table(numbered, np.ones((2, 1)), positions=[["noon", "night"]])
+
+
 def test_what_is_predicted_may_have_names_of_its_own():
     samples = from_table(light_curves(), **COLUMNS)
     table = to_table(samples, np.ones((5, 1)), columns=["period"])

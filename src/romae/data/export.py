@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from romae.data.columns import dates_from_numbers, to_numpy
+from romae.data.columns import dates_from_numbers, numbers_from_dates, to_numpy
 from romae.data.scaling import channel_index
 from romae.data.series import SampleSet, Schema
 from romae.tokens import Sample
@@ -32,15 +32,15 @@ def to_table(
 
     `samples` are in the data's own units, and so are `predictions`: one array [n, c] per sample, or all of them end
     to end [t, c]. For samples with tokens to hide, predictions of the hidden ones alone are taken as well.
-    `positions` are where the predictions belong, if not at the samples' own tokens. `columns` names what is
-    predicted, if not the values. Without predictions the table holds the samples themselves, as `from_table` reads
-    them, less the label.
+    `positions` are where the predictions belong, if not at the samples' own tokens, as `interpolate` takes them.
+    `columns` names what is predicted, if not the values. Without predictions the table holds the samples themselves,
+    as `from_table` reads them, less the label.
     """
     schema = _schema_of(samples, schema)
     names = tuple(columns) if columns is not None else schema.values
     if predictions is None:
         predictions = [sample.values for sample in samples]
-    where = _positions_of(samples, positions, predictions)
+    where = _positions_of(samples, positions, predictions, schema)
     counts = [len(one) for one in where]
     rows = _stacked(predictions, counts, [_name(i, sample) for i, sample in enumerate(samples)])
     if rows.shape[1] != len(names):
@@ -106,12 +106,12 @@ def _name(i: int, sample: Sample) -> str:
     return f"sample {i if sample.id is None else sample.id!r}"
 
 
-def _positions_of(samples: Sequence[Sample], positions: Any, predictions: Any) -> list[Tensor]:
+def _positions_of(samples: Sequence[Sample], positions: Any, predictions: Any, schema: Schema) -> list[Tensor]:
     """Where each sample's predictions belong."""
     if positions is not None:
         if len(positions) != len(samples):
             raise ValueError(f"positions for {len(positions)} samples, but there are {len(samples)} samples")
-        return [torch.as_tensor(one).double() for one in positions]
+        return [_numbers(to_numpy(one), i, schema) for i, one in enumerate(positions)]
     everywhere = [sample.positions.double() for sample in samples]
     if any(sample.hidden is None for sample in samples):
         return everywhere
@@ -120,6 +120,17 @@ def _positions_of(samples: Sequence[Sample], positions: Any, predictions: Any) -
     if n_found != sum(int(sample.hidden.sum()) for sample in samples):
         return everywhere
     return [one[sample.hidden] for one, sample in zip(everywhere, samples, strict=True)]
+
+
+def _numbers(x: np.ndarray, i: int, schema: Schema) -> Float64[Tensor, "q d"]:
+    """Positions that were asked for as numbers, a row for each."""
+    if x.dtype.kind == "M":
+        if schema.time_unit is None:
+            raise TypeError(f"the positions for sample {i} are dates, but the times of the data are numbers")
+        x = numbers_from_dates(x, schema.time_unit)
+    if x.dtype.kind not in "fiu" or x.ndim not in (1, 2):
+        raise TypeError(f"the positions for sample {i} must be numbers [q] or [q, d], not {x.dtype} {list(x.shape)}")
+    return torch.from_numpy((x[:, None] if x.ndim == 1 else x).astype(np.float64))
 
 
 def _stacked(predictions: Any, counts: list[int], names: list[str]) -> Float64[np.ndarray, "t c"]:

@@ -65,6 +65,31 @@ class Schema:
         return 1 + len(self.positions) + (self.channel is not None)
 
 
+def require_same_names(found: Schema, known: Schema, *, whose: str, others: str, with_classes: bool = False) -> None:
+    """Refuse data whose numbers mean something else than those that are known already.
+
+    Channels without names, 0 to n - 1, stand for any that have some; of the known ones the last may be missing.
+    """
+    n = len(found.channels)
+    is_unnamed = found.channels == tuple(range(n)) and not all(isinstance(name, int) for name in known.channels)
+    wrong: tuple[str, Any, Any] | None = None
+    if found.time_unit != known.time_unit:
+        numbers = "none (times are numbers)"
+        wrong = ("time unit", found.time_unit or numbers, known.time_unit or numbers)
+    elif n > len(known.channels) or not (is_unnamed or found.channels == known.channels[:n]):
+        wrong = ("channels", list(found.channels), list(known.channels))
+    elif found.values != known.values and sorted(found.values) == sorted(known.values):
+        wrong = ("values", list(found.values), list(known.values))
+    elif with_classes and None not in (found.classes, known.classes) and found.classes != known.classes:
+        wrong = ("classes", list(found.classes or ()), list(known.classes or ()))
+    if wrong is not None:
+        what, has, wants = wrong
+        raise ValueError(
+            f"the {whose} have the {what} {has}, but {others} {wants}; read them in the same way, for example with "
+            "from_table_like(table, schema)"
+        )
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class SampleSet(Sequence[Sample]):
     """A sequence of samples with the names of the data they come from; slices and index arrays keep the names."""
@@ -210,7 +235,7 @@ def _read_times(
     _require_sequence(times, "times")
     if len(times) == 0:
         raise ValueError("times are empty; leave them out to count the steps from 0")
-    times = to_numpy(times) if isinstance(times, Tensor) else times
+    times = to_numpy(times) if isinstance(times, Tensor) or hasattr(times, "iloc") else times
     is_shared = np.ndim(times[0]) == 0
     if not is_shared and len(times) != len(arrays):
         raise ValueError(f"times for {len(times)} samples, but there are {len(arrays)} samples")
