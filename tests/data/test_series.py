@@ -1,6 +1,7 @@
 """Arrays become samples: laws, known answers and bad input."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -154,3 +155,14 @@ def test_a_schema_survives_json():
 def test_bad_input_is_named(arguments, sentence):
     with pytest.raises((ValueError, TypeError), match=sentence):
         from_arrays(**arguments)
+
+
+def test_times_in_pandas_are_taken_by_place_whatever_their_index():
+    values, plain = np.ones((2, 3, 1)), from_arrays(np.ones((2, 3, 1)), [1.0, 2.0, 4.0])
+    for times in (pd.Series([1.0, 2.0, 4.0], index=[5, 6, 7]), pd.DataFrame([[1.0, 2.0, 4.0]] * 2, index=[8, 9])):
+        assert [one.positions.tolist() for one in from_arrays(values, times)] == [
+            one.positions.tolist() for one in plain
+        ]
+    assert (
+        from_arrays(values, pd.Series(pd.date_range("2024", periods=3), index=[5, 6, 7])).schema.time_unit == "second"
+    )
