@@ -37,3 +37,9 @@ def test_names_are_sorted_unless_they_are_known():
     assert codes.tolist() == [1, -1, 2] and names == ("u", "r", "g")
     with pytest.raises(ValueError, match="band 'g' of row 2 is unknown; known are"):
         encode_names(column, ["r"], "band", row)
+
+
+def test_whole_floats_are_integers_as_long_as_they_are_exact():
+    assert encode_names(pd.Series([2.0, np.nan, 2.0**53 - 1]), None, "id", row)[1] == (2, 2**53 - 1)
+    with pytest.raises(ValueError, match="id 9007199254740992.0 is a float too large to be exact"):
+        encode_names(pd.Series([2.0, 2.0**53]), None, "id", row)

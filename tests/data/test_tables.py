@@ -1,17 +1,20 @@
 """Tables become samples: laws, known answers and bad input."""
 
 import warnings
+from datetime import UTC, timedelta, timezone
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
+from dateutil import tz
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
 from romae.config import from_dict, to_dict
+from romae.data.export import to_table
 from romae.data.series import Schema
 from romae.data.tables import from_table, from_table_like
 
@@ -160,6 +163,123 @@ def test_an_empty_cell_of_a_csv_file_is_missing(tmp_path):
     assert samples[0].positions.tolist() == [[0, 0], [3, 1]] and samples.schema.channels == ("HR", "pH")
 
 
+LARGE = [4295806720000000000 + i for i in range(4)]
+FEW = dict(id="id", time="time", values="value")
+
+
+@pytest.mark.parametrize("how", ["csv", "pyarrow", "parquet", "pandas"])
+@pytest.mark.filterwarnings("ignore:dropped")
+def test_large_integers_stay_apart_where_one_is_missing(how, tmp_path):
+    names = pd.array([*np.repeat(LARGE, 2), None], dtype="Int64")
+    table = pd.DataFrame({"id": names, "time": range(9), "value": 1.5, "band": names, "kind": names})
+    if how == "csv":
+        table.to_csv(tmp_path / "a.csv", index=False)
+        table = tmp_path / "a.csv"
+    elif how == "parquet":
+        table.to_parquet(tmp_path / "a.parquet")
+        table = tmp_path / "a.parquet"
+    elif how == "pyarrow":
+        table = pa.Table.from_pandas(table)
+    samples = from_table(table, **FEW, channel="band", label="kind")
+    assert [s.id for s in samples] == LARGE and [len(s) for s in samples] == [2, 2, 2, 2]
+    assert samples.schema.channels == samples.schema.classes == tuple(LARGE)
+
+
+def test_floats_that_may_have_lost_digits_are_no_ids():
+    table = pd.DataFrame({"id": [*map(float, LARGE), np.nan], "time": 0.0, "value": 1.5})
+    with pytest.raises(ValueError, match=r"id in column 'id' 4.29.*e\+18 is a float too large .* 'Int64' or as text"):
+        from_table(table, **FEW)
+
+
+@pytest.mark.parametrize(
+    ("cells", "names"),
+    [
+        (["7", "-1", "10"], (-1, 7, 10)),
+        ([" 7", "10 "], (7, 10)),
+        (["007", "7"], ("007", "7")),
+        (["007", "010"], ("007", "010")),
+        (["+7", "7"], ("+7", "7")),
+        (["0x1F", "31"], ("0x1F", "31")),
+        (["99999999999999999998", "99999999999999999999"], ("99999999999999999998", "99999999999999999999")),
+        (["True", "False"], (False, True)),
+        (["1", "true"], ("1", "true")),
+        (["2024-03-01", "2024-03-02"], ("2024-03-01", "2024-03-02")),
+    ],
+)
+def test_names_in_a_csv_file_are_integers_only_where_nothing_of_their_text_is_lost(cells, names, tmp_path):
+    rows = [f"{cell},{time},1.5,{cell},{cell}" for cell in cells for time in (0, 1)]
+    (tmp_path / "a.csv").write_text("\n".join(["id,time,value,band,kind", *rows, ""]))
+    samples = from_table(tmp_path / "a.csv", **FEW, channel="band", label="kind")
+    found = tuple(s.id for s in samples)
+    assert found == samples.schema.channels == samples.schema.classes == names
+    assert {type(name) for name in found} == {type(names[0])} and [len(s) for s in samples] == [2] * len(names)
+
+
+def test_a_csv_file_is_read_by_the_kind_of_the_known_names(tmp_path):
+    (tmp_path / "a.csv").write_text("id,time,value,band,kind\n1,0,1.5,007,01\n2,0,1.5,12,12\n")
+    (tmp_path / "b.csv").write_text("id,time,value,band,kind\n1,0,1.5,12,12\n")
+    trained = from_table(tmp_path / "a.csv", **FEW, channel="band", label="kind")
+    again = from_table_like(tmp_path / "b.csv", trained.schema)
+    assert again[0].positions.tolist() == [[0, 1]] and int(again[0].target) == 1
+
+
+def test_the_label_of_a_dropped_row_does_not_make_numbers_of_classes(tmp_path):
+    (tmp_path / "a.csv").write_text("id,time,value,kind\n1,0,1,0\n1,1,2,0\n2,0,1.5,3\n2,1,1.7,3\n2,2,,\n")
+    with pytest.warns(UserWarning, match="dropped 1 of 5 rows"):
+        samples = from_table(tmp_path / "a.csv", **FEW, label="kind")
+    assert samples.schema.classes == (0, 3) and [int(s.target) for s in samples] == [0, 1]
+
+
+def test_numbers_to_predict_stay_numbers_where_they_are_whole(frame, tmp_path):
+    trained = from_table(frame.assign(kind=[30.5, 40.0, 30.5, 30.5, 40.0]), **COLUMNS)
+    whole = frame.assign(kind=[50, 70, 50, 50, 70])
+    whole.to_csv(tmp_path / "a.csv", index=False)
+    for table in (whole, pa.Table.from_pandas(whole), tmp_path / "a.csv"):
+        targets = [s.target for s in from_table_like(table, trained.schema)]
+        assert all(t.is_floating_point() for t in targets) and [float(t) for t in targets] == [70.0, 50.0]
+    with pytest.raises(TypeError, match="column 'kind' must hold numbers, and row 0 is 'SN'"):
+        from_table_like(frame, trained.schema)
+    with pytest.raises(ValueError, match=r"labels are missing in part: row 3 \(sample 'b'\) has none"):
+        from_table_like(frame.assign(kind=[50, 70, 50, None, 70]), trained.schema)
+
+
+def test_dates_without_a_zone_are_read_in_that_of_the_schema(frame):
+    dates = pd.date_range("2024-03-30 08:00", periods=5, freq="D")
+    trained = from_table(frame.assign(mjd=dates.tz_localize("Europe/Berlin")), **COLUMNS)
+    assert same(from_table_like(frame.assign(mjd=dates), trained.schema), trained)
+    for unclear in ("2024-03-31 02:30", "2024-10-27 02:30"):
+        with pytest.raises(ValueError, match=f"row 0, column 'mjd': {unclear}:00 .* in Europe/Berlin"):
+            from_table_like(frame.assign(mjd=pd.Timestamp(unclear)), trained.schema)
+
+
+@pytest.mark.parametrize(
+    ("zone", "name"),
+    [
+        (UTC, "UTC"),
+        (tz.tzutc(), "UTC"),
+        (tz.tzoffset(None, 3600), "UTC+01:00"),
+        (timezone(timedelta(hours=-5), "here"), "UTC-05:00"),
+        ("Etc/GMT+5", "Etc/GMT+5"),
+    ],
+)
+def test_dates_come_back_in_the_zone_they_had(frame, zone, name):
+    dates = pd.date_range("2024-03-01", periods=5, tz="UTC").tz_convert(zone)
+    samples = from_table(frame.assign(mjd=dates), **COLUMNS)
+    assert samples.schema.time_zone == name
+    assert sorted(to_table(samples)["mjd"].map(str)) == sorted(map(str, dates))
+
+
+def test_a_zone_without_a_name_is_refused(frame):
+    dates = pd.date_range("2024-03-01", periods=5).tz_localize(tz.gettz("Europe/Berlin"))
+    with pytest.raises(ValueError, match=r"column 'mjd' has the time zone tzfile.*tz_convert\('Europe/Berlin'\)"):
+        from_table(frame.assign(mjd=dates), **COLUMNS)
+
+
+def test_a_unit_that_does_not_exist_is_named(frame, without_shape_checks):
+    with pytest.raises(ValueError, match="there is no time unit 'week'; there are second, minute, hour and day"):
+        from_table(frame.assign(mjd=pd.Timestamp("2024-03-01")), **COLUMNS, time_unit="week")
+
+
 def test_a_complete_table_does_not_warn(frame):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -251,10 +371,15 @@ def test_broken_files_are_refused_in_one_sentence(frame, tmp_path):
         "ragged.csv": b"object,mjd,flux\na,1,2\na,2\n",
         "cut.csv.gz": (tmp_path / "a.csv.gz").read_bytes()[:30],
         "text.csv": b"\x00\xff\xfe\x00",
+        "header.csv": "étoile,object,mjd,flux\n1,a,1,2\n".encode("latin-1"),
+        "names.csv": "object,mjd,flux\né,1,2\n".encode("latin-1"),
     }
     for name, content in broken.items():
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ValueError, match=f"{name}|is not there"):
+            from_table(tmp_path / name, **few)
+    for name in ("header.csv", "names.csv"):
+        with pytest.raises(ValueError, match=f"cannot read .*{name}: .*UTF-?8.*; save it as UTF-8"):
             from_table(tmp_path / name, **few)
 
 

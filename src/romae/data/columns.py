@@ -21,6 +21,7 @@ TimeUnit = Literal["second", "minute", "hour", "day"]
 Place = Callable[[int], str]
 
 _MICROSECONDS = {"second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6, "day": 86400 * 10**6}
+_LARGEST_EXACT = 2**53 - 1  # beyond it, floats stand for several integers
 _LARGEST_VALUE = np.float64(np.finfo(np.float32).max)
 
 
@@ -68,7 +69,7 @@ def encode_names(
         codes, uniques = pd.factorize(column)
     except TypeError:
         raise TypeError(f"each {what} must be text or an integer, and {place(0)} is {column.iloc[0]!r}") from None
-    found = [_plain_name(name) for name in uniques.tolist()]
+    found = [_plain_name(name, what) for name in uniques.tolist()]
     kinds = {type(name) for name in found}
     if len(kinds) > 1 or not kinds <= {str, int, bool}:
         raise TypeError(
@@ -84,10 +85,15 @@ def encode_names(
     return order[codes], names
 
 
-def _plain_name(name: Any) -> Any:
+def _plain_name(name: Any, what: str) -> Any:
     if isinstance(name, str):
         return str(name)
     if isinstance(name, float) and name.is_integer():
+        if abs(name) > _LARGEST_EXACT:
+            raise ValueError(
+                f"{what} {name} is a float too large to be exact, so that others may have become the same; read the "
+                "column as 'Int64' or as text"
+            )
         return int(name)  # pandas makes floats of integers as soon as one of them is missing
     return name.item() if isinstance(name, np.generic) else name
 
@@ -114,15 +120,21 @@ def encode_labels(
     return numbers, None
 
 
+def _microseconds(unit: TimeUnit) -> int:
+    if unit not in _MICROSECONDS:
+        raise ValueError(f"there is no time unit {unit!r}; there are second, minute, hour and day")
+    return _MICROSECONDS[unit]
+
+
 def numbers_from_dates(dates: np.ndarray, unit: TimeUnit) -> Float64[np.ndarray, "n"]:
     """Dates as numbers: the time since 1970 in a unit, read to the microsecond; NaN for missing dates."""
     exact = dates.astype("datetime64[us]")
-    return np.where(np.isnat(exact), np.nan, exact.astype(np.int64) / _MICROSECONDS[unit])
+    return np.where(np.isnat(exact), np.nan, exact.astype(np.int64) / _microseconds(unit))
 
 
 def dates_from_numbers(numbers: Float64[np.ndarray, "n"], unit: TimeUnit, zone: str | None) -> "pd.DatetimeIndex":
     """The inverse of `numbers_from_dates`, in a time zone if one is given."""
     import pandas as pd
 
-    dates = pd.DatetimeIndex(np.rint(numbers * _MICROSECONDS[unit]).astype(np.int64).astype("datetime64[us]"))
+    dates = pd.DatetimeIndex(np.rint(numbers * _microseconds(unit)).astype(np.int64).astype("datetime64[us]"))
     return dates if zone is None else dates.tz_localize("UTC").tz_convert(zone)

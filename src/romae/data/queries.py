@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from romae.data import tables
-from romae.data.columns import TimeUnit, as_numbers, encode_names, numbers_from_dates
+from romae.data.columns import TimeUnit, as_numbers, encode_names
 from romae.data.series import SampleSet, Schema
 
 
@@ -39,11 +39,8 @@ def _time(text: str, schema: Schema) -> float:
         if schema.time_unit is None:
             number = float(text)
         else:
-            date = pd.Timestamp(text)
-            if date.tz is None and schema.time_zone is not None:
-                date = date.tz_localize(schema.time_zone, ambiguous="NaT", nonexistent="NaT")
-            date = date if date.tz is None else date.tz_convert("UTC").tz_localize(None)
-            number = float(numbers_from_dates(np.array([date.to_datetime64()]), schema.time_unit)[0])
+            dates = pd.Series([pd.Timestamp(text)], name=schema.time)
+            number = float(tables.read_times(dates, schema.time_unit, schema.time_zone)[0][0])
     except (ValueError, TypeError, OverflowError):
         number = float("nan")
     if not np.isfinite(number):
@@ -57,11 +54,12 @@ def read_queries(table: Any, samples: SampleSet) -> tuple[list[Float64[np.ndarra
     schema = samples.schema
     optional = [] if schema.channel is None else [schema.channel]
     try:
-        frame = tables.read_frame(table, [schema.id, schema.time, *schema.positions, *optional])
+        known = {schema.id: [sample.id for sample in samples]} | dict.fromkeys(optional, schema.channels)
+        frame = tables.read_frame(table, [schema.id, schema.time, *schema.positions, *optional], known)
         if len(frame) == 0:
             raise ValueError("the table has no rows")
         ids, names = encode_names(frame[schema.id], None, f"id in column {schema.id!r}", tables.row_number)
-        times, unit, _ = tables.read_times(frame[schema.time], schema.time_unit or "second")
+        times, unit, _ = tables.read_times(frame[schema.time], schema.time_unit or "second", schema.time_zone)
         require_same_clock(unit, schema.time_unit, schema.time)
         coordinates = {schema.time: times}
         for axis in schema.positions:

@@ -4,8 +4,9 @@ Messages name rows by their place in the table, counting from 0.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timezone, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from romae.tokens import Sample
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 
 def from_table(
@@ -60,14 +62,43 @@ def from_table(
         channel=channel,
         values=(values,) if isinstance(values, str) else tuple(values),
         label=label,
+        classes=None if classes is None else tuple(classes),
+        time_unit=time_unit,
     )
     if channel is None and channels is not None:
         raise ValueError("channels are named, but no channel column is; say which it is with channel=")
-    frame = read_frame(table, schema.columns)
+    return _samples(table, schema, channels, labels_are_numbers=False)
+
+
+def from_table_like(table: Any, schema: Schema) -> SampleSet:
+    """Samples from another table with the columns, channels and classes of a schema, such as that of the training set.
+
+    The label column may be absent; where the schema names one but no classes, it holds numbers. Dates without a time
+    zone are taken in that of the schema.
+    """
+    label = schema.label if schema.label in _column_names(table) else None
+    wanted = replace(schema, label=label, classes=None if label is None else schema.classes)
+    channels = None if schema.channel is None else schema.channels
+    found = _samples(table, wanted, channels, labels_are_numbers=schema.classes is None)
+    expected, actual = ("numbers" if one.time_unit is None else "dates" for one in (schema, found.schema))
+    if expected != actual:
+        raise ValueError(f"column {schema.time!r} holds {actual}, but the schema expects {expected}")
+    return SampleSet(found.samples, schema)
+
+
+def _samples(table: Any, schema: Schema, channels: Sequence[Name] | None, *, labels_are_numbers: bool) -> SampleSet:
+    """Samples from the columns of a schema, which comes back with what was found in them."""
+    id, time, channel = schema.id, schema.time, schema.channel
+    names = {id: None} | ({} if channel is None else {channel: channels})
+    if schema.label is not None and not labels_are_numbers:
+        names[schema.label] = schema.classes
+    frame = read_frame(table, schema.columns, names)
     if len(frame) == 0:
         raise ValueError("the table has no rows")
+    if schema.label is not None and labels_are_numbers:
+        frame[schema.label] = as_numbers(frame[schema.label], _column(schema.label), row_number)
     sample_of_row, ids = encode_names(frame[id], None, f"id in column {id!r}", row_number)
-    times, unit, zone = read_times(frame[time], time_unit)
+    times, unit, zone = read_times(frame[time], schema.time_unit or "second", schema.time_zone)
     coordinates = {time: times} | {
         name: as_numbers(frame[name], _column(name), row_number) for name in schema.positions
     }
@@ -88,37 +119,13 @@ def from_table(
     keys = [sample_of_row, *coordinates.values(), *measured.values()]
     rows = rows[np.lexsort([key[rows] for key in reversed(keys)])]
     counts = np.bincount(sample_of_row[rows], minlength=len(ids))
-    targets, class_names = _read_targets(frame, schema, rows, counts, ids, classes)
+    targets, class_names = _read_targets(frame, schema, rows, counts, ids)
     schema = replace(schema, channels=channel_names, classes=class_names, time_unit=unit, time_zone=zone)
 
     all_values = torch.from_numpy(value_table[rows].astype(np.float32)).split(counts.tolist())
     all_positions = torch.from_numpy(np.stack([x[rows] for x in coordinates.values()], 1)).split(counts.tolist())
     parts = zip(all_values, all_positions, targets, ids, strict=True)
     return SampleSet([Sample(v, p, target=target, id=name) for v, p, target, name in parts], schema)
-
-
-def from_table_like(table: Any, schema: Schema) -> SampleSet:
-    """Samples from another table with the columns, channels and classes of a schema, such as that of the training set.
-
-    The label column may be absent.
-    """
-    label = schema.label if schema.label in _column_names(table) else None
-    found = from_table(
-        table,
-        id=schema.id,
-        time=schema.time,
-        channel=schema.channel,
-        values=schema.values,
-        label=label,
-        positions=schema.positions,
-        channels=None if schema.channel is None else schema.channels,
-        classes=None if label is None else schema.classes,
-        time_unit=schema.time_unit or "second",
-    )
-    expected, actual = ("numbers" if one.time_unit is None else "dates" for one in (schema, found.schema))
-    if expected != actual:
-        raise ValueError(f"column {schema.time!r} holds {actual}, but the schema expects {expected}")
-    return SampleSet(found.samples, schema)
 
 
 def row_number(i: int) -> str:
@@ -149,13 +156,21 @@ def _column_names(table: Any) -> list[Any]:
         if ".csv" in path.suffixes:
             with csv.open_csv(path) as reader:
                 return list(reader.schema.names)
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"cannot read {path}: {error}") from None
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise _unreadable(path, error) from None
     raise ValueError(f"cannot tell what {path.name} is: expected .csv, .csv.gz or .parquet")
 
 
-def read_frame(table: Any, columns: Sequence[str]) -> "pd.DataFrame":
-    """The columns as a pandas table whose rows are numbered from 0."""
+def _unreadable(path: str | Path, error: Exception) -> ValueError:
+    is_encoding = isinstance(error, UnicodeDecodeError) or "invalid UTF8" in str(error)
+    return ValueError(f"cannot read {path}: {'its text is not UTF-8; save it as UTF-8' if is_encoding else error}")
+
+
+def read_frame(table: Any, columns: Sequence[str], names: Mapping[str, Sequence[Hashable] | None]) -> "pd.DataFrame":
+    """The columns as a pandas table whose rows are numbered from 0.
+
+    `names` are the columns that hold names, with those that are known: in a CSV file they tell text from integers.
+    """
     import pandas as pd
     import pyarrow as pa
     from pyarrow import csv, parquet
@@ -172,29 +187,103 @@ def read_frame(table: Any, columns: Sequence[str]) -> "pd.DataFrame":
             if Path(table).suffix in (".parquet", ".pq"):
                 table = parquet.read_table(table, columns=list(columns))
             else:
-                options = csv.ConvertOptions(include_columns=list(columns), strings_can_be_null=True)
+                options = csv.ConvertOptions(
+                    include_columns=list(columns),
+                    column_types=dict.fromkeys(names, pa.string()),
+                    strings_can_be_null=True,
+                )
                 table = csv.read_csv(table, convert_options=options)
+                for name, known in names.items():
+                    if not (known and all(isinstance(one, str) for one in known)):
+                        table = table.set_column(table.column_names.index(name), name, _typed_names(table[name]))
         except (pa.ArrowException, OSError) as error:
-            raise ValueError(f"cannot read {table}: {error}") from None
-    return table.select(list(columns)).to_pandas(date_as_object=False, ignore_metadata=True)
+            raise _unreadable(table, error) from None
+    return table.select(list(columns)).to_pandas(
+        date_as_object=False,
+        ignore_metadata=True,
+        # The integers of numpy have no missing ones: pandas would make floats of them.
+        types_mapper=lambda kind: pd.ArrowDtype(kind) if pa.types.is_integer(kind) else None,
+    )
 
 
-def read_times(column: "pd.Series", unit: TimeUnit) -> tuple[Float64[np.ndarray, "n"], TimeUnit | None, str | None]:
-    """Times as numbers, with their unit and time zone if they were dates."""
+def _typed_names(texts: "pa.ChunkedArray") -> "pa.ChunkedArray":
+    """The texts as integers, booleans or floats if all are written so; 007, +7, 0x7 and beyond 64 bits stay text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    words = pc.utf8_trim_whitespace(texts)
+    if (integers := _cast(words, pa.int64())) is not None:
+        return integers if integers.cast(pa.string()).equals(words) else texts
+    if pc.all(pc.match_substring_regex(words, "^[+-]?[0-9]+$")).as_py():
+        return texts
+    if pc.all(pc.match_substring_regex(words, "^(true|false)$", ignore_case=True)).as_py():
+        return words.cast(pa.bool_())
+    floats = _cast(words, pa.float64())
+    return texts if floats is None else floats
+
+
+def _cast(words: "pa.ChunkedArray", kind: "pa.DataType") -> "pa.ChunkedArray | None":
+    import pyarrow as pa
+
+    try:
+        return words.cast(kind)
+    except pa.ArrowInvalid:
+        return None
+
+
+def read_times(
+    column: "pd.Series", unit: TimeUnit, zone: str | None = None
+) -> tuple[Float64[np.ndarray, "n"], TimeUnit | None, str | None]:
+    """Times as numbers, with their unit and time zone if they were dates; `zone` is that of dates without one."""
     from pandas.api import types
 
     if column.dtype == object:
         column = column.infer_objects()
     if types.is_datetime64_any_dtype(column.dtype):
-        zone = column.dt.tz
-        if zone is not None:
-            column = column.dt.tz_convert("UTC").dt.tz_localize(None)
-        dates = column.to_numpy(dtype="datetime64[us]")
-        return numbers_from_dates(dates, unit), unit, None if zone is None else str(zone)
+        if column.dt.tz is not None:
+            zone = _zone_name(column.dt.tz, str(column.name))
+            dates = column.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy(dtype="datetime64[us]")
+        else:
+            dates = column.to_numpy(dtype="datetime64[us]")
+            dates = dates if zone is None else _in_utc(dates, zone, str(column.name))
+        return numbers_from_dates(dates, unit), unit, zone
     try:
         return as_numbers(column, _column(str(column.name)), row_number), None, None
     except TypeError as error:
         raise TypeError(f"{error}; if these are dates, convert the column with pandas.to_datetime") from None
+
+
+def _zone_name(zone: tzinfo, column: str) -> str:
+    """The name by which pandas knows a time zone."""
+    import pandas as pd
+
+    offset = zone.utcoffset(None)  # None where it changes over the year
+    for name in [str(zone), *([] if offset is None else [str(timezone(offset))])]:
+        try:
+            pd.Timestamp(0, tz=name)
+            return name
+        except (KeyError, ValueError):
+            continue
+    raise ValueError(
+        f"column {column!r} has the time zone {zone}, which has no name to keep it by; convert the column with "
+        ".dt.tz_convert('Europe/Berlin') or the like"
+    )
+
+
+def _in_utc(dates: np.ndarray, zone: str, column: str) -> np.ndarray:
+    """Dates of a time zone in UTC."""
+    import pandas as pd
+
+    local = pd.DatetimeIndex(dates)
+    known = local.tz_localize(zone, ambiguous="NaT", nonexistent="NaT")
+    unclear = known.isna() & local.notna()
+    if unclear.any():
+        row = int(unclear.argmax())
+        raise ValueError(
+            f"row {row}, column {column!r}: {local[row]} comes twice or never in {zone}, where the clocks change; give "
+            "the dates with their time zone, such as UTC"
+        )
+    return known.tz_convert("UTC").tz_localize(None).to_numpy()
 
 
 def _complete_rows(
@@ -214,7 +303,7 @@ def _complete_rows(
         counts = ", ".join(f"{name!r}: {int(mask.sum())}" for name, mask in missing.items() if mask.any())
         n_dropped = len(complete) - len(rows)
         warnings.warn(
-            f"dropped {n_dropped} of {len(complete)} rows with a missing value (in column {counts})", stacklevel=3
+            f"dropped {n_dropped} of {len(complete)} rows with a missing value (in column {counts})", stacklevel=4
         )
     return rows
 
@@ -225,17 +314,16 @@ def _read_targets(
     rows: Int64[np.ndarray, "m"],
     counts: Int64[np.ndarray, "b"],
     ids: Sequence[Name],
-    classes: Sequence[Name] | None,
 ) -> tuple[Sequence[Any], tuple[Name, ...] | None]:
     """The target of each sample, which all its rows must agree on, and the names of the classes."""
     if schema.label is None:
-        return [None] * len(ids), None if classes is None else tuple(classes)
+        return [None] * len(ids), schema.classes
     sample_of_row = np.repeat(np.arange(len(ids)), counts)
 
     def place(i: int) -> str:
         return f"row {rows[i]} (sample {ids[sample_of_row[i]]!r})"
 
-    labels, class_names = encode_labels(frame[schema.label].iloc[rows], classes, place)
+    labels, class_names = encode_labels(frame[schema.label].iloc[rows], schema.classes, place)
     first = np.cumsum(counts) - counts
     differs = labels != labels[first][sample_of_row]
     if differs.any():
