@@ -524,3 +524,19 @@ def test_channels_that_are_whole_numbers_are_names_as_well():
     task = scalar_task(from_arrays(arrays, tokens="scalars", channels=[1, 2, 3]))
     with pytest.raises(ValueError, match=r"channels \[0, 1, 2\], but the task was trained on \[1, 2, 3\]"):
         embed(task, from_arrays(arrays, tokens="scalars", channels=[0, 1, 2]))
+
+
+def test_dates_that_are_asked_for_are_in_the_time_zone_of_the_data():
+    dates = pd.date_range("2024-03-30", periods=4, freq="12h", tz="Europe/Berlin")
+    data = from_table(pd.DataFrame({"id": 1, "day": dates, "x": np.arange(4.0)}), id="id", time="day", values=["x"])
+    task = make(
+        MaskedReconstruction, replace(CONFIG, channels=1), scaling=fit_scaling(data, origin="min", unit=86400.0)
+    )
+    task.schema = data.schema
+    zoned = interpolate(task, data, [dates[1:3]])
+    assert_alike(interpolate(task, data, [dates[1:3].tz_localize(None)]), zoned)
+    assert_alike(interpolate(task, data, [dates[1:3].tz_convert("UTC")]), zoned)
+    with pytest.raises(
+        ValueError, match="sample 0, number 0: 2024-03-31 02:30:00 comes twice or never in Europe/Berlin"
+    ):
+        interpolate(task, data, [[np.datetime64("2024-03-31T02:30")]])

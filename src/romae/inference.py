@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float32, Float64, Int64, Shaped
 from torch import Tensor
 
-from romae.data.columns import numbers_from_dates, to_numpy
+from romae.data.columns import asked_numbers, to_numpy
 from romae.data.loading import lengths_of
 from romae.data.scaling import Scaling, channel_index
 from romae.data.series import SampleSet, Schema, require_same_names
@@ -338,10 +338,10 @@ def _read_queries(task: Task, samples: Sequence[Sample], positions: Any) -> list
             "[positions] * len(samples)"
         )
     schema, scaling, queries = task.schema, _scaling(task), []
-    time_unit = (samples.schema if isinstance(samples, SampleSet) else schema or Schema()).time_unit
+    clock = samples.schema if isinstance(samples, SampleSet) else schema or Schema()
     for i, one in enumerate(positions):
         where = f"the positions for sample {i}"
-        queries.append(torch.from_numpy(_read_positions(one, where, task, time_unit)))
+        queries.append(torch.from_numpy(_read_positions(one, where, task, clock)))
         try:
             if scaling.by_channel:
                 scaling.invert_values(torch.zeros(len(queries[i]), task.config.channels), queries[i])
@@ -352,16 +352,13 @@ def _read_queries(task: Task, samples: Sequence[Sample], positions: Any) -> list
     return queries
 
 
-def _read_positions(one: Any, where: str, task: Task, time_unit: Any) -> Float64[np.ndarray, "q d"]:
+def _read_positions(one: Any, where: str, task: Task, clock: Schema) -> Float64[np.ndarray, "q d"]:
     dims = task.config.position_dims
     try:
         x = to_numpy(one)
     except ValueError as error:
         raise ValueError(f"{where} cannot be read as an array: {error}") from None
-    if x.dtype.kind == "M":
-        if time_unit is None:
-            raise TypeError(f"{where} are dates, but the times of the data are numbers; give them in the same unit")
-        x = numbers_from_dates(x, time_unit)
+    x = asked_numbers(x, clock.time_unit, clock.time_zone, where)
     if x.size == 0:
         return np.zeros((0, dims))
     if x.dtype.kind not in "fiu":

@@ -6,6 +6,7 @@ the place of whatever cannot be used. Shapes: n rows, c columns.
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
+from datetime import datetime
 from numbers import Number
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -130,6 +131,35 @@ def numbers_from_dates(dates: np.ndarray, unit: TimeUnit) -> Float64[np.ndarray,
     """Dates as numbers: the time since 1970 in a unit, read to the microsecond; NaN for missing dates."""
     exact = dates.astype("datetime64[us]")
     return np.where(np.isnat(exact), np.nan, exact.astype(np.int64) / _microseconds(unit))
+
+
+def in_utc(dates: "pd.DatetimeIndex", zone: str | None, place: Place) -> "pd.DatetimeIndex":
+    """Dates in UTC; those without a time zone are taken in this one, if it is given."""
+    if dates.tz is not None:
+        return dates.tz_convert("UTC").tz_localize(None)
+    if zone is None:
+        return dates
+    known = dates.tz_localize(zone, ambiguous="NaT", nonexistent="NaT")
+    unclear = known.isna() & dates.notna()
+    if unclear.any():
+        i = int(unclear.argmax())
+        raise ValueError(
+            f"{place(i)}: {dates[i]} comes twice or never in {zone}, where the clocks change; give the dates with "
+            "their time zone, such as UTC"
+        )
+    return known.tz_convert("UTC").tz_localize(None)
+
+
+def asked_numbers(x: np.ndarray, unit: TimeUnit | None, zone: str | None, where: str) -> np.ndarray:
+    """Positions that were asked for, dates as numbers; dates without a time zone are taken in that of the data."""
+    import pandas as pd
+
+    if x.dtype.kind != "M" and not (x.dtype == object and x.size and isinstance(x.flat[0], datetime)):
+        return x
+    if unit is None:
+        raise TypeError(f"{where} are dates, but the times of the data are numbers; give them in the same unit")
+    dates = in_utc(pd.DatetimeIndex(x.ravel()), zone, lambda i: f"{where}, number {i}")
+    return numbers_from_dates(dates.to_numpy(), unit).reshape(x.shape)
 
 
 def dates_from_numbers(numbers: Float64[np.ndarray, "n"], unit: TimeUnit, zone: str | None) -> "pd.DatetimeIndex":

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from romae.data.columns import dates_from_numbers, numbers_from_dates, to_numpy
+from romae.data.columns import asked_numbers, dates_from_numbers, to_numpy
 from romae.data.scaling import channel_index
 from romae.data.series import SampleSet, Schema
 from romae.tokens import Sample
@@ -124,10 +124,7 @@ def _positions_of(samples: Sequence[Sample], positions: Any, predictions: Any, s
 
 def _numbers(x: np.ndarray, i: int, schema: Schema) -> Float64[Tensor, "q d"]:
     """Positions that were asked for as numbers, a row for each."""
-    if x.dtype.kind == "M":
-        if schema.time_unit is None:
-            raise TypeError(f"the positions for sample {i} are dates, but the times of the data are numbers")
-        x = numbers_from_dates(x, schema.time_unit)
+    x = asked_numbers(x, schema.time_unit, schema.time_zone, f"the positions for sample {i}")
     if x.dtype.kind not in "fiu" or x.ndim not in (1, 2):
         raise TypeError(f"the positions for sample {i} must be numbers [q] or [q, d], not {x.dtype} {list(x.shape)}")
     return torch.from_numpy((x[:, None] if x.ndim == 1 else x).astype(np.float64))

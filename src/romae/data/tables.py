@@ -20,6 +20,7 @@ from romae.data.columns import (
     as_numbers,
     encode_labels,
     encode_names,
+    in_utc,
     numbers_from_dates,
     require_values,
 )
@@ -235,18 +236,16 @@ def read_times(
     column: "pd.Series", unit: TimeUnit, zone: str | None = None
 ) -> tuple[Float64[np.ndarray, "n"], TimeUnit | None, str | None]:
     """Times as numbers, with their unit and time zone if they were dates; `zone` is that of dates without one."""
+    import pandas as pd
     from pandas.api import types
 
     if column.dtype == object:
         column = column.infer_objects()
     if types.is_datetime64_any_dtype(column.dtype):
-        if column.dt.tz is not None:
-            zone = _zone_name(column.dt.tz, str(column.name))
-            dates = column.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy(dtype="datetime64[us]")
-        else:
-            dates = column.to_numpy(dtype="datetime64[us]")
-            dates = dates if zone is None else _in_utc(dates, zone, str(column.name))
-        return numbers_from_dates(dates, unit), unit, zone
+        name = str(column.name)
+        dates = in_utc(pd.DatetimeIndex(column), zone, lambda i: f"{row_number(i)}, column {name!r}")
+        own = column.dt.tz
+        return numbers_from_dates(dates.to_numpy(), unit), unit, zone if own is None else _zone_name(own, name)
     try:
         return as_numbers(column, _column(str(column.name)), row_number), None, None
     except TypeError as error:
@@ -268,22 +267,6 @@ def _zone_name(zone: tzinfo, column: str) -> str:
         f"column {column!r} has the time zone {zone}, which has no name to keep it by; convert the column with "
         ".dt.tz_convert('Europe/Berlin') or the like"
     )
-
-
-def _in_utc(dates: np.ndarray, zone: str, column: str) -> np.ndarray:
-    """Dates of a time zone in UTC."""
-    import pandas as pd
-
-    local = pd.DatetimeIndex(dates)
-    known = local.tz_localize(zone, ambiguous="NaT", nonexistent="NaT")
-    unclear = known.isna() & local.notna()
-    if unclear.any():
-        row = int(unclear.argmax())
-        raise ValueError(
-            f"row {row}, column {column!r}: {local[row]} comes twice or never in {zone}, where the clocks change; give "
-            "the dates with their time zone, such as UTC"
-        )
-    return known.tz_convert("UTC").tz_localize(None).to_numpy()
 
 
 def _complete_rows(
