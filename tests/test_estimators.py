@@ -14,13 +14,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import romae
-from romae import RoMAEClassifier, RoMAEEmbedder, RoMAEInterpolator, RoMAERegressor, Size
+from romae import RoMAEClassifier, RoMAEEmbedder, RoMAEInterpolator, RoMAERegressor, Size, inference
 from romae.datasets import uea
 from romae.estimators import base, rules
 from romae.estimators.inputs import read_samples
@@ -233,6 +234,8 @@ def test_interpolation_answers_at_any_time_in_the_shape_of_the_question(interpol
     own = interpolator.interpolate(PAIRS[:2], [np.linspace(0, 6, 5), np.array([1.0])])
     assert [x.shape for x in own] == [(5, 1), (1, 1)]
     assert_allclose(own[0], shared[0], atol=1e-5)
+    column = pd.Series(np.linspace(0, 6, 5), index=range(5, 10))
+    assert_array_equal(interpolator.interpolate(PAIRS[:3], column), shared)
 
 
 def test_interpolation_of_scalar_tokens_gives_every_channel():
@@ -248,8 +251,63 @@ def test_interpolation_of_scalar_tokens_gives_every_channel():
 def test_an_interpolator_is_scored_against_the_mean(without_shape_checks):
     constant = RoMAEInterpolator(**SMALL | {"pretrain_epochs": 60, "lr": 3e-3}).fit(np.tile([[1.0], [-1.0]], (24, 8)))
     assert constant.score(np.tile([[1.0], [-1.0]], (8, 8))) > 0.9
-    noise = np.random.default_rng(0).normal(size=(48, 8))
-    assert clone(INTERPOLATOR).fit(noise).score(noise) < 0.2
+
+
+@pytest.mark.parametrize("scaling", ["standard", "robust", "asinh", "none"])
+def test_noise_cannot_be_predicted_in_any_scaling(scaling, without_shape_checks):
+    noise = 0.01 * np.random.default_rng(0).normal(size=(48, 8))
+    assert clone(INTERPOLATOR).set_params(scaling=scaling).fit(noise).score(noise) < 0.2
+
+
+def test_a_score_is_1_for_what_is_true_and_0_for_the_mean_of_each_channel(monkeypatch):
+    """Whatever the sizes of channels are; a channel whose hidden values are all alike has no share in it."""
+    X = np.random.default_rng(0).normal(size=(24, 8, 3)) * [0.01, 1, 0] + [0, 100, 5]
+    fitted = clone(INTERPOLATOR).set_params(tokens="scalars", scaling="asinh").fit(X)
+
+    def truth(task, samples):
+        return [one.values[one.hidden].double().numpy() for one in samples]
+
+    def means(task, samples):
+        channels = [one.positions[one.hidden, 1].numpy() for one in samples]
+        x, channel = np.concatenate(truth(task, samples)), np.concatenate(channels)
+        return [np.array([x[channel == one].mean(0) for one in own]) for own in channels]
+
+    for answer, wanted in ((truth, 1.0), (means, 0.0)):
+        monkeypatch.setattr(inference, "predict", answer)
+        assert fitted.score(X) == pytest.approx(wanted, abs=1e-9)
+
+
+def test_the_share_to_hide_is_that_of_the_estimator(saved, monkeypatch):
+    asked = []
+    predict = inference.predict
+    monkeypatch.setattr(inference, "predict", lambda task, samples: asked.extend(samples) or predict(task, samples))
+    RoMAEInterpolator(pretrained=saved, mask_ratio=0.25, device="cpu").fit(PAIRS).score(PAIRS)
+    assert [int(one.hidden.sum()) for one in asked] == [round(0.25 * len(times)) for times, _ in PAIRS]
+
+
+def test_a_score_does_not_depend_on_the_order_of_series(interpolator):
+    assert interpolator.score(PAIRS[::-1]) == pytest.approx(interpolator.score(PAIRS), rel=1e-4)
+
+
+def test_a_score_asks_for_what_samples_hide(interpolator):
+    samples = list(read_samples(PAIRS))
+    hidden = [replace(one, hidden=np.arange(len(one)) < 2) for one in samples]
+    found = np.concatenate(romae.predict(interpolator.task_, hidden))
+    truth = np.concatenate([values[:2] for _, values in PAIRS])
+    assert interpolator.score(hidden) == pytest.approx(r2_score(truth, found), rel=1e-4)
+
+
+def test_dates_can_be_scored():
+    """Though they are too large for single precision until they are scaled."""
+    dates = [(np.datetime64("2024-01-01") + (1000 * t).astype("timedelta64[ms]"), values) for t, values in PAIRS]
+    assert clone(INTERPOLATOR).fit(dates).score(dates) < 1
+
+
+def test_a_score_needs_something_to_hide_and_to_tell_apart(interpolator):
+    with pytest.raises(ValueError, match="no series has two"):
+        interpolator.score([([1.0], [5.0])])
+    with pytest.raises(ValueError, match="all alike"):
+        interpolator.score([([1.0, 2.0], [5.0, 5.0])])
 
 
 def test_unlabelled_series_and_pretraining_change_the_model(classifier):
@@ -258,6 +316,62 @@ def test_unlabelled_series_and_pretraining_change_the_model(classifier):
     assert not np.allclose(clone(classifier).fit(PAIRS, NAMES, unlabelled=more).predict_proba(PAIRS), wanted)
     without = clone(classifier).set_params(pretrain_epochs=0).fit(PAIRS, NAMES)
     assert len(without.histories_) == 1 and len(classifier.histories_) == 2
+
+
+BANDS = {"id": "star", "time": "day", "values": "flux", "channel": "band", "label": "kind"}
+LEVELS = {"a": 0.0, "b": 100.0, "c": 1000.0}
+
+
+def banded(bands, n=24):
+    """A table of stars in bands of very different brightness."""
+    random = np.random.default_rng(0)
+    rows = [(i, day, bands[day % len(bands)]) for i in range(n) for day in range(6)]
+    table = pd.DataFrame(rows, columns=["star", "day", "band"])
+    table["flux"] = table["band"].map(LEVELS) + random.normal(size=len(table))
+    return table.assign(kind=np.where(table["star"] % 2, "odd", "even"))
+
+
+def dated(table):
+    return table.assign(day=pd.Timestamp("2024-01-01") + pd.to_timedelta(table["day"], unit="D"))
+
+
+def from_bands(table):
+    return romae.from_table(table, **BANDS)
+
+
+FAST = {**SMALL, "epochs": 1, "columns": BANDS}
+
+
+def test_unlabelled_series_are_read_under_the_names_of_the_others():
+    fitted = RoMAEClassifier(**FAST).fit(banded("abc"), unlabelled=banded("bc"))
+    assert_allclose(np.ravel(fitted.task_.scaling.centre), list(LEVELS.values()), atol=1)
+    gaps = np.random.default_rng(0).normal(size=(24, 6, 2))
+    gaps[0, 1, 0] = np.nan
+    clone(CLASSIFIER).fit(gaps, KINDS[:24], unlabelled=np.nan_to_num(gaps))
+
+
+@pytest.mark.parametrize(
+    ("X", "unlabelled", "sentence"),
+    [
+        (banded("bc"), banded("abc"), "unlabelled: channel in column 'band' 'a' .* is unknown"),
+        (banded("abc"), from_bands(banded("bc")), "unlabelled: .* channels"),
+        (banded("abc"), dated(banded("abc")), "unlabelled: column 'day' holds dates"),
+        (from_bands(banded("abc")), from_bands(dated(banded("abc"))), "unlabelled: .* time unit"),
+        (from_bands(banded("abc")).samples, PAIRS, "unlabelled: sample 0 has 1 channels at 1 position axes"),
+    ],
+    ids=["more channels", "other channels", "dates", "dates as samples", "fewer axes"],
+)
+def test_unlabelled_series_of_another_kind_are_refused(X, unlabelled, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        RoMAEClassifier(**FAST).fit(X, unlabelled=unlabelled)
+
+
+def test_gaps_in_unlabelled_series_alone_are_named():
+    X = np.random.default_rng(0).normal(size=(24, 6, 2))
+    gaps = X.copy()
+    gaps[0, 1, 0] = np.nan
+    with pytest.raises(ValueError, match="unlabelled: sample 0, row 1 lacks channel 0 .* tokens='scalars'"):
+        clone(CLASSIFIER).fit(X, KINDS[:24], unlabelled=gaps)
 
 
 def test_the_seed_decides_everything(classifier):
@@ -288,6 +402,13 @@ def test_series_that_decide_when_to_stop_are_not_trained_on(estimator, monkeypat
     whole = clone(estimator).set_params(early_stopping=False).fit(PAIRS, NAMES)
     assert told["validation"] is None and len(told["training"]) == len(PAIRS)
     assert not any("validation" in record for history in whole.histories_ for record in history)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_series_of_a_single_measurement_do_not_decide_when_to_stop(seed):
+    X = [np.arange(1.0 + (i % 8 == 0)) for i in range(32)]
+    fitted = clone(EMBEDDER).set_params(random_state=seed, validation_fraction=0.1).fit(X)
+    assert fitted.transform(X).shape == (32, 16)
 
 
 def test_training_stops_when_nothing_improves():
@@ -327,6 +448,52 @@ def test_a_pretrained_model_answers_without_more_training(saved, interpolator):
     assert_allclose(same.interpolate(PAIRS, [1.0, 2.0]), interpolator.interpolate(PAIRS, [1.0, 2.0]))
     vectors = RoMAEEmbedder(pretrained=str(saved / "model"), **settings).fit(PAIRS).transform(PAIRS)
     assert_allclose(vectors, romae.embed(interpolator.task_, read_samples(PAIRS)), atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def three_bands(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bands") / "curves"
+    RoMAEInterpolator(**SMALL, columns={k: v for k, v in BANDS.items() if k != "label"}).fit(banded("abc")).save(folder)
+    return folder
+
+
+def test_samples_and_tables_mean_the_same_to_a_pretrained_model(three_bands):
+    """Channels are told apart by their names, so that samples which number them otherwise are refused."""
+    settings = {"pretrained": three_bands, "epochs": 1, "device": "cpu"}
+    assert RoMAEClassifier(columns=BANDS, **settings).fit(banded("bc")).task_.schema.channels == ("a", "b", "c")
+    with pytest.raises(ValueError, match="channels .*from_table_like"):
+        RoMAEClassifier(**settings).fit(from_bands(banded("bc")))
+    with pytest.raises(ValueError, match="channels .*from_table_like"):
+        RoMAEInterpolator.load(three_bands).score(from_bands(banded("bc")))
+    fitted = RoMAEClassifier(**settings).fit(from_bands(banded("ab")))
+    assert fitted.task_.schema.channels == ("a", "b", "c") and len(fitted.predict(from_bands(banded("abc")))) == 24
+
+
+def test_times_of_another_kind_are_refused_where_answers_are_asked_for(classifier):
+    dates = [(np.datetime64("2024-01-01") + (60 * times).astype("timedelta64[s]"), values) for times, values in PAIRS]
+    with pytest.raises(ValueError, match="time unit"):
+        classifier.predict(dates)
+
+
+def test_columns_may_have_other_names_than_in_pretraining(three_bands):
+    table = dated(banded("abc")).rename(columns={"star": "object", "day": "night"})
+    columns = {"id": "object", "time": "night", "values": "flux", "channel": "band"}
+    with pytest.raises(ValueError, match="column 'night' holds dates"):
+        RoMAEEmbedder(pretrained=three_bands, columns=columns, device="cpu").fit(table)
+    table = banded("abc").rename(columns={"star": "object", "day": "night"})
+    embedder = RoMAEEmbedder(pretrained=three_bands, columns=columns, device="cpu").fit(table)
+    wanted = RoMAEEmbedder(pretrained=three_bands, device="cpu").fit(banded("abc")).transform(banded("abc"))
+    assert_array_equal(embedder.transform(table), wanted)
+    curves = RoMAEInterpolator(pretrained=three_bands, columns=columns, device="cpu").fit(table)
+    assert curves.interpolate(table, [1.0, 2.0]).shape == (24, 2, 3)
+
+
+def test_the_unit_of_dates_is_that_of_the_pretrained_model(tmp_path):
+    columns = {k: v for k, v in BANDS.items() if k != "label"}
+    table = dated(banded("abc"))
+    RoMAEEmbedder(**SMALL, columns={**columns, "time_unit": "day"}).fit(table).save(tmp_path / "days")
+    embedder = RoMAEEmbedder(pretrained=tmp_path / "days", columns=columns, device="cpu").fit(table)
+    assert_array_equal(embedder.transform(table), RoMAEEmbedder.load(tmp_path / "days").transform(table))
 
 
 def test_what_cannot_interpolate_is_refused(classifier, tmp_path):
@@ -452,6 +619,7 @@ def test_time_begins_for_all_at_once_where_samples_share_a_clock():
         ([[1.0, np.inf]], "must be finite"),
         (table_of(PAIRS, NAMES), "say what its columns hold"),
         ([np.zeros((3, 1)), np.zeros((3, 2))], "channels"),
+        (np.zeros((24, 1)), "every one has a single token"),
     ],
 )
 def test_bad_series_get_a_sentence(X, sentence, without_shape_checks):
@@ -485,11 +653,61 @@ def test_bad_settings_get_a_sentence(settings, sentence, without_shape_checks):
         (["slow"] * len(PAIRS), "only one class"),
         (["slow"], "1 labels for 32 samples"),
         (np.linspace(0, 1, len(PAIRS)), "Unknown label type"),
+        ([[0], [0, 1]] * 16, "y cannot be read as labels"),
     ],
 )
 def test_bad_labels_get_a_sentence(y, sentence):
     with pytest.raises(ValueError, match=sentence):
         clone(CLASSIFIER).fit(PAIRS, y)
+
+
+@pytest.mark.parametrize("missing", [np.nan, None, pd.NA], ids=str)
+@pytest.mark.parametrize("form", [list, tuple, pd.Series, lambda y: np.array(y, dtype=object)])
+def test_a_missing_label_is_no_class(form, missing):
+    y = form([*NAMES[:-1].tolist(), missing])
+    with pytest.raises(ValueError, match=r"labels are missing in part: sample 31 has none \(1 of 32 lack one\)"):
+        clone(CLASSIFIER).fit(PAIRS, y)
+    columns = {k: v for k, v in COLUMNS.items() if k != "label"}
+    with pytest.raises(ValueError, match="labels are missing in part: sample 31"):
+        clone(CLASSIFIER).set_params(columns=columns).fit(table_of(PAIRS, NAMES), dict(enumerate(y)))
+
+
+def test_a_missing_number_is_refused_too():
+    y = np.stack([KINDS, KINDS], axis=1).astype(float)
+    y[3, 1] = np.nan
+    with pytest.raises(ValueError, match="labels are missing in part: sample 3"):
+        clone(REGRESSOR).fit(PAIRS, y)
+    samples = list(romae.from_arrays([v[:, None] for _, v in PAIRS], y=NAMES))
+    samples[5] = replace(samples[5], target=None)
+    with pytest.raises(ValueError, match="labels are missing in part: sample 5"):
+        clone(CLASSIFIER).fit(samples)
+
+
+def test_a_refit_that_fails_leaves_what_was_fitted(saved):
+    """Also one that fails late, for the sake of settings."""
+    fitted = clone(CLASSIFIER).fit(PAIRS, NAMES)
+    wanted = fitted.predict_proba(PAIRS)
+    with pytest.raises(ValueError, match="lr"):
+        fitted.set_params(lr=-1.0).fit([np.zeros((4, 2))] * 30, ["p", "q", "r"] * 10)
+    assert fitted.classes_.tolist() == ["fast", "slow"] and fitted.n_features_in_ == 1 and len(fitted.histories_) == 2
+    assert_array_equal(fitted.predict_proba(PAIRS), wanted)
+    numbers = clone(REGRESSOR).fit(PAIRS, KINDS)
+    with pytest.raises(ValueError, match="lr"):
+        numbers.set_params(lr=-1.0).fit(PAIRS, np.stack([KINDS, KINDS], axis=1))
+    assert numbers.n_outputs_ == 1 and numbers.predict(PAIRS).shape == (32,)
+    fitted.set_params(lr=1e-2).save(saved.parent / "kinds")
+    curves = RoMAEInterpolator.load(saved)
+    with pytest.raises(ValueError, match="no decoder"):
+        curves.set_params(size=None, pretrain_epochs=None, pretrained=saved.parent / "kinds").fit(PAIRS)
+    assert curves.interpolate(PAIRS, [1.0]).shape == (32, 1, 1)
+
+
+def test_a_channel_of_one_held_out_series_has_a_scale():
+    table = banded("ab")
+    table.loc[table.index[-1], ["band", "flux"]] = ["c", 1000.0]
+    for seed in range(8):
+        embedder = RoMAEEmbedder(**SMALL | {"random_state": seed, "columns": {**BANDS, "label": "kind"}}).fit(table)
+        assert embedder.transform(table).shape == (24, 16)
 
 
 def test_a_table_needs_its_columns_and_labels_by_id(classifier):
@@ -503,6 +721,9 @@ def test_a_table_needs_its_columns_and_labels_by_id(classifier):
         clone(classifier).set_params(columns=columns).fit(table, NAMES)
     with pytest.raises(ValueError, match="no label for the id 31"):
         clone(classifier).set_params(columns=columns).fit(table, dict(enumerate(NAMES[:-1])))
+    twice = pd.Series([*NAMES, NAMES[0]], index=[*range(len(NAMES)), 7])
+    with pytest.raises(ValueError, match="several labels for the id 7"):
+        clone(classifier).set_params(columns=columns).fit(table, twice)
 
 
 def test_a_model_refuses_series_with_other_channels(classifier):

@@ -367,9 +367,7 @@ def test_pretraining_says_what_is_wrong_and_leaves_nothing(tmp_path, config, mes
 def test_a_folder_that_was_there_is_left_as_it_was(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ValueError, match="give validation samples as well"):
-        pretrain(
-            replace(PRETRAIN, validation=SplitConfig(share=0), train=replace(TRAIN, patience=2)), CURVES, tmp_path
-        )
+        pretrain(replace(PRETRAIN, validation=SplitConfig(share=0), train=replace(TRAIN, patience=2)), CURVES, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 

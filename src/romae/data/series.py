@@ -76,6 +76,8 @@ def require_same_names(found: Schema, known: Schema, *, whose: str, others: str,
     if found.time_unit != known.time_unit:
         numbers = "none (times are numbers)"
         wrong = ("time unit", found.time_unit or numbers, known.time_unit or numbers)
+    elif (found.channel is None) != (known.channel is None):
+        wrong = ("channel column", found.channel, known.channel)
     elif n > len(known.channels) or not (is_unnamed or found.channels == known.channels[:n]):
         wrong = ("channels", list(found.channels), list(known.channels))
     elif found.values != known.values and sorted(found.values) == sorted(known.values):

@@ -19,7 +19,7 @@ from romae import checkpoint
 from romae.config import from_dict, to_dict
 from romae.data.loading import lengths_of
 from romae.data.scaling import Scaling, fit_ladders, fit_scaling
-from romae.data.series import SampleSet
+from romae.data.series import SampleSet, Schema
 from romae.estimators import rules
 from romae.estimators.inputs import Tokens, read_samples
 from romae.jobs import load_model
@@ -90,15 +90,30 @@ class Estimator(BaseEstimator):
         """The samples to learn from."""
         known = None if before is None else before.schema
         samples = read_samples(X, columns=self.columns, tokens=self.tokens, known=known, with_labels=with_labels)
-        _require_fit(samples, before)
+        if before is None:
+            _require_kind(samples, _kind(samples), "the other samples have")
+        else:
+            _require_fit(samples, before)
         return samples
+
+    def _more(self, unlabelled: Any, samples: Sequence[Sample], before: Task | None) -> Sequence[Sample]:
+        """Further samples to pre-train on, read under the names of those that have labels."""
+        if unlabelled is None:
+            return ()
+        known = None if before is None else before.schema
+        known = samples.schema if isinstance(samples, SampleSet) else known
+        try:
+            more = read_samples(unlabelled, columns=self.columns, tokens=self.tokens, known=known, with_labels=False)
+            _require_kind(more, _kind(samples), "the labelled ones have")
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"unlabelled: {error}") from None
+        return more
 
     def _asked(self, X: Any, *, with_labels: bool = False) -> Sequence[Sample]:
         """The samples to say something about, read as those of the training were."""
         check_is_fitted(self, "task_")
         known = self.task_.schema
-        columns = self.columns if known is None else None  # the schema knows them
-        samples = read_samples(X, columns=columns, tokens=self.tokens, known=known, with_labels=with_labels)
+        samples = read_samples(X, columns=self.columns, tokens=self.tokens, known=known, with_labels=with_labels)
         _require_fit(samples, self.task_)
         return samples
 
@@ -113,26 +128,23 @@ class Estimator(BaseEstimator):
         groups: Shaped[np.ndarray, "b"] | None = None,
         last: Stage | None = None,
     ) -> None:
-        """Pre-train, then go through the last stage; without one, pre-training is judged on the held-out samples."""
+        """Pre-train, then go through the last stage; without one, pre-training is judged on the held-out samples.
+
+        Values are scaled by all samples, those held out too, so that none has a channel without a scale. What was
+        fitted before stays until all is done.
+        """
         schema = samples.schema if isinstance(samples, SampleSet) else None
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        training, validation = self._split(samples, groups, seed)
-        pool: Sequence[Sample] = [
-            replace(one, target=None) for one in [*(training if last is None else samples), *unlabelled]
-        ]
-        pool = pool if schema is None else SampleSet(pool, schema)
-        scaling = self._scaling(pool, before)
+        training, validation = self._split(samples, groups, seed, is_by_hiding=last is None)
+        pool = _pooled([*(training if last is None else samples), *unlabelled], schema)
+        scaling = self._scaling(_pooled([*samples, *unlabelled], schema), before)
         if last is not None and last.kind == "regress":
             numbers = fit_scaling(training, values="none", target=True)
             scaling = replace(scaling, target_mean=numbers.target_mean, target_scale=numbers.target_scale)
         model = self._model(pool, scaling, before)
         stages = self._stages(model, pool, len(training), last, is_judged=validation is not None)
-        self.n_features_in_ = _n_channels(samples)
-        self.histories_ = []
-        if not stages:
-            assert before is not None
-            self.task_ = before
-        else:
+        task, histories = before, []
+        if stages:
             outcome = run_stages(
                 model,
                 stages,
@@ -144,27 +156,32 @@ class Estimator(BaseEstimator):
                 seed=seed,
                 quiet=self.verbose <= 0,
             )
-            self.task_ = outcome.task
-            self.histories_ = [history.records for history in outcome.histories]
-        self.task_ = self._placed(self.task_)
+            task, histories = outcome.task, [history.records for history in outcome.histories]
+        assert task is not None
+        self.task_, self.histories_, self.n_features_in_ = self._placed(task), histories, _n_channels(samples)
 
     def _split(
-        self, samples: Sequence[Sample], groups: Shaped[np.ndarray, "b"] | None, seed: int
+        self, samples: Sequence[Sample], groups: Shaped[np.ndarray, "b"] | None, seed: int, *, is_by_hiding: bool
     ) -> tuple[list[Sample], list[Sample] | None]:
-        """Samples to train on and to judge by; the latter are None where nothing is to be stopped early."""
+        """Samples to train on and to judge by; the latter are None where nothing is to be stopped early.
+
+        Where judging means hiding tokens, samples of a single one are all for training.
+        """
         share = rules.fitting_share(len(samples)) if self.validation_fraction is None else self.validation_fraction
         if not self.early_stopping:
             share = 0.0
         groups = np.zeros(len(samples)) if groups is None else groups
-        chosen = rules.held_out(groups, share, np.random.default_rng(seed))
+        fit_to_judge = lengths_of(samples) > (1 if is_by_hiding else 0)
+        chosen = np.zeros(len(samples), dtype=bool)
+        chosen[fit_to_judge] = rules.held_out(groups[fit_to_judge], share, np.random.default_rng(seed))
         held_out = [samples[i] for i in np.flatnonzero(chosen).tolist()]
         return [samples[i] for i in np.flatnonzero(~chosen).tolist()], held_out or None
 
-    def _scaling(self, pool: Sequence[Sample], before: Task | None) -> Scaling:
+    def _scaling(self, samples: Sequence[Sample], before: Task | None) -> Scaling:
         """That of the model to start from, or one fitted to the data."""
         if before is not None:
             return replace(before.scaling or Scaling(), target_mean=None, target_scale=None)
-        return fit_scaling(pool, values=self.scaling, origin=rules.fitting_origin(pool))
+        return fit_scaling(samples, values=self.scaling, origin=rules.fitting_origin(samples))
 
     def _model(self, pool: Sequence[Sample], scaling: Scaling, before: Task | None) -> ModelConfig | Encoder:
         if before is not None:
@@ -188,9 +205,14 @@ class Estimator(BaseEstimator):
         batch_size = rules.fitting_batch(lengths_of(pool)) if self.batch_size is None else self.batch_size
         stages: list[Stage] = []
         epochs = self.pretrain_epochs
+        can_hide = any(len(sample) > 1 for sample in pool)
         if epochs is None:
-            is_useful = is_new and any(len(sample) > 1 for sample in pool)
-            epochs = rules.fitting_epochs(len(pool), batch_size, rules.PRETRAINING) if is_useful else 0
+            epochs = rules.fitting_epochs(len(pool), batch_size, rules.PRETRAINING) if is_new and can_hide else 0
+        if epochs > 0 and not can_hide:
+            raise ValueError(
+                "pre-training hides a part of each series, and every one has a single token, as of an array with "
+                "1 feature(s); give longer series or, where there are labels, set pretrain_epochs=0"
+            )
         if epochs > 0:
             train = self._settings(size, batch_size, epochs, rules.PRETRAINING, is_judged and last is None)
             weights: Any = "best" if last is None else "last"
@@ -308,16 +330,27 @@ def _n_channels(samples: Sequence[Sample]) -> int:
     return len(schema.channels) if schema is not None and schema.channels else samples[0].values.shape[1]
 
 
-def _require_fit(samples: Sequence[Sample], task: Task | None) -> None:
-    """Refuse samples that are not of one kind, or of another kind than a model knows."""
-    first = samples[0]
-    wanted = (first.values.shape[1], first.positions.shape[1])
-    if task is not None:
-        wanted = (task.config.channels, task.config.position_dims)
+def _pooled(samples: Sequence[Sample], schema: Schema | None) -> Sequence[Sample]:
+    """Samples without their targets, under the names of the data."""
+    pool = [replace(one, target=None) for one in samples]
+    return pool if schema is None else SampleSet(pool, schema)
+
+
+def _kind(samples: Sequence[Sample]) -> tuple[int, int]:
+    """The numbers of columns of values and of position axes."""
+    return samples[0].values.shape[1], samples[0].positions.shape[1]
+
+
+def _require_fit(samples: Sequence[Sample], task: Task) -> None:
+    """Refuse samples of another kind than a model knows."""
+    _require_kind(samples, (task.config.channels, task.config.position_dims), "the model takes")
+
+
+def _require_kind(samples: Sequence[Sample], wanted: tuple[int, int], whose: str) -> None:
     for i, sample in enumerate(samples):
-        found = (sample.values.shape[1], sample.positions.shape[1])
+        found = _kind([sample])
         if found != wanted:
-            what = "the other samples have" if task is None else "the model takes"
             raise ValueError(
-                f"sample {i} has {found[0]} channels at {found[1]} position axes, but {what} {wanted[0]} at {wanted[1]}"
+                f"sample {i} has {found[0]} channels at {found[1]} position axes, but {whose} {wanted[0]} at "
+                f"{wanted[1]}"
             )

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Bool, Shaped
+from torch import Tensor
 
 from romae.data.columns import to_numpy
-from romae.data.series import SampleSet, Schema, from_arrays
+from romae.data.series import SampleSet, Schema, from_arrays, require_same_names
 from romae.data.store import Store
 from romae.jobs import read_samples as read_table
 from romae.tokens import Sample
@@ -33,11 +34,46 @@ def read_samples(
     """Samples from any form of input, with the names of the data where there are any.
 
     `columns` says what the columns of a table hold, in the words of `from_table`; its label is read `with_labels`
-    alone. `known` is the schema of the data that a model was trained on, which these must fit. Without `tokens`, each
-    time step is a token unless some lack a part of their channels.
+    alone. `known` is the schema of the data that a model was trained on, or of those it is to be trained on with these:
+    they must fit it, and channels are numbered as in it. Without `tokens`, each time step is a token unless some lack a
+    part of their channels.
     """
     if tokens not in (None, "steps", "scalars"):
         raise ValueError(f"tokens must be 'steps', 'scalars' or None, not {tokens!r}")
+    samples = _read(X, columns, tokens, known, with_labels)
+    if known is None or not isinstance(samples, SampleSet):
+        return samples
+    require_same_names(samples.schema, known, whose="samples", others="those they must fit have")
+    return SampleSet(samples.samples, replace(samples.schema, channels=known.channels))
+
+
+def is_table(X: Any) -> bool:
+    """Whether X is what `from_table` reads: a pandas or pyarrow table, or the path of a file."""
+    return isinstance(X, str | Path) or hasattr(X, "iloc") or hasattr(X, "column_names")
+
+
+def labels_of(samples: Sequence[Sample], y: Any, *, by_id: bool, who: str) -> Shaped[np.ndarray, "b *k"]:
+    """One label per sample: those of y, or without it the targets that the samples bring along.
+
+    With `by_id`, for tables, y is a pandas column or a dictionary that gives the label of each id.
+    """
+    if y is None:
+        return _own_labels(samples, who)
+    y = _labels_by_id(samples, y) if by_id else to_numpy(y) if isinstance(y, Tensor) else y
+    try:
+        labels, entries = np.asarray(y), np.asarray(y, dtype=object)
+    except ValueError as error:
+        raise ValueError(f"y cannot be read as labels: {error}") from None
+    if labels.ndim == 0 or len(labels) != len(samples):
+        found = "a single one" if labels.ndim == 0 else len(labels)
+        raise ValueError(f"y has {found} labels for {len(samples)} samples: each sample needs one")
+    _require_labels(_is_missing(entries), samples)
+    return labels
+
+
+def _read(
+    X: Any, columns: Mapping[str, Any] | None, tokens: Tokens | None, known: Schema | None, with_labels: bool
+) -> Sequence[Sample]:
     if is_table(X):
         return _read_table(X, columns, known, with_labels)
     if isinstance(X, SampleSet | Store):
@@ -62,29 +98,10 @@ def read_samples(
     )
 
 
-def is_table(X: Any) -> bool:
-    """Whether X is what `from_table` reads: a pandas or pyarrow table, or the path of a file."""
-    return isinstance(X, str | Path) or hasattr(X, "iloc") or hasattr(X, "column_names")
-
-
-def labels_of(samples: Sequence[Sample], y: Any, *, by_id: bool, who: str) -> Shaped[np.ndarray, "b *k"]:
-    """One label per sample: those of y, or without it the targets that the samples bring along.
-
-    With `by_id`, for tables, y is a pandas column or a dictionary that gives the label of each id.
-    """
-    if y is None:
-        return _own_labels(samples, who)
-    if by_id:
-        return _labels_by_id(samples, y)
-    labels = np.asarray(y)
-    if labels.ndim == 0 or len(labels) != len(samples):
-        found = "a single one" if labels.ndim == 0 else len(labels)
-        raise ValueError(f"y has {found} labels for {len(samples)} samples: each sample needs one")
-    return labels
-
-
 def _read_table(table: Any, columns: Mapping[str, Any] | None, known: Schema | None, with_labels: bool) -> SampleSet:
     schema = known if columns is None else _schema(columns)
+    if schema is not None and known is not None and schema.time_unit is None:
+        schema = replace(schema, time_unit=known.time_unit)
     if schema is None:
         raise ValueError(
             "X is a table; say what its columns hold, for example columns={'id': 'star', 'time': 'day', 'values': "
@@ -155,10 +172,12 @@ def _has_gaps(x: Shaped[np.ndarray, "n c"]) -> bool:
 
 def _own_labels(samples: Sequence[Sample], who: str) -> Shaped[np.ndarray, "b *k"]:
     targets = [sample.target for sample in samples]
-    if any(target is None for target in targets):
+    is_missing = np.array([target is None for target in targets])
+    if is_missing.all():
         raise ValueError(
             f"{who} requires y to be passed, but the target y is None and the data bring no labels of their own"
         )
+    _require_labels(is_missing, samples)
     if any(target.ndim > 1 for target in targets):
         raise ValueError(f"{who} learns one label per sample, and these samples have one row of targets per token")
     labels = np.stack([target.numpy() for target in targets])
@@ -166,7 +185,9 @@ def _own_labels(samples: Sequence[Sample], who: str) -> Shaped[np.ndarray, "b *k
     return labels if classes is None else np.array(classes)[labels]
 
 
-def _labels_by_id(samples: Sequence[Sample], y: Any) -> Shaped[np.ndarray, "b"]:
+def _labels_by_id(samples: Sequence[Sample], y: Any) -> list[Any]:
+    if hasattr(y, "index") and hasattr(y, "to_dict") and y.index.has_duplicates:
+        raise ValueError(f"y has several labels for the id {y.index[y.index.duplicated()].tolist()[0]!r}; each id has one")
     by_id = y.to_dict() if hasattr(y, "to_dict") else y
     if not isinstance(by_id, Mapping):
         raise TypeError(
@@ -176,4 +197,22 @@ def _labels_by_id(samples: Sequence[Sample], y: Any) -> Shaped[np.ndarray, "b"]:
     for sample in samples:
         if sample.id not in by_id:
             raise ValueError(f"y has no label for the id {sample.id!r}; it needs one for each id of the table")
-    return np.array([by_id[sample.id] for sample in samples])
+    return [by_id[sample.id] for sample in samples]
+
+
+def _is_missing(labels: Shaped[np.ndarray, "b *k"]) -> Bool[np.ndarray, "b"]:
+    """Whether a label, or one of several numbers, is None or NaN."""
+    import pandas as pd
+
+    return np.logical_or.reduce(np.asarray(pd.isna(labels)).reshape(len(labels), -1), axis=1)
+
+
+def _require_labels(is_missing: Bool[np.ndarray, "b"], samples: Sequence[Sample]) -> None:
+    """Refuse labels of which some are missing."""
+    if is_missing.any():
+        first = int(is_missing.argmax())
+        name = first if samples[first].id is None else samples[first].id
+        raise ValueError(
+            f"labels are missing in part: sample {name!r} has none ({int(is_missing.sum())} of {len(is_missing)} lack "
+            "one); leave those out, or hand them to fit as unlabelled"
+        )

@@ -18,7 +18,6 @@ from romae.estimators.base import Estimator
 from romae.estimators.inputs import Tokens, is_table, labels_of
 from romae.model import Size
 from romae.stages import Classify, Regress
-from romae.tasks import Task
 from romae.tokens import Sample
 
 # Against learning by heart, which few samples invite: tokens left out, dropout, and targets that are not certain.
@@ -71,9 +70,6 @@ class _Supervised(Estimator):
     def _labels(self, X: Any, samples: Sequence[Sample], y: Any) -> Shaped[np.ndarray, "b *k"]:
         return labels_of(samples, y, by_id=is_table(X), who=type(self).__name__)
 
-    def _more(self, unlabelled: Any, before: Task | None) -> Sequence[Sample]:
-        return () if unlabelled is None else self._read(unlabelled, before)
-
     def _judged(self, X: Any, y: Any) -> tuple[Sequence[Sample], Shaped[np.ndarray, "b *k"]]:
         """The samples to score on and their labels."""
         samples = self._asked(X, with_labels=y is None)
@@ -89,24 +85,25 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
     def fit(self, X: Any, y: Any = None, unlabelled: Any = None) -> "RoMAEClassifier":
         """Pre-train on the series, and on more that have no labels, then learn the classes.
 
-        Without y, the labels are those that samples or a table bring along.
+        Without y, the labels are those that samples or a table bring along. `unlabelled` must fit the names of X.
         """
         before = self._begin()
         samples = self._read(X, before, with_labels=y is None)
         y = column_or_1d(self._labels(X, samples, y), warn=True)
         check_classification_targets(y)
-        self.classes_, index = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(f"there is only one class in y, {self.classes_[0]!r}; a classifier needs at least two")
-        labelled = _with_targets(samples, index, tuple(map(_plain, self.classes_.tolist())))
+        classes, index = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(f"there is only one class in y, {classes[0]!r}; a classifier needs at least two")
+        labelled = _with_targets(samples, index, tuple(map(_plain, classes.tolist())))
         last = Classify(
-            n_classes=len(self.classes_),
+            n_classes=len(classes),
             confidence=CONFIDENCE,
             frozen=self.frozen,
             drop_tokens=DROP_TOKENS,
             dropout=DROPOUT,
         )
-        self._train(labelled, before, unlabelled=self._more(unlabelled, before), groups=index, last=last)
+        self._train(labelled, before, unlabelled=self._more(unlabelled, samples, before), groups=index, last=last)
+        self.classes_ = classes
         return self
 
     def predict_proba(self, X: Any) -> Float64[np.ndarray, "b k"]:
@@ -140,17 +137,18 @@ class RoMAERegressor(RegressorMixin, _Supervised):
     def fit(self, X: Any, y: Any = None, unlabelled: Any = None) -> "RoMAERegressor":
         """Pre-train on the series, and on more that have no labels, then learn the numbers y: [b], or [b, k].
 
-        Without y, the numbers are those that samples or a table bring along.
+        Without y, the numbers are those that samples or a table bring along. `unlabelled` must fit the names of X.
         """
         before = self._begin()
         samples = self._read(X, before, with_labels=y is None)
         y = check_array(self._labels(X, samples, y), ensure_2d=False, dtype=np.float64, input_name="y")
         if y.ndim > 2:
             raise ValueError(f"y must be [b] or [b, k], got shape {list(y.shape)}")
-        self.is_flat_, self.n_outputs_ = y.ndim == 1, 1 if y.ndim == 1 else y.shape[1]
+        n_outputs = 1 if y.ndim == 1 else y.shape[1]
         labelled = _with_targets(samples, y.reshape(len(y), -1), None)
-        last = Regress(n_targets=self.n_outputs_, frozen=self.frozen, drop_tokens=DROP_TOKENS, dropout=DROPOUT)
-        self._train(labelled, before, unlabelled=self._more(unlabelled, before), last=last)
+        last = Regress(n_targets=n_outputs, frozen=self.frozen, drop_tokens=DROP_TOKENS, dropout=DROPOUT)
+        self._train(labelled, before, unlabelled=self._more(unlabelled, samples, before), last=last)
+        self.is_flat_, self.n_outputs_ = y.ndim == 1, n_outputs
         return self
 
     def predict(self, X: Any) -> Float64[np.ndarray, "b *k"]:

@@ -1,22 +1,27 @@
 """Estimators that learn without labels: curves through sparse measurements, and vectors for series."""
 
+import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from jaxtyping import Float32, Float64
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.metrics import r2_score
 from sklearn.utils import Tags
 
 from romae import inference
-from romae.data.columns import numbers_from_dates
-from romae.data.scaling import Method, Scaling
+from romae.data.columns import asked_numbers
+from romae.data.scaling import Method
 from romae.data.series import Schema
 from romae.estimators.base import Estimator
 from romae.estimators.inputs import Tokens
-from romae.evaluation import evaluate
+from romae.masking import UniformTokens, hide
 from romae.model import Size
-from romae.tasks import MaskedReconstruction
+from romae.tasks import MaskedReconstruction, Task
+from romae.tokens import Sample
 
 U = TypeVar("U", bound="_Unsupervised")
 
@@ -67,17 +72,14 @@ class _Unsupervised(Estimator):
 class RoMAEInterpolator(_Unsupervised):
     """Tells the values of a series at any time, from its own measurements and from what others have taught."""
 
-    def fit(self, X: Any, y: Any = None) -> "RoMAEInterpolator":
-        """Learn to predict hidden measurements from the others. y is not looked at."""
-        super().fit(X)
-        if not isinstance(self.task_, MaskedReconstruction):
-            found = type(self.task_).__name__
-            del self.task_
+    def _begin(self) -> Task | None:
+        before = super()._begin()
+        if before is not None and not self.pretrain_epochs and not isinstance(before, MaskedReconstruction):
             raise ValueError(
-                f"the pretrained model is a {found}, which has no decoder to interpolate with; give it one with "
-                "pretrain_epochs above 0"
+                f"the pretrained model is a {type(before).__name__}, which has no decoder to interpolate with; give it "
+                "one with pretrain_epochs above 0"
             )
-        return self
+        return before
 
     def interpolate(self, X: Any, times: Any) -> list[Float64[np.ndarray, "_ c"]] | Float64[np.ndarray, "b q c"]:
         """The values of all channels at these times, in the units of the data.
@@ -87,6 +89,7 @@ class RoMAEInterpolator(_Unsupervised):
         of times, as in `romae.interpolate`.
         """
         samples = self._asked(X)
+        times = times.to_numpy() if hasattr(times, "iloc") else times  # a pandas column is indexed by its own labels
         if not hasattr(times, "__len__") or len(times) == 0:
             raise ValueError("times are empty; give one array for all series, or one for each")
         is_shared = np.ndim(times[0]) == 0
@@ -100,13 +103,20 @@ class RoMAEInterpolator(_Unsupervised):
         return np.stack(values) if is_shared else values
 
     def score(self, X: Any, y: Any = None) -> float:
-        """How well measurements are predicted once the share `mask_ratio` of them is hidden.
+        """How well measurements are predicted once the share `mask_ratio` of each series is hidden.
 
-        1 is perfect, and 0 as good as the mean of the training data in each channel.
+        The coefficient of determination R² of the hidden values in their own units, found for each column of values in
+        each channel and then averaged: 1 is perfect, 0 as good as the mean of what is hidden there. Where all of that
+        is alike there is no R², and series of a single measurement are left out. What is hidden of a series follows
+        from its own numbers, unless samples say themselves what they hide.
         """
-        samples = self._asked(X)
-        scaling = self.task_.scaling or Scaling()
-        return 1.0 - evaluate(self.task_, [scaling.apply(sample) for sample in samples])
+        samples = _with_hidden([sample for sample in self._asked(X) if len(sample) > 1], self.mask_ratio)
+        found = np.concatenate(inference.predict(self.task_, samples))
+        truth = torch.cat([sample.values[sample.hidden].double() for sample in samples]).numpy()
+        channel = np.zeros(len(truth))
+        if self.task_.schema is not None and self.task_.schema.channel is not None:
+            channel = torch.cat([sample.positions[sample.hidden, -1] for sample in samples]).numpy()
+        return _determination(truth, found, channel)
 
 
 class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsupervised):
@@ -127,12 +137,40 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         return self.task_.config.encoder.width
 
 
+def _with_hidden(samples: list[Sample], ratio: float) -> list[Sample]:
+    """The samples with a share of their tokens hidden, the same wherever a sample stands."""
+    if not samples:
+        raise ValueError("nothing can be hidden, because no series has two measurements; score on longer ones")
+    # Without their positions, which may be too large for a batch before they are scaled.
+    bare = [Sample(one.values, torch.zeros_like(one.positions)) for one in samples]
+    masked = hide(bare, UniformTokens(ratio=ratio), numbers=[_number(one) for one in samples])
+    masks = [other.hidden if one.hidden is None else one.hidden for one, other in zip(samples, masked, strict=True)]
+    return [replace(one, hidden=mask) for one, mask in zip(samples, masks, strict=True)]
+
+
+def _number(sample: Sample) -> int:
+    """A number of 64 bits that follows from what a sample holds."""
+    content = sample.values.float().numpy().tobytes() + sample.positions.double().numpy().tobytes()
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little", signed=True)
+
+
+def _determination(
+    truth: Float64[np.ndarray, "t c"], found: Float64[np.ndarray, "t c"], channel: Float64[np.ndarray, "t"]
+) -> float:
+    """The mean R² of the columns in each channel, without those that do not vary."""
+    scores: list[float] = []
+    for one in np.unique(channel):
+        x, answer = truth[channel == one], found[channel == one]
+        varies = np.ptp(x, axis=0) > 0
+        if varies.any():
+            scores += r2_score(x[:, varies], answer[:, varies], multioutput="raw_values").tolist()
+    if not scores:
+        raise ValueError("there is no score, because the hidden values of each channel are all alike; give more series")
+    return float(np.mean(scores))
+
+
 def _for_each_channel(times: Any, schema: Schema) -> Float64[np.ndarray, "q 2"]:
     """The positions of all channels at each time, one time after the other."""
-    times = np.asarray(times)
-    if times.dtype.kind == "M":
-        if schema.time_unit is None:
-            raise TypeError("times are dates, but those of the data are numbers; give them in the same unit")
-        times = numbers_from_dates(times, schema.time_unit)
+    times = asked_numbers(np.asarray(times), schema.time_unit, schema.time_zone, "times")
     channels = np.arange(len(schema.channels), dtype=np.float64)
     return np.stack([np.repeat(times, len(channels)), np.tile(channels, len(times))], axis=1)
