@@ -187,7 +187,8 @@ def _own_labels(samples: Sequence[Sample], who: str) -> Shaped[np.ndarray, "b *k
 
 def _labels_by_id(samples: Sequence[Sample], y: Any) -> list[Any]:
     if hasattr(y, "index") and hasattr(y, "to_dict") and y.index.has_duplicates:
-        raise ValueError(f"y has several labels for the id {y.index[y.index.duplicated()].tolist()[0]!r}; each id has one")
+        twice = y.index[y.index.duplicated()].tolist()[0]
+        raise ValueError(f"y has several labels for the id {twice!r}; each id has one")
     by_id = y.to_dict() if hasattr(y, "to_dict") else y
     if not isinstance(by_id, Mapping):
         raise TypeError(
