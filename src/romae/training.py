@@ -569,7 +569,7 @@ def _digest(samples: Sequence[Sample]) -> str:
     for i in np.unique(np.linspace(0, len(samples) - 1, 16).astype(int)).tolist():
         sample = samples[i]
         for part in (sample.values, sample.positions, sample.target):
-            digest.update(b"" if part is None else part.contiguous().numpy().tobytes())
+            digest.update(b"" if part is None else part.contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
