@@ -21,7 +21,8 @@ from romae.masking import Rows, UniformTokens
 from romae.model import ModelConfig, Size
 from romae.tasks import Classification, MaskedReconstruction, Regression
 from romae.tokens import Sample
-from romae.training import TrainConfig, train
+from romae.train_config import TrainConfig
+from romae.training import train
 
 RAGGED = Workload(n_samples=12, shortest=3, longest=90, channels=2, size="tiny", ratio=0.5)
 LONG = replace(RAGGED, longest=400)

@@ -19,7 +19,8 @@ from romae.masking import UniformTokens
 from romae.model import ModelConfig, Size
 from romae.tasks import Classification, MaskedReconstruction, Regression
 from romae.tokens import Layout, Sample, collate
-from romae.training import TrainConfig, train
+from romae.train_config import TrainConfig
+from romae.training import train
 
 LENGTHS = [6, 2, 11, 1, 11, 4, 30]
 SMALL = {"encoder": Size(width=16, heads=2, depth=2), "decoder": Size(width=8, heads=1, depth=2)}

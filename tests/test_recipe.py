@@ -22,7 +22,7 @@ from romae.recipe import run as run_recipe
 from romae.results import Losses, Result, compact, read_result, results_of, write_result
 from romae.stages import Classify, Pretrain
 from romae.tokens import Sample
-from romae.training import TrainConfig
+from romae.train_config import TrainConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

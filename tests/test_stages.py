@@ -15,7 +15,7 @@ from romae.model import Encoder, ModelConfig, Size
 from romae.stages import Classify, Pretrain, Regress, run_stages
 from romae.tasks import Classification, MaskedReconstruction, Regression
 from romae.tokens import Sample
-from romae.training import TrainConfig
+from romae.train_config import TrainConfig
 
 SMALL = Size(width=8, heads=2, depth=1)
 MODEL = ModelConfig(channels=1, position_dims=1, encoder=SMALL, decoder=SMALL)

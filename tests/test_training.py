@@ -29,9 +29,11 @@ from romae.model import ModelConfig, Size
 from romae.optim import WeightAverage, parameter_groups, warmup_cosine
 from romae.patches import grid_positions
 from romae.runs import Run, State
+from romae.seeds import seed_everything, seed_step
 from romae.tasks import Classification, MaskedReconstruction
 from romae.tokens import Sample
-from romae.training import REQUEUE, TrainConfig, seed_everything, seed_step, train
+from romae.train_config import TrainConfig
+from romae.training import REQUEUE, train
 
 JOB = Path(__file__).with_name("training_job.py")
 

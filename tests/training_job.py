@@ -15,7 +15,8 @@ from romae.config import override
 from romae.model import ModelConfig, Size
 from romae.tasks import MaskedReconstruction
 from romae.tokens import Sample
-from romae.training import REQUEUE, Interrupted, TrainConfig, train
+from romae.train_config import TrainConfig
+from romae.training import REQUEUE, Interrupted, train
 
 N_SAMPLES = 41  # with batches of 8, the last one has a single sample
 

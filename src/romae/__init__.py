@@ -57,7 +57,7 @@ _HOME = {
     "MaskedReconstruction": "tasks",
     "Classification": "tasks",
     "Regression": "tasks",
-    "TrainConfig": "training",
+    "TrainConfig": "train_config",
     "train": "training",
     "predict": "inference",
     "predict_proba": "inference",
@@ -132,7 +132,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test holds 
     from romae.tokens import Tokens as Tokens
     from romae.tokens import collate as collate
     from romae.tokens import concat as concat
-    from romae.training import TrainConfig as TrainConfig
+    from romae.train_config import TrainConfig as TrainConfig
     from romae.training import train as train
 else:
 

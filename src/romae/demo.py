@@ -25,7 +25,8 @@ from romae.run_page import principal_components
 from romae.runs import History
 from romae.tasks import Classification, MaskedReconstruction
 from romae.tokens import Layout, Sample, collate
-from romae.training import TrainConfig, train
+from romae.train_config import TrainConfig
+from romae.training import train
 
 DURATION, NOISE, N_READINGS = 6.0, 0.05, 24
 SLOWEST, FASTEST, SPEEDS = 0.2, 0.6, ("slow", "medium", "fast")

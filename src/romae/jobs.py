@@ -29,8 +29,10 @@ from romae.data.tables import from_table
 from romae.masking import Strategy, UniformTokens
 from romae.model import SIZES, ModelConfig, Size
 from romae.runs import History, Run
+from romae.seeds import seed_everything
 from romae.tasks import Classification, MaskedReconstruction, Regression, Task
-from romae.training import FREE, TrainConfig, seed_everything, train
+from romae.train_config import FREE, TrainConfig
+from romae.training import train
 
 JOB, DATA = "job.json", "data.json"
 

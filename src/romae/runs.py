@@ -23,10 +23,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from romae.checkpoint import read_weights
+from romae.data.loading import lengths_of
+from romae.tokens import Sample
 
 DESCRIPTION = "state.json"
 
@@ -180,6 +183,16 @@ def fill_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tenso
         number, _, name = key.partition(".")
         state.setdefault(int(number), {})[name] = value
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+
+
+def digest_of(samples: Sequence[Sample]) -> str:
+    """What tells these samples from others: how many there are, how long they are, and what is in some of them."""
+    digest = hashlib.sha256(np.ascontiguousarray(lengths_of(samples), dtype=np.int64).tobytes())
+    for i in np.unique(np.linspace(0, len(samples) - 1, 16).astype(int)).tolist():
+        sample = samples[i]
+        for part in (sample.values, sample.positions, sample.target):
+            digest.update(b"" if part is None else part.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _digest(path: Path) -> str:

@@ -18,9 +18,11 @@ from romae.data.series import Schema
 from romae.masking import Masking, Strategy, UniformTokens
 from romae.model import Encoder, ModelConfig
 from romae.runs import History
+from romae.seeds import seed_everything
 from romae.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens import Sample
-from romae.training import Log, TrainConfig, seed_everything, train
+from romae.train_config import TrainConfig
+from romae.training import Log, train
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

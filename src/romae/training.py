@@ -5,15 +5,13 @@ the sample. So a state needs no random state, and the number of ranks changes no
 """
 
 import contextlib
-import hashlib
 import json
 import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,8 +19,8 @@ from torch import Tensor
 
 from romae.capacity import Buffer, Filled, with_values
 from romae.checkpoint import described, read_json
-from romae.config import check_types, differences, to_dict
-from romae.data.loading import Loader, lengths_of
+from romae.config import differences, to_dict
+from romae.data.loading import Loader
 from romae.data.packed import Gather, Packed, packed
 from romae.data.pixels import Pixels
 from romae.data.scaling import Scaling, scaled
@@ -33,78 +31,21 @@ from romae.masking import Strategy
 from romae.optim import WeightAverage, optimiser, warmup_cosine
 from romae.preparation import Filling, Piece, Preparation, fitting_capacity
 from romae.progress import Progress
-from romae.runs import History, Run, State, fill_optimiser, optimiser_tensors
+from romae.runs import History, Run, State, digest_of, fill_optimiser, optimiser_tensors
+from romae.seeds import seed_step
 from romae.sharding import sharded, spread, whole
 from romae.steps import Captured, Modes, Step, compile_blocks, optimised, uncompile_blocks, uncompiled
 from romae.tasks import Task
 from romae.tokens import Batch, Sample
+from romae.train_config import FREE, TrainConfig
 
 Log = Callable[[int, Mapping[str, float]], None]
-# What may differ when a run is resumed, because it changes how a step is taken and not what it computes.
-FREE = {f"train.{name}" for name in ("workers", "compile", "graph", "shard", "n_states", "trackers")}
 SETTLED = 0.25  # of the free memory of a device, for the values of all samples
 REQUEUE = 75  # EX_TEMPFAIL: a batch system may start the run again
 
 
 class Interrupted(Exception):
     """The run was asked to stop, has saved its state, and can be resumed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainConfig:
-    """How to train.
-
-    A batch of `batch_size` samples, or of `tokens_per_batch` tokens, makes one step; ranks share it, and each rank
-    takes its share in `accumulate` pieces. `warmup` is a number of steps, or a share of all steps if it is below 1.
-    `ema` averages the weights, which are then validated and saved. `validate_every` and `save_every` count steps; by
-    default both happen after each epoch. `patience` stops after so many validations without improvement.
-    `nonfinite="skip"` leaves out batches whose loss is not a number, and counts them; it costs a look at the loss in
-    every step. `compile` fuses what lies between matrix products, which takes some seconds first; `graph` records a
-    step as one CUDA graph and plays it back. Both fill batches up to a fixed size. By default they are used on one GPU
-    where there are steps enough to make up for their preparation. `shard` spreads the model over all processes.
-    """
-
-    epochs: int = 10
-    batch_size: int = 64
-    tokens_per_batch: int | None = None
-    accumulate: int = 1
-    group: bool = False
-    optimiser: Literal["adamw", "sgd"] = "adamw"
-    lr: float = 1e-3
-    betas: tuple[float, float] = (0.9, 0.95)
-    momentum: float = 0.9
-    weight_decay: float = 0.05
-    warmup: float = 0.1
-    clip: float | None = 1.0
-    ema: float | None = None
-    precision: Literal["float32", "tf32", "bf16", "fp16"] = "float32"
-    device: Literal["auto", "cpu"] = "auto"
-    workers: int = 0
-    seed: int = 0
-    validate_every: int | None = None
-    save_every: int | None = None
-    n_states: int = 2
-    patience: int | None = None
-    nonfinite: Literal["stop", "skip"] = "stop"
-    compile: bool | None = None
-    graph: bool | None = None
-    shard: bool = False
-    trackers: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        check_types(self)
-        for name in ("epochs", "batch_size", "accumulate", "n_states", "validate_every", "save_every", "patience"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
-        if not self.lr > 0:
-            raise ValueError(f"lr must be above 0, not {self.lr}")
-        if self.warmup < 0:
-            raise ValueError(f"warmup is a number of steps or a share of them, not {self.warmup}")
-        if self.clip is not None and not self.clip > 0:
-            raise ValueError(f"clip must be above 0, or none to leave gradients alone, not {self.clip}")
-        if self.ema is not None and not 0 < self.ema < 1:
-            raise ValueError(f"ema is the weight of the past, between 0 and 1, not {self.ema}")
 
 
 def train(
@@ -478,7 +419,7 @@ class _Trainer:
         self.accelerator.wait_for_everyone()
         if not resume and not run.is_fresh:
             raise ValueError(f"{run.folder} already holds a run; resume it, or choose another folder")
-        description = {"train": to_dict(self.config), **described(self.task), "data": _digest(self.samples)}
+        description = {"train": to_dict(self.config), **described(self.task), "data": digest_of(self.samples)}
         if not run.is_fresh:
             self._resume(run, description)
         elif self.is_first:
@@ -563,16 +504,6 @@ class _Trainer:
         self.accelerator.wait_for_everyone()
 
 
-def _digest(samples: Sequence[Sample]) -> str:
-    """What tells these samples from others: how many there are, how long they are, and what is in some of them."""
-    digest = hashlib.sha256(np.ascontiguousarray(lengths_of(samples), dtype=np.int64).tobytes())
-    for i in np.unique(np.linspace(0, len(samples) - 1, 16).astype(int)).tolist():
-        sample = samples[i]
-        for part in (sample.values, sample.positions, sample.target):
-            digest.update(b"" if part is None else part.contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
 def _available(trackers: tuple[str, ...]) -> list[str] | None:
     """The trackers by name, refused where their package is missing: Accelerate would leave them out in silence."""
     from accelerate.tracking import get_available_trackers
@@ -583,28 +514,3 @@ def _available(trackers: tuple[str, ...]) -> list[str] | None:
             package = f"'romae[{tracker}]'" if tracker in ("tensorboard", "wandb") else tracker
             raise ValueError(f"the tracker {tracker!r} is not installed: pip install {package}; there are {here}")
     return list(trackers) or None
-
-
-def seed_everything(*key: int) -> int:
-    """Seed torch's own generators, which dropout and stochastic depth draw from, by a key of several numbers."""
-    seed = _seed_of(key)
-    torch.manual_seed(seed)
-    return seed
-
-
-def seed_step(*key: int) -> int:
-    """The same for the generators of CPU, CUDA and MPS alone, in a tenth of the time.
-
-    `torch.manual_seed` also takes note of its call for devices that are not there, at every step.
-    """
-    seed = _seed_of(key)
-    torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_available():
-        torch.cuda.manual_seed_all(seed)
-    if torch.backends.mps.is_available():
-        torch.mps.manual_seed(seed)
-    return seed
-
-
-def _seed_of(key: tuple[int, ...]) -> int:
-    return int(np.random.SeedSequence(key).generate_state(1)[0])

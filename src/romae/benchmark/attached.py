@@ -12,7 +12,8 @@ from romae.capacity import Buffer, flattened
 from romae.data.loading import Loader
 from romae.preparation import Preparation, fitting_capacity
 from romae.tokens import Sample
-from romae.training import TrainConfig, train
+from romae.train_config import TrainConfig
+from romae.training import train
 
 
 def attached(

@@ -28,7 +28,7 @@ from romae.model import SIZES, Encoder, ModelConfig, Size
 from romae.stages import Pretrain, Stage, run_stages
 from romae.tasks import Task
 from romae.tokens import Sample
-from romae.training import TrainConfig
+from romae.train_config import TrainConfig
 
 E = TypeVar("E", bound="Estimator")
 FORMAT = 1

@@ -30,7 +30,7 @@ from romae.plots import Frame, Line, bands, frames
 from romae.recipe import Measured, Recipe, Source, Splits, Target
 from romae.stages import Regress
 from romae.tasks import Task
-from romae.training import TrainConfig
+from romae.train_config import TrainConfig
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

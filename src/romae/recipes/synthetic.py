@@ -33,7 +33,7 @@ from romae.recipe import Measured, Recipe, Source, Splits, Target
 from romae.stages import Pretrain
 from romae.tasks import Task
 from romae.tokens import Sample
-from romae.training import TrainConfig
+from romae.train_config import TrainConfig
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -43,7 +43,7 @@ from romae.rope import Ladder
 from romae.stages import Classify, Pretrain
 from romae.tasks import Loss, MaskedReconstruction, Task
 from romae.tokens import collate
-from romae.training import TrainConfig
+from romae.train_config import TrainConfig
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

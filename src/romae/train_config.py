@@ -1,0 +1,66 @@
+"""How to train: all settings of the loop, as a value."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from romae.config import check_types
+
+# What may differ when a run is resumed, because it changes how a step is taken and not what it computes.
+FREE = {f"train.{name}" for name in ("workers", "compile", "graph", "shard", "n_states", "trackers")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """How to train.
+
+    A batch of `batch_size` samples, or of `tokens_per_batch` tokens, makes one step; ranks share it, and each rank
+    takes its share in `accumulate` pieces. `warmup` is a number of steps, or a share of all steps if it is below 1.
+    `ema` averages the weights, which are then validated and saved. `validate_every` and `save_every` count steps; by
+    default both happen after each epoch. `patience` stops after so many validations without improvement.
+    `nonfinite="skip"` leaves out batches whose loss is not a number, and counts them; it costs a look at the loss in
+    every step. `compile` fuses what lies between matrix products, which takes some seconds first; `graph` records a
+    step as one CUDA graph and plays it back. Both fill batches up to a fixed size. By default they are used on one GPU
+    where there are steps enough to make up for their preparation. `shard` spreads the model over all processes.
+    """
+
+    epochs: int = 10
+    batch_size: int = 64
+    tokens_per_batch: int | None = None
+    accumulate: int = 1
+    group: bool = False
+    optimiser: Literal["adamw", "sgd"] = "adamw"
+    lr: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.95)
+    momentum: float = 0.9
+    weight_decay: float = 0.05
+    warmup: float = 0.1
+    clip: float | None = 1.0
+    ema: float | None = None
+    precision: Literal["float32", "tf32", "bf16", "fp16"] = "float32"
+    device: Literal["auto", "cpu"] = "auto"
+    workers: int = 0
+    seed: int = 0
+    validate_every: int | None = None
+    save_every: int | None = None
+    n_states: int = 2
+    patience: int | None = None
+    nonfinite: Literal["stop", "skip"] = "stop"
+    compile: bool | None = None
+    graph: bool | None = None
+    shard: bool = False
+    trackers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        for name in ("epochs", "batch_size", "accumulate", "n_states", "validate_every", "save_every", "patience"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+        if not self.lr > 0:
+            raise ValueError(f"lr must be above 0, not {self.lr}")
+        if self.warmup < 0:
+            raise ValueError(f"warmup is a number of steps or a share of them, not {self.warmup}")
+        if self.clip is not None and not self.clip > 0:
+            raise ValueError(f"clip must be above 0, or none to leave gradients alone, not {self.clip}")
+        if self.ema is not None and not 0 < self.ema < 1:
+            raise ValueError(f"ema is the weight of the past, between 0 and 1, not {self.ema}")
