@@ -257,3 +257,35 @@ def test_checkpoints_of_this_format_stay_readable():
     parts = zip(expected["values"].split(lengths), expected["positions"].split(lengths), strict=True)
     found = predict_proba(task, [Sample(values, positions) for values, positions in parts])
     np.testing.assert_allclose(found, expected["probabilities"].numpy(), rtol=1e-4)
+
+
+def test_a_model_of_someone_else_is_not_replaced(tmp_path):
+    for name, text in (("config.json", '{"model_type": "vit"}'), ("model.safetensors", "weights")):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ValueError, match="holds a model that is not romae's; choose an empty or a new folder"):
+            TASKS[0].save(tmp_path)
+        assert (tmp_path / name).read_text() == text
+
+
+@pytest.mark.parametrize("kind", ["int32", "float8", "nan"])
+def test_weights_that_are_no_numbers_of_one_precision_are_refused(tmp_path, kind):
+    TASKS[1].save(tmp_path / "a")
+    path = tmp_path / "a" / "model.safetensors"
+    weights = load_file(path)
+    name = next(name for name in weights if name.startswith("head."))
+    damaged = {
+        "int32": weights[name].int(),
+        "float8": weights[name].to(torch.float8_e4m3fn),
+        "nan": weights[name] * float("nan"),
+    }[kind]
+    save_file(weights | {name: damaged}, path)
+    message = f"{name} holds values that are no numbers" if kind == "nan" else "not of one precision"
+    with pytest.raises(ValueError, match=f"is damaged: .*{message}"):
+        load(tmp_path / "a")
+
+
+def test_a_card_in_any_encoding_stays_as_it_is(tmp_path):
+    TASKS[1].save(tmp_path / "a", card="# One")
+    (tmp_path / "a" / "README.md").write_bytes(b"caf\xe9")
+    TASKS[1].save(tmp_path / "a")
+    assert (tmp_path / "a" / "README.md").read_bytes() == b"caf\xe9"

@@ -143,3 +143,21 @@ def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path, arguments, message)
     done = romae(*arguments, ROMAE_DATA=str(tmp_path))
     assert done.returncode == 2
     assert message in done.stderr.replace("\n", " ") and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["run", "spirals/b-house", "--quick", "--results"], ["demo", "--out"], ["benchmark", "--out"]]
+)
+def test_a_place_that_cannot_be_written_to_is_found_before_the_work(tmp_path, arguments):
+    (tmp_path / "file").write_text("mine")
+    done = romae(*arguments, tmp_path / "file" / "folder")
+    assert done.returncode == 2 and "is not a folder that may be written to; choose another" in done.stderr
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("line", ["3", '{"step": 1}', '{"step": 1, "epoch": 1, "loss": null}'])
+def test_a_page_of_records_that_are_none_is_refused(tmp_path, line):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "history.jsonl").write_text(line + "\n")
+    done = romae("page", tmp_path)
+    assert done.returncode == 2 and "history.jsonl is torn or was altered: line 1 is no record" in done.stderr

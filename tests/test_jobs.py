@@ -325,7 +325,7 @@ def test_a_run_is_not_resumed_as_another_one(pretrained, config, table, message)
 def test_fine_tuning_is_not_resumed_from_a_model_with_another_scaling(classifier, tmp_path):
     other = pretrain(PRETRAIN, CURVES.assign(flux=1000 * CURVES["flux"]), tmp_path / "other").model
     before = contents(classifier)
-    with pytest.raises(ValueError, match=r"other settings \(data, scaling.*\)|other settings \(scaling.*\)"):
+    with pytest.raises(ValueError, match=r"other settings \(.*scaling.*\)"):
         finetune(replace(FINETUNE, label="kind"), CURVES, other, classifier, resume=True)
     assert contents(classifier) == before
 

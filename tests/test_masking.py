@@ -237,3 +237,16 @@ def test_what_is_hidden_of_julian_dates_is_what_is_hidden_of_days(masking):
     samples = [[Sample(torch.ones(5, 1), where) for _ in range(3)] for where in (days, julian)]
     plain, moved = ([one.hidden.tolist() for one in hide(part, masking)] for part in samples)
     assert plain == moved and any(map(any, plain))
+
+
+def test_samples_are_hidden_anew_and_what_cannot_be_is_said():
+    samples = [Sample(torch.ones(6, 1), torch.arange(6.0)[:, None]) for _ in range(3)]
+    once, again = hide(samples, Rows(ratio=0.5), 1), hide(hide(samples, Rows(ratio=0.2)), Rows(ratio=0.5), 1)
+    assert [one.hidden.tolist() for one in once] == [one.hidden.tolist() for one in again]
+    for arguments, message in (
+        (([], Rows()), "give samples"),
+        ((samples, Rows(), 0, [1, 2]), "as many numbers if any, not 3 and 2"),
+        ((samples, Rows(), 2**64), "a seed is a whole number"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            hide(*arguments)

@@ -311,7 +311,7 @@ def test_a_run_is_not_resumed_with_another_task_or_on_other_samples(tmp_path):
     for task, data, scaling, what in (
         (other, samples, None, "settings.masking.ratio"),
         (training_job.task(), moved, None, "data"),
-        (training_job.task(), samples, fit_scaling(samples), "data, scaling"),
+        (training_job.task(), samples, fit_scaling(samples), "data.training, scaling"),
     ):
         with pytest.raises(ValueError, match=rf"other settings \({what}.*\); start a new run"):
             train(task, data, config, scaling=scaling, out=tmp_path / "run", resume=True, quiet=True)
@@ -528,3 +528,39 @@ def test_a_validation_loss_that_is_no_number_stops_the_run():
     far = [Sample([[1e30], [1e30]], [[0.0], [1.0]])]
     with pytest.raises(FloatingPointError, match="validation loss became (inf|nan) at step .*no state is kept"):
         train(training_job.task(), training_job.samples(), training_job.config(), validation=far, quiet=True)
+
+
+def test_a_run_in_which_every_batch_is_left_out_stops():
+    far = [Sample([[1e30]] * 5, [[float(i)] for i in range(5)], id=i) for i in range(8)]
+    config = training_job.config("nonfinite=skip", "batch_size=4", "epochs=2", "ema=none")
+    with pytest.raises(FloatingPointError, match="no loss since the last report was a number"):
+        train(training_job.task(), far, config, quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"weight_decay": -5.0}, "weight_decay must be at least 0, not -5.0"),
+        ({"weight_decay": float("nan")}, "weight_decay must be at least 0"),
+        ({"warmup": float("inf")}, "warmup is a number of steps or a share"),
+        ({"betas": (1.5, 0.9)}, "betas must be from 0 to below 1"),
+        ({"momentum": -1.0}, "momentum must be from 0 to below 1"),
+        ({"tokens_per_batch": 0}, "tokens_per_batch must be at least 1"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        TrainConfig(**settings)
+
+
+def test_a_worker_complains_as_the_loop_would():
+    samples = [Sample([[1.0]], [[0.0]], target=0) for _ in range(600)]
+    samples[-1] = replace(samples[-1], target=torch.tensor(7))
+    size = Size(width=16, heads=2, depth=1)
+    said = []
+    for workers in (0, 1):
+        task = Classification(ModelConfig(channels=1, position_dims=1, encoder=size, decoder=size), 2)
+        with pytest.raises(ValueError, match="classes must lie in 0 to 1") as caught:
+            train(task, samples, TrainConfig(epochs=1, batch_size=64, workers=workers, device="cpu"), quiet=True)
+        said.append(str(caught.value))
+    assert said[0] == said[1]

@@ -72,7 +72,7 @@ class RandAugment:
             raise ValueError(f"magnitude must lie between 0 and {STRONGEST}, not {self.magnitude}")
         if min(self.size) < 3:
             raise ValueError(f"images must have at least 3 x 3 pixels, not {self.size[0]} x {self.size[1]}")
-        if not self.mean or not self.std or not min(self.std) > 0:
+        if not self.mean or not self.std or not min(self.std) > 0 or not all(map(math.isfinite, self.mean + self.std)):
             raise ValueError(f"mean and std are numbers, and std is above 0, not {self.mean} and {self.std}")
 
     @property
@@ -126,7 +126,7 @@ class Noise:
 
     def __post_init__(self) -> None:
         check_types(self)
-        if not self.scale > 0:
+        if not 0 < self.scale < math.inf:
             raise ValueError(f"scale is the largest standard deviation of the noise, above 0, not {self.scale}")
 
     def __call__(self, values: Float[Tensor, "t k"], generator: torch.Generator | None = None) -> Float[Tensor, "t k"]:

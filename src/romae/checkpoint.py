@@ -38,17 +38,18 @@ def save(task: Task, directory: str | Path, *, half: bool = False, card: str | N
     directory = require_place(directory)
     description = {"format": FORMAT, "romae": __version__, **described(task)}
     weights, metadata = {key: value.detach().cpu() for key, value in task.state_dict().items()}, {"format": "pt"}
+    _require_sound(weights, "this task cannot be saved")
     if half and any(value.dtype == torch.float32 for value in weights.values()):
         weights, metadata = _halved(weights), metadata | {RESTORE: "float32"}
-    if card is None and (directory / CARD).is_file():
-        card = (directory / CARD).read_text(encoding="utf-8")
+    kept = (directory / CARD).read_bytes() if (directory / CARD).is_file() else None
+    kept = kept if card is None else card.encode()
     directory.parent.mkdir(parents=True, exist_ok=True)
     written = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
     try:
         save_file({key: value.contiguous() for key, value in weights.items()}, written / WEIGHTS, metadata=metadata)
         (written / CONFIG).write_text(json.dumps(description, indent=2) + "\n")
-        if card is not None:
-            (written / CARD).write_text(card, encoding="utf-8")
+        if kept is not None:
+            (written / CARD).write_bytes(kept)
         _swap(written, directory)
     finally:
         shutil.rmtree(written, ignore_errors=True)
@@ -81,7 +82,18 @@ def require_place(directory: str | Path) -> Path:
     ours = {WEIGHTS, CONFIG, CARD} if CONFIG in here else {WEIGHTS}  # a README.md without a checkpoint is someone's own
     if others := sorted(here - ours):
         raise ValueError(f"{directory} holds {others[0]!r} beside a checkpoint; choose an empty or a new folder")
+    if here and not _is_ours(directory):
+        raise ValueError(f"{directory} holds a model that is not romae's; choose an empty or a new folder")
     return directory
+
+
+def _is_ours(directory: Path) -> bool:
+    """Whether a folder holds a checkpoint that may be replaced."""
+    try:
+        _current(read_json(directory / CONFIG), directory / CONFIG)
+    except ValueError:
+        return False
+    return (directory / WEIGHTS).is_file()
 
 
 def load(path: str | Path) -> Task:
@@ -97,6 +109,7 @@ def load(path: str | Path) -> Task:
     encoder = Encoder(from_dict(ModelConfig, description["model"], where="model"))
     settings = read_arguments(TASKS[name], description["settings"], where="settings", given=["encoder"])
     weights = read_weights(directory / WEIGHTS)
+    _require_sound(weights, f"{directory / WEIGHTS} is damaged")
     task = TASKS[name](encoder, **settings)
     task.to(dtype=weights.get("encoder.projection.weight", torch.empty(0)).dtype)
     fill(task, weights, str(directory))
@@ -111,6 +124,8 @@ def push_to_hub(task: Task, name: str, *, private: bool = False, half: bool = Fa
     """Upload a task to the Hugging Face Hub and return its address; `half` and `card` are as in `save`."""
     from huggingface_hub import HfApi
 
+    if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
+        raise ValueError(f"a model on the Hub has a name such as someone/light-curves, not {name!r}")
     hub = HfApi()
     with tempfile.TemporaryDirectory() as folder:
         save(task, Path(folder) / "model", half=half, card=card)
@@ -160,6 +175,16 @@ def fill(module: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
         shown = "; ".join(problems[:6]) + (f"; and {len(problems) - 6} more" if len(problems) > 6 else "")
         raise ValueError(f"the weights in {where} do not fit its configuration: {shown}")
     module.load_state_dict(weights)
+
+
+def _require_sound(weights: Mapping[str, Tensor], complaint: str) -> None:
+    """Refuse weights that are not all real numbers of one precision."""
+    kinds = {value.dtype for value in weights.values()}
+    if len(kinds) > 1 or not kinds <= {torch.float64, torch.float32, torch.float16, torch.bfloat16}:
+        raise ValueError(f"{complaint}: its weights are {', '.join(sorted(map(str, kinds)))}, not of one precision")
+    for key, value in weights.items():
+        if not bool(torch.isfinite(value).all()):
+            raise ValueError(f"{complaint}: {key} holds values that are no numbers")
 
 
 def _halved(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -98,6 +98,7 @@ def run(
     Example: romae run positions/tiny-cls --seeds 0-4
     """
     from romae.checkpoint import require_place
+    from romae.jobs import require_writable
     from romae.recipe import effective_seed, find
 
     recipe = find(name)
@@ -110,6 +111,7 @@ def run(
     wanted: list[int | None] = [seed] if seeds is None else list(_read_seeds(seeds))
     if save is not None and len(wanted) > 1:
         raise ValueError("--save keeps the model of one seed; give --seed instead of --seeds")
+    require_writable(results)
     if save is not None:
         require_place(save)
     chosen = [effective_seed(one, settings or [])[0] for one in wanted]

@@ -17,6 +17,7 @@ from romae.answers import write_table
 from romae.data.export import to_table
 from romae.data.scaling import fit_ladders
 from romae.data.series import SampleSet, Schema
+from romae.jobs import require_writable
 from romae.masking import UniformTokens
 from romae.model import ModelConfig, Size
 from romae.page import Chart, Choice, Section, Table, Text
@@ -87,6 +88,7 @@ def oscillators(n_samples: int, seed: int) -> list[Sample]:
 
 def run(folder: str | Path, *, seed: int = 0, epochs: int = 30, n_train: int = 1500, n_test: int = 300) -> Outcome:
     """Pre-train on generated series, interpolate, classify, compare, and write picture, page and table."""
+    require_writable(folder)
     training = [replace(sample, hidden=None) for sample in oscillators(n_train, seed)]
     testing = oscillators(n_test, seed + 1)
     models = _trained(training, seed, epochs)

@@ -265,6 +265,15 @@ def split(samples: SampleSet, config: SplitConfig) -> tuple[SampleSet, SampleSet
     return samples[~is_validation], samples[is_validation]  # type: ignore[call-overload]
 
 
+def require_writable(folder: str | Path) -> None:
+    """Refuse a folder that could not be written to when the work is done; none is made here."""
+    place = Path(folder).absolute()
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        raise ValueError(f"cannot write to {folder}: {place} is not a folder that may be written to; choose another")
+
+
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let a function write a file under another name, then put it in its place."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -258,9 +258,15 @@ def hide(
 ) -> list[Sample]:
     """The samples with what a strategy hides of them, for a test that asks the same each time.
 
-    What is hidden follows from the seed and the number of a sample, which is its place unless `numbers` are given. A
-    sample that cannot be divided is left out.
+    What is hidden follows from the seed and the number of a sample, which is its place unless `numbers` are given. What
+    a sample hid before counts as seen. A sample that cannot be divided is left out.
     """
+    if not isinstance(masking, Strategy):
+        raise TypeError(f"masking is a strategy such as UniformTokens(ratio=0.5), not {masking!r}")
+    if len(samples) == 0 or (numbers is not None and len(numbers) != len(samples)):
+        raise ValueError(f"give samples, and as many numbers if any, not {len(samples)} and {len(numbers or ())}")
+    if not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise ValueError(f"a seed is a whole number from 0 on, not {seed!r}")
     keys = SampleKeys(seed, 0, torch.tensor(range(len(samples)) if numbers is None else list(numbers)))
     tokens = collate([_from_its_first(sample) for sample in samples]).tokens
     masks = masking.hidden(tokens, keys).split([len(sample) for sample in samples])
@@ -271,4 +277,4 @@ def _from_its_first(sample: Sample) -> Sample:
     """The sample with its times counted from its first token, so that Julian dates fit into single precision."""
     origin = torch.zeros_like(sample.positions[:1])
     origin[:, :1] = sample.positions[:1, :1]
-    return replace(sample, positions=sample.positions - origin)
+    return replace(sample, positions=sample.positions - origin, hidden=None)

@@ -70,6 +70,10 @@ def _training(history: Path, folder: Path) -> Section:
         records = [json.loads(line) for line in history.read_text().splitlines()]
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{history} is torn or was altered: {error}") from None
+    for number, one in enumerate(records, start=1):
+        numbers = [one.get(name) for name in ("step", "epoch", "loss")] if isinstance(one, dict) else [None]
+        if not all(isinstance(value, int | float) for value in numbers):
+            raise ValueError(f"{history} is torn or was altered: line {number} is no record of a run")
     if not records:
         return Section(title=_title("Training", history.parent, folder), blocks=[Text(text="No report yet.")])
     last = records[-1]

@@ -235,8 +235,10 @@ class Classification(Task):
     ) -> None:
         settings = {"n_classes": n_classes, "confidence": confidence, "augment": augment}
         super().__init__(encoder, drop_tokens, settings)
-        if n_classes < 2:
+        if n_classes != int(n_classes) or n_classes < 2:
             raise ValueError(f"classification needs at least two classes, not {n_classes}")
+        if not isinstance(augment, Augmentation | None):
+            raise TypeError(f"augment is RandAugment(…) or Noise(…), not {augment!r}")
         if not 1 / n_classes < confidence <= 1:
             raise ValueError(f"confidence must be above chance (1/{n_classes}) and at most 1, not {confidence}")
         if isinstance(augment, RandAugment) and drop_tokens > 0:
@@ -292,7 +294,7 @@ class Regression(Task):
         augment: Noise | None = None,
     ) -> None:
         super().__init__(encoder, drop_tokens, {"n_targets": n_targets, "per": per, "augment": augment})
-        if n_targets < 1:
+        if n_targets != int(n_targets) or n_targets < 1:
             raise ValueError(f"regression needs at least one target, not {n_targets}")
         if per not in ("sample", "token"):
             raise ValueError(f"per must be 'sample' or 'token', not {per!r}")

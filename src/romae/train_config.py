@@ -1,5 +1,6 @@
 """How to train: all settings of the loop, as a value."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -52,14 +53,20 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
-        for name in ("epochs", "batch_size", "accumulate", "n_states", "validate_every", "save_every", "patience"):
+        whole = ("epochs", "batch_size", "tokens_per_batch", "accumulate", "n_states", "validate_every", "save_every")
+        for name in (*whole, "patience"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
-        if not self.lr > 0:
+        if not 0 < self.lr < math.inf:
             raise ValueError(f"lr must be above 0, not {self.lr}")
-        if self.warmup < 0:
+        if not 0 <= self.warmup < math.inf:
             raise ValueError(f"warmup is a number of steps or a share of them, not {self.warmup}")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f"weight_decay must be at least 0, not {self.weight_decay}")
+        for name, value in (("betas", self.betas[0]), ("betas", self.betas[1]), ("momentum", self.momentum)):
+            if not 0 <= value < 1:
+                raise ValueError(f"{name} must be from 0 to below 1, not {getattr(self, name)}")
         if self.clip is not None and not self.clip > 0:
             raise ValueError(f"clip must be above 0, or none to leave gradients alone, not {self.clip}")
         if self.ema is not None and not 0 < self.ema < 1:

@@ -119,7 +119,7 @@ class _Trainer:
         )
         self.device, self.is_first = self.accelerator.device, self.accelerator.is_main_process
         torch.backends.cuda.matmul.allow_tf32 = config.precision == "tf32"
-        self.samples = samples
+        self.samples, self.validation = samples, validation
         self.held: Sequence[Sample] | Packed = packed(samples) or samples
         self.held_validation = None if validation is None else packed(validation) or validation
         self.loader = Loader(
@@ -271,6 +271,11 @@ class _Trainer:
     def _report(self, shown: Progress, trivial: float) -> None:
         total, weight = self.sums.tolist()
         self.sums.zero_()
+        if weight == 0 and self.history.n_skipped > 0:
+            raise FloatingPointError(
+                f"no loss since the last report was a number, and all batches were left out, up to step {self.step}; "
+                f"{self.watch.last_state()}. Look at the values of the samples, or lower lr"
+            )
         record: dict[str, Any] = {"step": self.step, "epoch": self.epoch, "loss": total / max(weight, 1.0)}
         record["lr"] = float(self.optimiser.param_groups[0]["lr"])
         if self.held_validation is not None:
@@ -419,13 +424,17 @@ class _Trainer:
         self.accelerator.wait_for_everyone()
         if not resume and not run.is_fresh:
             raise ValueError(f"{run.folder} already holds a run; resume it, or choose another folder")
-        description = {"train": to_dict(self.config), **described(self.task), "data": digest_of(self.samples)}
+        description = {"train": to_dict(self.config), **described(self.task), "data": self._digests()}
         if not run.is_fresh:
             self._resume(run, description)
         elif self.is_first:
             (run.folder / "config.json").write_text(json.dumps(description, indent=2) + "\n")
         self.accelerator.wait_for_everyone()
         return run
+
+    def _digests(self) -> dict[str, str | None]:
+        parts = {"training": self.samples, "validation": self.validation}
+        return {name: None if part is None else digest_of(part) for name, part in parts.items()}
 
     def _resume(self, run: Run, description: dict[str, Any]) -> None:
         was = read_json(run.folder / "config.json")

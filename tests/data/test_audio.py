@@ -22,7 +22,9 @@ def test_resampling_keeps_a_tone(rate):
     assert_close(waveform[inside], torch.from_numpy(tone(440))[inside], atol=5e-3, rtol=0)
 
 
-@pytest.mark.parametrize("form", ["wav", "flac", "float64", "int16", "tensor", "two channels", "channels first"])
+@pytest.mark.parametrize(
+    "form", ["wav", "flac", "float64", "int16", "tensor", "backwards", "two channels", "channels first"]
+)
 def test_every_form_of_a_sound_gives_the_same_waveform(form, tmp_path):
     sound = np.round(tone(440) * 2**15) / 2**15
     if form in ("wav", "flac"):
@@ -33,11 +35,22 @@ def test_every_form_of_a_sound_gives_the_same_waveform(form, tmp_path):
         "float64": (sound.astype(np.float64), RATE, None),
         "int16": ((sound * 2**15).astype(np.int16), RATE, None),
         "tensor": (torch.from_numpy(sound), RATE, None),
+        "backwards": (sound[::-1].copy()[::-1], RATE, None),
         "two channels": (np.stack([1.5 * sound, 0.5 * sound], axis=1), RATE, -1),
         "channels first": (np.stack([1.5 * sound, 0.5 * sound]), RATE, 0),
     }[form]
     expected = torch.from_numpy(sound - sound.mean()).float()
     assert_close(read_waveform(audio, rate, channels=channels), expected, atol=1e-6, rtol=0)
+
+
+def test_bfloat16_is_taken_as_float32():
+    sound = torch.from_numpy(tone(440)).bfloat16()
+    assert_close(read_waveform(sound, RATE), read_waveform(sound.float(), RATE))
+
+
+def test_rates_may_be_whole_floats(without_shape_checks):
+    expected = from_audio(noise(RATE), RATE, frames=96)
+    assert_close(from_audio(noise(RATE), 16_000.0, resample_to=16_000.0, frames=96).values, expected.values)
 
 
 def test_tokens_are_patches_of_time_and_frequency():
@@ -82,9 +95,10 @@ def test_a_folder_of_sounds_is_read_lazily(tmp_path):
     assert_close(folder[2].values, from_audio(tone(300, rate=44_100), 44_100, frames=96).values, atol=1e-3, rtol=0)
     with pytest.raises(ValueError, match="cannot read the sound .*broken.wav"):
         folder[1]
+    assert from_audio_folder(tmp_path, has_classes=True, classes=["c", "b", "a"]).targets == (2, 1, 1)
 
 
-@pytest.mark.parametrize("kind", ["wav", "flac", "ogg"])
+@pytest.mark.parametrize("kind", ["wav", "flac", "ogg", "aiff"])
 @pytest.mark.parametrize("share", [0.3, 0.7, 0.999])
 def test_a_file_cut_short_is_named(kind, share, tmp_path):
     path = tmp_path / f"short.{kind}"
@@ -127,3 +141,19 @@ def test_a_wrong_sample_rate_and_an_empty_file_are_named(tmp_path):
     soundfile.write(tmp_path / "empty.wav", np.zeros(0), RATE)
     with pytest.raises(ValueError, match="empty.wav holds no samples"):
         from_audio(tmp_path / "empty.wav")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rate": "16k"}, "whole number of Hz above 0, not '16k'"),
+        ({"rate": float("nan")}, "whole number of Hz above 0, not nan"),
+        ({"rate": float("inf")}, "whole number of Hz above 0, not inf"),
+        ({"rate": RATE, "resample_to": "16k"}, "resample_to must be a whole number of Hz above 0, not '16k'"),
+        ({"rate": RATE, "frames": 16.5}, "frames must be a whole number, not 16.5"),
+        ({"rate": RATE, "frames": "16"}, "frames must be a whole number, not '16'"),
+    ],
+)
+def test_numbers_of_the_wrong_kind_are_refused_with_a_sentence(options, message, without_shape_checks):
+    with pytest.raises((TypeError, ValueError), match=message):
+        from_audio(np.zeros(RATE, np.float32), **options)

@@ -1,6 +1,9 @@
 """Images, stacks and video: what goes in comes out, positions are the patches' places, bad input is named."""
 
 import pickle
+import struct
+import zlib
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +67,23 @@ def test_to_image_gives_back_every_pixel(picture):
     assert_close(first, torch.from_numpy(picture).permute(2, 0, 1) / 255)
 
 
+def test_to_image_takes_what_predict_hands_back(picture):
+    values = from_image(picture, (4, 5), channels=-1).values.numpy()
+    for given in (values, values.astype(np.float64), np.flip(np.flip(values, 0).copy(), 0)):
+        assert np.array_equal(to_image(given, (4, 5), (12, 20), as_uint8=True).numpy(), picture)
+
+
+@pytest.mark.parametrize("channels", [5, 3, -4, -7])
+def test_to_image_refuses_a_dimension_that_is_not_there(channels):
+    with pytest.raises(ValueError, match=f"channels={channels} is no dimension of an image"):
+        to_image(torch.zeros(1, 48), (4, 4), (4, 4), channels=channels)
+
+
+def test_to_image_refuses_what_is_no_array(without_shape_checks):
+    with pytest.raises(TypeError, match="numbers in an array or a tensor, not list"):
+        to_image([[0.0]], (1, 1), (1, 1))
+
+
 def test_a_grey_image_has_one_channel_and_comes_back_without_it(tmp_path):
     grey = np.arange(64, dtype=np.uint8).reshape(8, 8)
     Image.fromarray(grey).save(tmp_path / "grey.png")
@@ -77,8 +97,67 @@ def test_a_16_bit_file_keeps_its_precision(tmp_path):
     wide = (np.arange(64, dtype=np.uint16) * 1000).reshape(8, 8)
     Image.fromarray(wide).save(tmp_path / "wide.png")
     assert_close(read_image(tmp_path / "wide.png")[..., 0], torch.tensor(wide / 65535, dtype=torch.float32))
-    with pytest.raises(ValueError, match="wide.png holds grey values of more than 8 bits"):
+    with pytest.raises(ValueError, match="wide.png holds values of more than 8 bits"):
         read_image(tmp_path / "wide.png", mode="RGB")
+
+
+def write_wide_png(path: Path, colours: np.ndarray) -> None:
+    """A PNG of 16 bits and three colours, which pillow cannot write."""
+    height, width, _ = colours.shape
+    rows = b"".join(b"\0" + row.tobytes() for row in colours.astype(">u2"))
+    chunks = ((b"IHDR", struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0)), (b"IDAT", zlib.compress(rows)))
+    whole = b"\x89PNG\r\n\x1a\n"
+    for kind, data in (*chunks, (b"IEND", b"")):
+        whole += struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    path.write_bytes(whole)
+
+
+@pytest.mark.parametrize("mode", [None, "RGB", "L"])
+def test_colours_of_16_bits_are_refused_rather_than_cut(mode, tmp_path):
+    wide = np.full((8, 8, 3), 1000, np.uint16)
+    write_wide_png(tmp_path / "wide.png", wide)
+    (tmp_path / "wide.ppm").write_bytes(b"P6 8 8 65535\n" + wide.astype(">u2").tobytes())
+    for image in (tmp_path / "wide.png", Image.open(tmp_path / "wide.png"), tmp_path / "wide.ppm"):
+        with pytest.raises(ValueError, match="values of more than 8 bits .*; hand it over as an array"):
+            read_image(image, mode=mode)
+    with pytest.raises(ValueError, match="wide.png holds values of more than 8 bits"):
+        from_video(tmp_path / "wide.png", (1, 4, 4), mode=mode)
+
+
+def test_16_bits_for_all_colours_of_a_pixel_are_read(tmp_path):
+    header = struct.pack("<2sIHHI", b"BM", 98, 0, 0, 66) + struct.pack(
+        "<IiiHHIIiiII", 40, 4, 4, 1, 16, 3, 32, 0, 0, 0, 0
+    )
+    masks = struct.pack("<III", 0xF800, 0x07E0, 0x001F)
+    (tmp_path / "small.bmp").write_bytes(header + masks + struct.pack("<16H", *[0xF800] * 16))
+    assert read_image(tmp_path / "small.bmp")[0, 0].tolist() == [1, 0, 0]
+
+
+def test_only_the_first_page_is_never_taken_for_the_whole(tmp_path):
+    pages = [Image.fromarray(np.full((4, 4), shade, np.uint8)) for shade in (0, 100, 200)]
+    pages[0].save(tmp_path / "one.tif")
+    pages[0].save(tmp_path / "pages.tif", save_all=True, append_images=pages[1:])
+    assert from_image(tmp_path / "one.tif", (4, 4)).values.shape == (1, 16)
+    with pytest.raises(ValueError, match="pages.tif has 3 pages; hand over one, or a list of all to from_stack"):
+        from_image(tmp_path / "pages.tif", (4, 4))
+
+
+@pytest.mark.parametrize("kind", ["png", "tif", "webp"])
+def test_a_file_is_turned_upright(kind, picture, tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the top of the scene is on the right
+    path = tmp_path / f"turned.{kind}"
+    Image.fromarray(picture).save(path, exif=exif, **({"lossless": True} if kind == "webp" else {}))
+    upright = from_image(np.rot90(picture, -1), (4, 4), channels=-1).values
+    assert_close(from_image(path, (4, 4)).values, upright)
+    assert_close(from_image(Image.open(path), (4, 4)).values, upright)
+
+
+def test_arrays_that_run_backwards_are_read(picture):
+    for back in (picture[..., ::-1], picture[::-1], picture[:, ::-1]):
+        assert_close(from_image(back, (4, 4), channels=-1).values, from_image(back.copy(), (4, 4), channels=-1).values)
+    stack = from_stack(picture[::-1], np.arange(12.0)[::-1], (1, 4, 3))
+    assert stack.positions[0, 0] == 11 and stack.positions[-1, 0] == 0
 
 
 def test_images_of_different_sizes_share_a_batch():
@@ -142,6 +221,15 @@ def test_a_folder_without_what_it_needs_is_refused(picture, tmp_path):
         from_image_folder(tmp_path, (4, 4), has_classes=True)
 
 
+def test_a_folder_takes_the_classes_of_training(picture, tmp_path):
+    (tmp_path / "bee").mkdir()
+    Image.fromarray(picture).save(tmp_path / "bee/1.png")
+    folder = from_image_folder(tmp_path, (4, 4), has_classes=True, classes=("ant", "bee"))
+    assert folder.class_names == ("ant", "bee") and int(folder[0].target) == 1
+    with pytest.raises(ValueError, match="the folder bee is none of the classes; known are \\['ant'\\]"):
+        from_image_folder(tmp_path, (4, 4), has_classes=True, classes=["ant"])
+
+
 def test_a_stack_has_its_own_times_and_comes_back_frame_by_frame():
     frames = np.random.default_rng(1).integers(0, 256, (3, 8, 12), dtype=np.uint8)
     times = [58000.25, 58000.75, 58007.5]
@@ -172,8 +260,19 @@ def test_a_stack_of_files_equals_the_stack_of_their_arrays(picture, tmp_path):
         ([0.0], (1, 4, 4), "2 images need as many times, not times of shape \\[1\\]"),
         ([0.0, float("nan")], (1, 4, 4), "times must be finite, and image 1 has none"),
         (["today", "tomorrow"], (1, 4, 4), "turn dates into days or seconds"),
+        (["1", "2"], (1, 4, 4), "turn dates into days or seconds"),
+        ([b"1", b"2"], (1, 4, 4), "turn dates into days or seconds"),
+        (np.array(["2020-01-01", "2020-01-02"], "datetime64[D]"), (1, 4, 4), "turn dates into days or seconds"),
+        (np.array([1, 2], "timedelta64[ns]"), (1, 4, 4), "turn dates into days or seconds"),
+        ([date(2020, 1, 1), date(2020, 1, 2)], (1, 4, 4), "turn dates into days or seconds"),
+        ([1 + 2j, 2 + 0j], (1, 4, 4), "times must be numbers, not complex128"),
+        ([[0.0], [1.0, 2.0]], (1, 4, 4), "times must be a list of numbers"),
         ([0.0, 1.0], (2, 4, 4), "its patch must be 1, not 2"),
-        ([0.0, 1.0], (4, 4), "the grid has 3 dimensions"),
+        (
+            [0.0, 1.0],
+            (4, 4),
+            "the patch must be \\(time, height, width\\), whole numbers of at least 1, not \\(4, 4\\)",
+        ),
     ],
 )
 def test_a_stack_with_wrong_times_or_patch_is_refused(times, patch, message):
@@ -188,6 +287,9 @@ def test_images_of_a_stack_must_agree_and_are_named():
         from_stack([np.zeros((8, 8)), None], [0.0, 1.0], (1, 4, 4))
     with pytest.raises(ValueError, match="no image in the list"):
         from_stack([], [], (1, 4, 4))
+    for images in ("x.tif", Path("x.tif"), Image.new("L", (8, 8))):
+        with pytest.raises(TypeError, match="images are handed over as a list, or as one array of them, not as"):
+            from_stack(images, [0.0], (1, 4, 4))
 
 
 def test_a_video_is_patched_in_time_too_and_comes_back():
@@ -228,7 +330,12 @@ def test_an_animation_is_read_frame_by_frame(tmp_path):
         (np.zeros((8, 8)), {"mode": "RGB"}, "an array has the channels that it has"),
         (np.zeros((8, 8)), {"std": 0.0}, "std must be finite and above 0"),
         (np.zeros((8, 8)), {"mean": (0.1, 0.2, 0.3)}, "mean has 3 numbers for 1 channels"),
-        (np.zeros((8, 8)), {"size": (0, 8)}, "height and a width of at least 1"),
+        (
+            np.zeros((8, 8)),
+            {"size": (0, 8)},
+            "size must be \\(height, width\\), whole numbers of at least 1, not \\(0, 8\\)",
+        ),
+        (np.zeros((0, 8)), {"size": (8, 8)}, "an image of shape \\[0, 8\\] has no pixels"),
         (Image.new("RGBA", (8, 8)), {}, "pillow mode 'RGBA'; say mode='RGB'"),
         (Path("absent.png"), {}, "cannot read the image absent.png: No such file"),
         ([[0, 1], [1, 0]], {}, "not list"),
@@ -246,13 +353,25 @@ def test_a_file_cut_short_is_named(kind, picture, tmp_path):
     path.write_bytes(path.read_bytes()[:-60])
     with pytest.raises(ValueError, match=f"cannot read the image .*short.{kind}"):
         from_image(path, (4, 4))
+    with pytest.raises(ValueError, match="cannot read the image: "):
+        from_image(Image.open(path), (4, 4))
 
 
 def test_an_unknown_fit_is_refused(picture, without_shape_checks):
     with pytest.raises(ValueError, match="fit must be 'crop' or 'resize', not 'stretch'"):
         from_image(picture, (4, 4), channels=-1, fit="stretch")
-    with pytest.raises(ValueError, match="the patch must be 2 sizes of at least 1, not \\[0, 4\\]"):
-        from_image(picture, (0, 4), channels=-1, fit="crop")
+
+
+@pytest.mark.parametrize("options", [{}, {"fit": "crop"}, {"fit": "resize"}])
+@pytest.mark.parametrize("pair", [16, None, (16,), (0, 4), (4, 4.5), (4.0, 4.0), "44"])
+def test_a_patch_or_a_size_that_is_no_pair_is_refused(pair, options, picture, without_shape_checks):
+    with pytest.raises(ValueError, match="the patch must be \\(height, width\\), whole numbers of at least 1, not"):
+        from_image(picture, pair, channels=-1, **options)
+    if pair is not None:
+        with pytest.raises(ValueError, match="the size must be \\(height, width\\), whole numbers of at least 1, not"):
+            from_image(picture, (4, 4), channels=-1, size=pair, **options)
+    with pytest.raises(ValueError, match="the size must be \\(height, width\\), whole numbers of at least 1, not"):
+        to_image(torch.zeros(1, 48), (4, 4), pair)
 
 
 def test_tokens_that_do_not_fit_the_image_are_refused(picture):

@@ -18,7 +18,7 @@ from romae.benchmark.picture import write_picture
 from romae.benchmark.positions import positions
 from romae.benchmark.steps import steps
 from romae.benchmark.timing import machine
-from romae.jobs import write_whole
+from romae.jobs import require_writable, write_whole
 
 SECTIONS: dict[str, Callable[..., dict[str, Any]]] = {
     "steps": steps,
@@ -35,6 +35,7 @@ def run(names: Sequence[str], folder: str | Path) -> tuple[Path, dict[str, Any]]
     unknown = [name for name in names if name not in SECTIONS]
     if unknown:
         raise ValueError(f"there is no benchmark {unknown[0]!r}; there are {', '.join(SECTIONS)}")
+    require_writable(folder)
     here = machine()
     path = Path(folder) / f"{here['device'].lower().replace(' ', '-')}.json"
     found: dict[str, Any] = {}

@@ -5,6 +5,7 @@ f frames, m mel bins.
 """
 
 import math
+import numbers
 import os
 import struct
 from collections.abc import Hashable, Sequence
@@ -23,6 +24,7 @@ from romae.patches import grid_counts, grid_positions, patchify
 from romae.tokens import Sample
 
 SUFFIXES = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff")
+SIZES = {b"RIFF": "<I", b"RIFX": ">I", b"FORM": ">I"}  # how WAV and AIFF files announce theirs
 RATE = 16_000
 
 
@@ -48,7 +50,8 @@ def from_audio(
     """
     if id is None and isinstance(audio, str | os.PathLike):
         id = str(audio)
-    x = log_mel(read_waveform(audio, rate, resample_to=resample_to, channels=channels), resample_to)
+    waveform = read_waveform(audio, rate, resample_to=resample_to, channels=channels)
+    x = log_mel(waveform, int(resample_to))
     return from_spectrogram(x, patch=patch, frames=frames, fill=fill, mean=mean, std=std, target=target, id=id)
 
 
@@ -67,6 +70,8 @@ def from_spectrogram(
     if not (math.isfinite(mean) and math.isfinite(std) and std > 0):
         raise ValueError(f"mean and std must be finite and std above 0, not {mean} and {std}")
     if frames is not None:
+        if not isinstance(frames, numbers.Integral):
+            raise TypeError(f"frames must be a whole number, not {frames!r}")
         x = with_frames(x, frames, fill)
     values = patchify((x - mean) / std, patch)
     return Sample(values, grid_positions(grid_counts(x.shape, patch)), target=target, id=id)
@@ -76,6 +81,7 @@ def from_audio_folder(
     folder: str | Path,
     *,
     has_classes: bool = False,
+    classes: Sequence[str] | None = None,
     patch: Sequence[int] = (16, 16),
     frames: int | None = None,
     fill: float = SILENCE,
@@ -85,10 +91,11 @@ def from_audio_folder(
 ) -> Folder:
     """The sounds in a folder and all folders in it, as a sequence that reads each one when it is asked for.
 
-    With `has_classes` each folder directly inside is a class. See `from_audio` for the other arguments.
+    With `has_classes` each folder directly inside is a class, also an empty one. Classes are sorted by name; for test
+    data hand over those of training, `classes=train.class_names`. See `from_audio` for the other arguments.
     """
     read = partial(from_audio, patch=patch, frames=frames, fill=fill, resample_to=resample_to, mean=mean, std=std)
-    return Folder.of(folder, SUFFIXES, read, has_classes=has_classes)
+    return Folder.of(folder, SUFFIXES, read, has_classes=has_classes, classes=classes)
 
 
 def read_waveform(
@@ -111,8 +118,8 @@ def read_waveform(
             raise ValueError("an array of samples needs its sample rate, for example rate=16000")
         sound = _from_array(audio)
     for what, hertz in (("the sample rate of " + name, rate), ("resample_to", resample_to)):
-        if isinstance(hertz, bool) or hertz != int(hertz) or hertz < 1:
-            raise ValueError(f"{what} must be a whole number of Hz above 0, not {hertz}")
+        if not _is_whole(hertz) or hertz < 1:
+            raise ValueError(f"{what} must be a whole number of Hz above 0, not {hertz!r}")
     sound = _mixed(sound, channels, name)
     if len(sound) == 0:
         raise ValueError(f"{name} holds no samples")
@@ -126,6 +133,10 @@ def read_waveform(
         sound = resample_poly(sound, int(resample_to) // common, int(rate) // common)
     waveform = torch.tensor(sound, dtype=torch.float32)
     return waveform - waveform.mean()
+
+
+def _is_whole(number: Any) -> bool:
+    return isinstance(number, numbers.Real) and not isinstance(number, bool) and float(number).is_integer()
 
 
 def _mixed(sound: np.ndarray, channels: int | None, name: str) -> np.ndarray:
@@ -146,6 +157,7 @@ def _mixed(sound: np.ndarray, channels: int | None, name: str) -> np.ndarray:
 def _from_array(audio: Any) -> np.ndarray:
     """Samples from -1 to 1, from floats or from the whole numbers of 8, 16 or 32 bits that sound is stored in."""
     if isinstance(audio, Tensor):
+        audio = audio.float() if audio.dtype == torch.bfloat16 else audio  # which numpy does not have
         audio = audio.detach().cpu().numpy()
     if not isinstance(audio, np.ndarray):
         raise TypeError(f"a sound is a path, an array or a tensor, not {type(audio).__name__}")
@@ -179,14 +191,14 @@ def _decoded(path: Path) -> tuple[np.ndarray, int]:
 
 
 def _is_cut_short(path: Path) -> bool:
-    """Whether a WAV or Ogg file ends before the end that it announces, which the decoder passes over in silence."""
+    """Whether a WAV, AIFF or Ogg file ends before the end that it announces, which the decoder passes over."""
     size = path.stat().st_size
     with open(path, "rb") as file:
         start = file.read(8)
         file.seek(max(0, size - 65_536))  # the longest Ogg page has 65 307 bytes
         end = file.read()
-    if start[:4] == b"RIFF":
-        (announced,) = struct.unpack("<I", start[4:])
+    if start[:4] in SIZES:
+        (announced,) = struct.unpack(SIZES[start[:4]], start[4:])
         # A stream of unknown length announces the largest number; the last byte may be padding that was left out.
         return announced != 0xFFFFFFFF and announced + 8 > size + 1
     if start[:4] != b"OggS":

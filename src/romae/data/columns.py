@@ -11,6 +11,7 @@ from numbers import Number
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
@@ -28,7 +29,9 @@ _LARGEST_VALUE = np.float64(np.finfo(np.float32).max)
 
 def to_numpy(x: Any) -> np.ndarray:
     """An array, a list or a tensor on any device as a numpy array."""
-    return x.detach().cpu().numpy() if isinstance(x, Tensor) else np.asarray(x)
+    if isinstance(x, Tensor):
+        return (x.float() if x.dtype == torch.bfloat16 else x).detach().cpu().numpy()  # numpy has no bfloat16
+    return np.asarray(x)
 
 
 def require_distinct(names: Sequence[Hashable], what: str) -> None:

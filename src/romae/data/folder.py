@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, SupportsIndex
 
@@ -23,17 +24,28 @@ class Folder(Sequence):  # of samples; were that said here, a type checker at ru
 
     @classmethod
     def of(
-        cls, root: str | Path, suffixes: Sequence[str], read: Callable[..., Sample], *, has_classes: bool
+        cls,
+        root: str | Path,
+        suffixes: Sequence[str],
+        read: Callable[..., Sample],
+        *,
+        has_classes: bool,
+        classes: Sequence[str] | None = None,
     ) -> "Folder":
-        """The files with one of these suffixes in a folder and all folders in it, in the order of their names."""
+        """The files with one of these suffixes in a folder and all folders in it, in the order of their names.
+
+        Names that start with a dot are passed over, and links are followed where they lie directly inside. With
+        `has_classes` each folder directly inside is a class, also an empty one. Classes are sorted by name, unless
+        `classes` names them in the order of training.
+        """
         root = Path(root)
         if not root.is_dir():
             raise ValueError(f"{root} is not a folder")
-        files = tuple(
-            path
-            for path in sorted(root.rglob("*"))
-            if path.suffix.lower() in suffixes and not path.name.startswith(".") and path.is_file()
-        )
+        if classes is not None and not has_classes:
+            raise ValueError("classes= is for folders of classes; say has_classes=True as well")
+        folders = [path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")]
+        paths = chain(root.glob("*"), *(folder.rglob("*") for folder in folders))
+        files = tuple(sorted(path for path in paths if _is_sample(path, root, suffixes)))
         if not files:
             raise ValueError(f"{root} holds no file that ends in {', '.join(suffixes)}")
         if not has_classes:
@@ -41,10 +53,10 @@ class Folder(Sequence):  # of samples; were that said here, a type checker at ru
         for path in files:
             if path.parent == root:
                 raise ValueError(f"{path} lies in no class: with has_classes each file is in the folder of its class")
-        classes = [path.relative_to(root).parts[0] for path in files]
-        class_names = tuple(sorted(set(classes)))
+        class_names = _class_names([path.name for path in folders], classes)
         index = {name: i for i, name in enumerate(class_names)}
-        return cls(root, files, read, tuple(index[name] for name in classes), class_names)
+        targets = tuple(index[path.relative_to(root).parts[0]] for path in files)
+        return cls(root, files, read, targets, class_names)
 
     def __len__(self) -> int:
         return len(self.files)
@@ -56,3 +68,24 @@ class Folder(Sequence):  # of samples; were that said here, a type checker at ru
         path = self.files[index]
         target = None if self.targets is None else self.targets[index]
         return self.read(path, target=target, id=path.relative_to(self.root).as_posix())
+
+
+def _is_sample(path: Path, root: Path, suffixes: Sequence[str]) -> bool:
+    """Whether this is a file with one of the suffixes that no dot hides below the root."""
+    if path.suffix.lower() not in suffixes or not path.is_file():
+        return False
+    return not any(part.startswith(".") for part in path.relative_to(root).parts)
+
+
+def _class_names(found: Sequence[str], known: Sequence[str] | None) -> tuple[str, ...]:
+    """The names of the folders in order, or the known classes, if all folders are among them."""
+    if known is None:
+        return tuple(sorted(found))
+    if isinstance(known, str):
+        raise TypeError(f"classes must be a list of names, not {known!r}")
+    if len(set(known)) != len(known):
+        raise ValueError(f"classes must be different names, not {list(known)}")
+    for name in sorted(found):
+        if name not in known:
+            raise ValueError(f"the folder {name} is none of the classes; known are {list(known)}")
+    return tuple(known)

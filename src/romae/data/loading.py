@@ -112,16 +112,15 @@ class Loader:
             return iter(())
         # Without a generator of its own it would draw from torch's, and what others draw would depend on the loading.
         generator = torch.Generator().manual_seed(int(np.random.default_rng((self.seed, first)).integers(2**63)))
-        return iter(
-            DataLoader(
-                _Parts(self),
-                sampler=_Order(self, first, end, start),
-                batch_size=None,
-                num_workers=self.workers,
-                pin_memory=self.pin,
-                generator=generator,
-            )
+        loader = DataLoader(
+            _Parts(self),
+            sampler=_Order(self, first, end, start),
+            batch_size=None,
+            num_workers=self.workers,
+            pin_memory=self.pin,
+            generator=generator,
         )
+        return _complaining(iter(loader)) if self.workers else iter(loader)
 
     def _grouped(self, order: Indices) -> Indices:
         """Sort by length within stretches of some fifty batches, so that neighbours are alike but epochs differ."""
@@ -180,3 +179,14 @@ class _Parts(Dataset[Any]):
             return None
         batch, transform = self.loader.batch(indices), self.loader.transform
         return batch if transform is None else transform(batch, epoch)
+
+
+def _complaining(pieces: Iterator[Any]) -> Iterator[Any]:
+    """The same pieces; what a worker complains of is said in its own words, without its traceback."""
+    try:
+        yield from pieces
+    except (ValueError, TypeError) as error:
+        said, is_workers = str(error).rstrip(), "Original Traceback" in str(error)
+        if not is_workers:
+            raise
+        raise type(error)(said.rpartition(f"\n{type(error).__name__}: ")[2]) from None
