@@ -101,3 +101,9 @@ def test_the_sizes_that_would_fit_are_named():
 def test_coordinates_that_are_no_numbers_get_a_sentence():
     with pytest.raises(TypeError, match="the coordinates of dimension 0 cannot be read as numbers"):
         grid_positions((2,), {0: ["monday", "tuesday"]})
+
+
+@pytest.mark.usefixtures("without_shape_checks")
+def test_a_single_number_is_no_patch():
+    with pytest.raises(TypeError, match=r"patch sizes are one number for each dimension, such as \(16, 16\), not 4"):
+        patchify(torch.zeros(8, 8), 4)

@@ -17,9 +17,9 @@ from torch import Tensor
 
 def grid_counts(size: Sequence[int], patch: Sequence[int]) -> tuple[int, ...]:
     """How many patches lie along each dimension of a grid of this size."""
+    _require_sizes(patch, "patch sizes")
     if len(size) != len(patch):
         raise ValueError(f"the grid has {len(size)} dimensions {list(size)}, the patch {len(patch)} {list(patch)}")
-    _require_sizes(patch, "patch sizes")
     for axis, (n, p) in enumerate(zip(size, patch, strict=True)):
         if n < p:
             raise ValueError(f"dimension {axis} has size {n}, smaller than one patch of {p}")
@@ -117,6 +117,8 @@ def _own_coordinates(axis: int, count: int, given: Any) -> Float64[Tensor, "n"]:
 
 
 def _require_sizes(sizes: Sequence[int], name: str) -> None:
+    if not hasattr(sizes, "__len__"):
+        raise TypeError(f"{name} are one number for each dimension, such as (16, 16), not {sizes!r}")
     if len(sizes) == 0:
         raise ValueError(f"there are no {name}; a grid has at least one dimension")
     for axis, size in enumerate(sizes):
