@@ -70,6 +70,14 @@ def test_a_task_in_half_precision_comes_back_in_it(tmp_path):
     assert {value.dtype for value in load(tmp_path / "a").state_dict().values()} == {torch.half}
 
 
+def test_double_precision_is_halved_as_well_and_comes_back(tmp_path):
+    task = Classification(CONFIG, 2).double()
+    task.save(tmp_path / "a", half=True)
+    assert {value.dtype for value in load_file(tmp_path / "a" / "model.safetensors").values()} == {torch.half}
+    again = load(tmp_path / "a").state_dict()
+    assert all(torch.equal(again[name], value.half().double()) for name, value in task.state_dict().items())
+
+
 def test_weights_that_16_bits_cannot_hold_are_named(tmp_path):
     task = Classification(CONFIG, 2)
     with torch.no_grad():

@@ -24,6 +24,7 @@ from romae.tasks import TASKS, Task
 
 FORMAT = 2
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
+PRECISIONS = {torch.float32: "float32", torch.float64: "float64"}  # that 16 bits can stand for
 RESTORE = "restore"  # in the metadata of weights: the precision that they had, and get back
 
 
@@ -39,8 +40,8 @@ def save(task: Task, directory: str | Path, *, half: bool = False, card: str | N
     description = {"format": FORMAT, "romae": __version__, **described(task)}
     weights, metadata = {key: value.detach().cpu() for key, value in task.state_dict().items()}, {"format": "pt"}
     _require_sound(weights, "this task cannot be saved")
-    if half and any(value.dtype == torch.float32 for value in weights.values()):
-        weights, metadata = _halved(weights), metadata | {RESTORE: "float32"}
+    if half and (before := PRECISIONS.get(next(iter(weights.values())).dtype)):
+        weights, metadata = _halved(weights), metadata | {RESTORE: before}
     kept = (directory / CARD).read_bytes() if (directory / CARD).is_file() else None
     kept = kept if card is None else card.encode()
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -189,7 +190,7 @@ def _require_sound(weights: Mapping[str, Tensor], complaint: str) -> None:
 
 def _halved(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Weights in 16 bits; a number too large for them is named."""
-    found = {key: value.half() if value.dtype == torch.float32 else value for key, value in weights.items()}
+    found = {key: value.half() for key, value in weights.items()}
     for key, value in found.items():
         if not bool(torch.isfinite(value).all()):
             raise ValueError(f"{key} holds numbers that 16 bits cannot; save without half=True")
@@ -204,11 +205,12 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"{path} does not exist; a checkpoint is a folder that holds it")
     try:
         with safe_open(path, "pt") as file:
-            is_halved = (file.metadata() or {}).get(RESTORE) == "float32"
+            before = (file.metadata() or {}).get(RESTORE, "")
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise ValueError(f"{path} is damaged or no safetensors file: {error}") from None
-    return {name: x.float() if is_halved and x.dtype == torch.half else x for name, x in weights.items()}
+    kind = {name: kind for kind, name in PRECISIONS.items()}.get(before)
+    return {name: x if kind is None or x.dtype != torch.half else x.to(kind) for name, x in weights.items()}
 
 
 def read_json(path: Path) -> Any:

@@ -239,7 +239,7 @@ def _read_seeds(text: str) -> list[int]:
     found: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
+        if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
             raise ValueError(f"cannot read the seeds {text!r}; write them as 0-4 or 0,2,5-7")
         found += range(int(first), int(last or first) + 1)
     return found

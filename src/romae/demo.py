@@ -88,6 +88,8 @@ def oscillators(n_samples: int, seed: int) -> list[Sample]:
 
 def run(folder: str | Path, *, seed: int = 0, epochs: int = 30, n_train: int = 1500, n_test: int = 300) -> Outcome:
     """Pre-train on generated series, interpolate, classify, compare, and write picture, page and table."""
+    if seed < 0:
+        raise ValueError(f"a seed is a whole number from 0 on, not {seed}")
     require_writable(folder)
     training = [replace(sample, hidden=None) for sample in oscillators(n_train, seed)]
     testing = oscillators(n_test, seed + 1)
