@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Tensor
 
+from romae.data.columns import to_numpy
 from romae.data.filterbank import SILENCE, log_mel, with_frames
 from romae.data.folder import Folder
 from romae.patches import grid_counts, grid_positions, patchify
@@ -156,9 +157,7 @@ def _mixed(sound: np.ndarray, channels: int | None, name: str) -> np.ndarray:
 
 def _from_array(audio: Any) -> np.ndarray:
     """Samples from -1 to 1, from floats or from the whole numbers of 8, 16 or 32 bits that sound is stored in."""
-    if isinstance(audio, Tensor):
-        audio = audio.float() if audio.dtype == torch.bfloat16 else audio  # which numpy does not have
-        audio = audio.detach().cpu().numpy()
+    audio = to_numpy(audio) if isinstance(audio, Tensor) else audio
     if not isinstance(audio, np.ndarray):
         raise TypeError(f"a sound is a path, an array or a tensor, not {type(audio).__name__}")
     if audio.dtype.kind == "f":
