@@ -530,10 +530,18 @@ def test_a_validation_loss_that_is_no_number_stops_the_run():
         train(training_job.task(), training_job.samples(), training_job.config(), validation=far, quiet=True)
 
 
+def test_a_batch_that_is_left_out_has_no_report_and_the_run_goes_on():
+    few = [Sample([[value], [value]], [[0.0], [1.0]]) for value in (1.0, 1e30, 2.0)]
+    config = training_job.config("nonfinite=skip", "batch_size=1", "epochs=2", "validate_every=1", "ema=none")
+    history = train(training_job.task(), few, config, quiet=True)
+    assert history.n_skipped == 2 and len(history.records) == 4
+    assert all(record["loss"] > 0 for record in history.records)
+
+
 def test_a_run_in_which_every_batch_is_left_out_stops():
     far = [Sample([[1e30]] * 5, [[float(i)] for i in range(5)], id=i) for i in range(8)]
     config = training_job.config("nonfinite=skip", "batch_size=4", "epochs=2", "ema=none")
-    with pytest.raises(FloatingPointError, match="no loss since the last report was a number"):
+    with pytest.raises(FloatingPointError, match="no loss was a number, and all 4 batches were left out"):
         train(training_job.task(), far, config, quiet=True)
 
 

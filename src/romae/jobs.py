@@ -6,7 +6,6 @@ The command line calls these functions and nothing else. A training job leaves i
     data.json  the digest of the samples, so that a run is resumed on the data that it was started on
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -28,7 +27,7 @@ from romae.data.series import SampleSet, Schema
 from romae.data.tables import from_table
 from romae.masking import Strategy, UniformTokens
 from romae.model import SIZES, ModelConfig, Size
-from romae.runs import History, Run
+from romae.runs import History, Run, digest_of
 from romae.seeds import seed_everything
 from romae.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.train_config import FREE, TrainConfig
@@ -350,18 +349,10 @@ def _require_same(what: str, path: Path, note: dict[str, Any]) -> None:
 
 def _digests(training: SampleSet, validation: SampleSet | None) -> dict[str, Any]:
     """The names of the data, and what tells the samples from any others."""
-    digests = {"training": _digest(training), "validation": None if validation is None else _digest(validation)}
-    return to_dict({"channels": training.schema.channels, "classes": training.schema.classes, **digests})
-
-
-def _digest(samples: SampleSet) -> str:
-    digest = hashlib.sha256()
-    for sample in samples:
-        target = None if sample.target is None else sample.target.tolist()
-        digest.update(repr((sample.id, len(sample), target)).encode())
-        digest.update(sample.values.numpy().tobytes())
-        digest.update(sample.positions.numpy().tobytes())
-    return digest.hexdigest()
+    names = {"channels": training.schema.channels, "classes": training.schema.classes}
+    parts = {"training": training, "validation": validation}
+    digests = {name: None if part is None else digest_of(part, len(part)) for name, part in parts.items()}
+    return to_dict(names | digests)
 
 
 def _labelled(samples: SampleSet, kind: Literal["classify", "regress"] | None) -> SampleSet:

@@ -185,11 +185,12 @@ def fill_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tenso
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
 
 
-def digest_of(samples: Sequence[Sample]) -> str:
+def digest_of(samples: Sequence[Sample], n_read: int = 16) -> str:
     """What tells these samples from others: how many there are, how long they are, and what is in some of them."""
     digest = hashlib.sha256(np.ascontiguousarray(lengths_of(samples), dtype=np.int64).tobytes())
-    for i in np.unique(np.linspace(0, len(samples) - 1, 16).astype(int)).tolist():
+    for i in np.unique(np.linspace(0, len(samples) - 1, n_read).astype(int)).tolist():
         sample = samples[i]
+        digest.update(repr(sample.id).encode())
         for part in (sample.values, sample.positions, sample.target):
             digest.update(b"" if part is None else part.contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

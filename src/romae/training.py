@@ -270,12 +270,13 @@ class _Trainer:
 
     def _report(self, shown: Progress, trivial: float) -> None:
         total, weight = self.sums.tolist()
+        if weight == 0 and self.history.n_skipped > 0:  # nothing was learned since the last report
+            if self.step == self.n_steps and not self.history.records:
+                raise FloatingPointError(
+                    f"no loss was a number, and all {self.step} batches were left out; look at the samples' values"
+                )
+            return
         self.sums.zero_()
-        if weight == 0 and self.history.n_skipped > 0:
-            raise FloatingPointError(
-                f"no loss since the last report was a number, and all batches were left out, up to step {self.step}; "
-                f"{self.watch.last_state()}. Look at the values of the samples, or lower lr"
-            )
         record: dict[str, Any] = {"step": self.step, "epoch": self.epoch, "loss": total / max(weight, 1.0)}
         record["lr"] = float(self.optimiser.param_groups[0]["lr"])
         if self.held_validation is not None:

@@ -141,9 +141,7 @@ def _with_hidden(samples: list[Sample], ratio: float) -> list[Sample]:
     """The samples with a share of their tokens hidden, the same wherever a sample stands."""
     if not samples:
         raise ValueError("nothing can be hidden, because no series has two measurements; score on longer ones")
-    # Without their positions, which may be too large for a batch before they are scaled.
-    bare = [Sample(one.values, torch.zeros_like(one.positions)) for one in samples]
-    masked = hide(bare, UniformTokens(ratio=ratio), numbers=[_number(one) for one in samples])
+    masked = hide(samples, UniformTokens(ratio=ratio), numbers=[_number(one) for one in samples])
     masks = [other.hidden if one.hidden is None else one.hidden for one, other in zip(samples, masked, strict=True)]
     return [replace(one, hidden=mask) for one, mask in zip(samples, masks, strict=True)]
 
