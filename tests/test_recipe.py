@@ -215,6 +215,14 @@ def test_trials_lie_elsewhere_say_so_and_are_never_counted(tmp_path, result):
     assert results_of("waves/two-stages", tmp_path) == []
 
 
+@pytest.mark.parametrize("setting", ["train.n_states=1", "train.graph = none", "stages.1.train.workers=0"])
+def test_how_a_step_is_taken_makes_no_trial(tmp_path, result, setting):
+    free = run(TWO_STAGES, 3, overrides=[setting])
+    assert free.metrics == result.metrics and not free.is_trial and free.overrides == (setting,)
+    assert write_result(free, tmp_path) == tmp_path / "waves" / "two-stages" / "3.json"
+    assert run(TWO_STAGES, 3, overrides=[setting, "train.lr=0.01"]).is_trial
+
+
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [

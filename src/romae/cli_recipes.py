@@ -92,7 +92,8 @@ def run(
 ) -> None:
     """Run an experiment: make or read its data, train, measure, and write results/NAME/SEED.json.
 
-    Quick runs and runs with other settings are trials: they are written to results/trials and never counted. With
+    Quick runs and runs with other settings are trials: they are written to results/trials and never counted, unless
+    the settings say how steps are taken and not what they compute (train.workers, train.compile, train.graph). With
     --out, Ctrl-C lets the run save its state first, and the message says how to go on with it.
 
     Example: romae run positions/tiny-cls --seeds 0-4

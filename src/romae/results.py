@@ -1,7 +1,8 @@
 """Results: what one run of a recipe measured, with all that is needed to believe it, as one JSON file.
 
 A real result lies at results/<recipe>/<seed>.json. What was quick, or run with other settings than the recipe's, is a
-trial: it says so itself, lies in results/trials, and is never counted.
+trial: it says so itself, lies in results/trials, and is never counted. Settings of how a step is taken, such as
+train.workers and train.compile, make no trial.
 """
 
 import hashlib
@@ -9,6 +10,7 @@ import json
 import math
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +23,7 @@ import numpy as np
 from romae import __version__
 from romae.config import from_dict, to_dict
 from romae.jobs import write_whole
+from romae.train_config import FREE
 from romae.views import spread
 
 TRIALS = "trials"
@@ -83,7 +86,7 @@ class Result:
 
     @property
     def is_trial(self) -> bool:
-        return self.quick or len(self.overrides) > 0
+        return self.quick or not all(_is_free(setting) for setting in self.overrides)
 
     @property
     def told(self) -> dict[str, Any]:
@@ -131,6 +134,12 @@ def results_of(recipe: str, folder: str | Path) -> list[Result]:
             raise ValueError(f"{path} holds the result of {result.recipe}, seed {result.seed}; it is in a wrong place")
         found.append(result)
     return [result for result in found if not result.is_trial]
+
+
+def _is_free(setting: str) -> bool:
+    """Whether a setting, of all stages or of one, changes how a step is taken and not what it computes."""
+    name = setting.partition("=")[0].strip()
+    return re.sub(r"^stages\.\d+\.", "", name) in FREE
 
 
 def numbered_files(folder: Path) -> list[Path]:
