@@ -154,8 +154,8 @@ def _row(name: str, width: int, published: float, *, cls: bool) -> Recipe:
     )
 
 
-def _house(row: Recipe) -> Recipe:
-    train = replace(ADAM, lr=1e-3, clip=1.0, ema=0.995, betas=(0.9, 0.95))
+def _house(row: Recipe, lr: float) -> Recipe:
+    train = replace(ADAM, lr=lr, clip=1.0, ema=0.995, betas=(0.9, 0.95))
     return replace(
         row,
         name=row.name.replace("positions/", "positions/house-"),
@@ -183,5 +183,11 @@ def _range(high: int, lr: float) -> Recipe:
     )
 
 
+HOUSE_RATES = (1e-3, 1e-3, 2.5e-4)  # the widest model is thrown back by higher ones
 TABLE = [_row(name, *told, cls=cls) for name, told in WIDTHS.items() for cls in (True, False)]
-RECIPES = (*TABLE, *(_house(row) for row in TABLE[::2]), _range(100, 5e-6), _range(1000, 5e-7))
+RECIPES = (
+    *TABLE,
+    *(_house(row, lr) for row, lr in zip(TABLE[::2], HOUSE_RATES, strict=True)),
+    _range(100, 5e-6),
+    _range(1000, 5e-7),
+)
