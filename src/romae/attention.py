@@ -41,8 +41,12 @@ def attend_within(
 
 
 def turned(qkv: Float[Tensor, "t 3 h e"], rotation: Rotation | None) -> tuple[Queries, Keys, Keys]:
-    """Queries, keys and values, the former two turned by their positions; in half precision by a kernel of ours."""
-    if rotation is not None and _is_fast(qkv) and qkv.dtype in HALF:
+    """Queries, keys and values, the former two turned by their positions; on a GPU by a kernel of ours.
+
+    In full precision that is not for speed alone: of a rotation that is compiled with what lies around it, Triton made
+    code with wrong gradients where an axis has an odd number of pairs (head size 12, two axes, Triton 3.6).
+    """
+    if rotation is not None and HAS_TRITON and qkv.device.type == "cuda" and qkv.dtype in (*HALF, torch.float32):
         from romae.fused_rotation import turn
 
         return turn(qkv.contiguous(), *_angles(qkv, rotation))
