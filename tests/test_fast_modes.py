@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from torch.testing import assert_close
 
 import romae
 from romae import steps
-from romae.benchmark.steps import MODES, gradients
+from romae.benchmark.steps import MODES, computed
 from romae.benchmark.workloads import WORKLOADS, Workload
 from romae.masking import Rows, UniformTokens
 from romae.model import ModelConfig, Size
@@ -52,37 +53,42 @@ def unchecked(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def errors(modes: tuple[str, ...]) -> dict[str, float]:
-    """How far the gradients of each mode are from those of double precision, in units of the tolerance."""
+    """How far outputs and gradients of each mode are from double precision, in units of the tolerance.
+
+    The truth is the padded model: another way to the same numbers, which shares no kernel with those it is held to.
+    """
     found = {}
     for name, (workload, precision, tolerance) in CASES.items():
-        plain = "padded" if workload.queries == "joint" else "eager"  # the padded model has the paper's decoder
-        truth = gradients(workload, plain, "float64")
-        for mode in (mode for mode in modes if mode != "padded" or plain == "padded"):
-            error = (gradients(workload, mode, precision) - truth).norm() / truth.norm()
-            found[f"{mode}, {name}"] = error.item() / tolerance
+        truth = computed(workload, "padded", "float64")
+        for mode in modes:
+            for what, error in computed(workload, mode, precision).errors(truth).items():
+                found[f"{what}, {mode}, {name}"] = error / tolerance
     return found
 
 
 @pytest.mark.cuda
-def test_every_mode_has_the_gradients_of_double_precision():
-    assert all(error < 1 for error in errors(MODES[:3]).values())
+def test_every_mode_has_the_outputs_and_gradients_of_double_precision():
+    found = errors(MODES[:3])
+    assert len(found) == 6 * len(CASES) and all(error < 1 for error in found.values()), found
 
 
 @pytest.mark.cuda
 @pytest.mark.slow
-def test_compiled_modes_have_the_gradients_of_double_precision():
+def test_compiled_modes_have_the_outputs_and_gradients_of_double_precision():
     """In a process of its own, where signatures are not checked: the compiler does not see through the checks."""
     code = f"import json, test_fast_modes as t; print(json.dumps(t.errors({MODES[3:]!r})))"
     done = unchecked(code)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    assert len(found) == 2 * len(CASES) and all(error < 1 for error in found.values()), found
+    assert len(found) == 4 * len(CASES) and all(error < 1 for error in found.values()), found
 
 
-def test_steps_as_they_come_have_the_gradients_of_double_precision():
-    workload = replace(RAGGED, size="tiny-shallow", longest=20)
-    truth, found = gradients(workload, "padded", "float64"), gradients(workload, "eager", "float32")
-    assert ((found - truth).norm() / truth.norm()).item() < 1e-5
+@pytest.mark.parametrize("mode", ["eager", "fixed"])
+@pytest.mark.parametrize("queries", ["joint", "independent"])
+def test_batches_of_any_and_of_fixed_size_have_the_outputs_and_gradients_of_double_precision(queries, mode):
+    workload = replace(RAGGED, size="tiny-shallow", longest=20, queries=queries)
+    errors = computed(workload, mode, "float32").errors(computed(workload, "padded", "float64"))
+    assert set(errors) == {"output_error", "error"} and all(error < 1e-5 for error in errors.values())
 
 
 def series(n_samples: int, target: bool = False) -> list[Sample]:
@@ -199,6 +205,36 @@ def test_a_graph_is_refused_where_it_cannot_be(tmp_path):
             out=tmp_path / "run",
         )
     assert not (tmp_path / "run").exists()
+
+
+def test_a_fixed_size_is_left_to_batches_that_padding_does_not_blow_up():
+    """Without lengths on the host, full precision pads to the longest sample of all: one of 4 000 tokens among short ones
+    would take fifty times the memory of its tokens."""
+    gpu = SimpleNamespace(device=torch.device("cuda"), num_processes=1)
+    config, n_steps = TrainConfig(compile=False), steps.STEPS_TO_RECORD
+    assert steps.Modes.of(config, gpu, n_steps, padding=3.0) == (True, False, True)
+    assert steps.Modes.of(config, gpu, n_steps, padding=5.0) == (False, False, False)
+    assert steps.Modes.of(replace(config, compile=True), gpu, n_steps, padding=5.0) == (False, True, False)
+    with pytest.raises(ValueError, match="more than 4 times the mean"):
+        steps.Modes.of(replace(config, graph=True), gpu, n_steps, padding=5.0)
+
+
+@pytest.mark.parametrize(
+    ("precision", "changes", "expected"),
+    [("float32", {}, 4.5), ("bf16", {"dropout": 0.1}, 4.5), ("bf16", {"dropout": 0.1, "attention_dropout": 0.0}, 1.0)],
+)
+def test_what_a_fixed_size_would_pad_is_told_from_lengths_precision_and_dropout(
+    precision, changes, expected, monkeypatch
+):
+    told = []
+    choose = steps.Modes.of
+    monkeypatch.setattr(
+        steps.Modes, "of", staticmethod(lambda *a, **given: told.append(given["padding"]) or choose(*a, **given))
+    )
+    samples = [Sample(torch.zeros(n, 1), torch.rand(n, 1), target=n % 2) for n in (18, 1, 1, 1, 1, 1, 5, 4)]
+    config = TrainConfig(epochs=1, device="cpu", precision=precision)
+    train(Classification(replace(CONFIG, **changes), 2), samples, config)
+    assert told == [expected]
 
 
 def losses_with_and_without_compilation() -> list[list[float]]:

@@ -28,6 +28,13 @@ def pair(config: ModelConfig, window: int) -> tuple[Encoder, Encoder]:
     return whole, whole.rebuilt(window=window)
 
 
+def answers(encoder: Encoder, batch: Tokens) -> tuple[torch.Tensor, torch.Tensor]:
+    """What an encoder gives, and all its gradients end to end."""
+    out = encoder(batch).values
+    gradients = torch.autograd.grad(out.float().square().sum(), list(encoder.parameters()))
+    return out.detach(), torch.cat([gradient.flatten().float() for gradient in gradients])
+
+
 @pytest.mark.parametrize("cls", [True, False])
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=5), st.integers(20, 30))
 def test_a_full_window_is_attention_to_all(cls, lengths, window):
@@ -113,7 +120,10 @@ def test_long_samples_need_no_square_of_memory():
 @pytest.mark.cuda
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 3e-2)])
 def test_a_full_window_is_attention_to_all_on_a_gpu(dtype, tolerance):
-    whole, windowed = (encoder.to("cuda", dtype) for encoder in pair(CONFIG, 40))
-    batch = tokens([40, 7, 23]).to("cuda", dtype)
-    expected, found = whole(batch).values, windowed(batch).values
-    assert ((found - expected).norm() / expected.norm()).item() < tolerance
+    """Outputs and gradients, held against attention to all in double precision on the host."""
+    whole, windowed = pair(CONFIG, 40)
+    batch = tokens([40, 7, 23])
+    expected = answers(whole.double(), batch.to("cpu", torch.float64))
+    found = answers(windowed.to("cuda", dtype), batch.to("cuda", dtype))
+    for ours, truth in zip(found, expected, strict=True):
+        assert ((ours.double().cpu() - truth).norm() / truth.norm()).item() < tolerance

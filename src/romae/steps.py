@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from romae.attention import MOST_PADDING
 from romae.model import Block
 from romae.optim import WeightAverage
 from romae.tokens import Batch
@@ -31,8 +32,13 @@ class Modes(NamedTuple):
     is_recorded: bool
 
     @classmethod
-    def of(cls, config: Any, accelerator: Any, n_steps: int, *, is_windowed: bool = False) -> "Modes":
-        """What the configuration asks for, or what pays where it leaves that open."""
+    def of(
+        cls, config: Any, accelerator: Any, n_steps: int, *, is_windowed: bool = False, padding: float = 1.0
+    ) -> "Modes":
+        """What the configuration asks for, or what pays where it leaves that open.
+
+        `padding` is how many times its tokens a batch of fixed size has in attention, where that pads.
+        """
         on_gpu = accelerator.device.type == "cuda"
         obstacles = {
             "there is no GPU": not on_gpu,
@@ -41,6 +47,8 @@ class Modes(NamedTuple):
             "fp16 looks at every step's gradients": config.precision == "fp16",
             "nonfinite='skip' looks at every step's loss": config.nonfinite == "skip",
             "attention has a window, cut by the lengths of samples": is_windowed,
+            "attention pads (all but bf16 without dropout on its scores does) and the longest sample is more than "
+            f"{MOST_PADDING:g} times the mean": padding > MOST_PADDING,
         }
         found = [reason for reason, is_met in obstacles.items() if is_met]
         if config.graph and found:
@@ -49,7 +57,8 @@ class Modes(NamedTuple):
         is_compiled = config.compile
         if is_compiled is None:
             is_compiled = is_recorded and n_steps >= STEPS_TO_COMPILE and find_spec("triton") is not None
-        return cls(on_gpu and not is_windowed and (is_recorded or is_compiled), is_compiled, is_recorded)
+        may_be_fixed = on_gpu and not is_windowed and padding <= MOST_PADDING
+        return cls(may_be_fixed and (is_recorded or is_compiled), is_compiled, is_recorded)
 
 
 class Step:

@@ -137,7 +137,13 @@ class _Trainer:
         )
         self.n_batches = [self.loader.n_batches(epoch) for epoch in range(config.epochs)]
         self.n_steps = sum(self.n_batches)
-        self.modes = Modes.of(config, self.accelerator, self.n_steps, is_windowed=task.config.window is not None)
+        self.modes = Modes.of(
+            config,
+            self.accelerator,
+            self.n_steps,
+            is_windowed=task.config.window is not None,
+            padding=self._padding(),
+        )
         self.module = self._spread_out() if config.shard else task  # what is trained; on one rank alone, the task
         made = optimiser(
             self.module,
@@ -355,6 +361,13 @@ class _Trainer:
             self.loader.transform = prepare  # else on the device, in `_arrived`
         if self.modes.is_compiled:
             compile_blocks(self.module, is_fixed=self.modes.is_fixed)
+
+    def _padding(self) -> float:
+        """How many times its tokens attention would have in batches of a fixed size, which know no lengths."""
+        if self.config.precision == "bf16" and self.task.config.score_dropout == 0:
+            return 1.0
+        lengths = self.loader.lengths
+        return float(lengths.max() / lengths.mean())
 
     def _settled(self) -> Gather | None:
         """All values on the device, and batches that only name their rows; None where they do not fit or are needed."""

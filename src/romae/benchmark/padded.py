@@ -18,15 +18,26 @@ from romae.tokens import Batch, Tokens
 
 
 class PaddedReconstruction(nn.Module):
-    """A task with a joint decoder, computed on padded batches."""
+    """A task computed on padded batches."""
 
     def __init__(self, task: MaskedReconstruction) -> None:
         super().__init__()
-        if not task.decoder.is_joint or task.normalise:
-            raise ValueError("the padded baseline knows joint queries and plain targets only")
+        if task.normalise:
+            raise ValueError("the padded baseline knows plain targets only; build the task with normalise=False")
         self.task = task
 
     def forward(self, batch: Batch) -> Loss:
+        output, target, asked = self._answers(batch)
+        error = (output - target).square() * asked.unsqueeze(-1)
+        return Loss(error.sum(), asked.sum().double() * target.shape[-1])
+
+    def predict(self, batch: Batch) -> Float[Tensor, "q c"]:
+        """What the task predicts for the hidden tokens, sample after sample."""
+        output, _, asked = self._answers(batch)
+        return output[asked]
+
+    def _answers(self, batch: Batch) -> tuple[Float[Tensor, "b n c"], Float[Tensor, "b n c"], Bool[Tensor, "b n"]]:
+        """The output at every hidden token, what it should be, and which of these are no padding."""
         assert batch.hidden is not None
         encoder, decoder = self.task.encoder, self.task.decoder
         x, positions, valid = _padded(batch.tokens)
@@ -37,11 +48,11 @@ class PaddedReconstruction(nn.Module):
         x = decoder.projection(_stack(encoder.transformer, x, positions, valid))
         target, queries, asked = _padded(batch.hidden)
         masks = decoder.mask_token.to(x.dtype).expand(*queries.shape[:2], -1)
-        positions, valid = torch.cat([positions, queries], dim=1), torch.cat([valid, asked], dim=1)
+        # Whether queries are seen, by each other and by the visible tokens, is all that the two kinds differ in.
+        positions = torch.cat([positions, queries], dim=1)
+        valid = torch.cat([valid, asked if decoder.is_joint else torch.zeros_like(asked)], dim=1)
         x = _stack(decoder.transformer, torch.cat([x, masks], dim=1), positions, valid)[:, -queries.shape[1] :]
-        output = self.task.head(x.flatten(0, 1)).unflatten(0, x.shape[:2])
-        error = (output - target).square() * asked.unsqueeze(-1)
-        return Loss(error.sum(), asked.sum().double() * target.shape[-1])
+        return self.task.head(x.flatten(0, 1)).unflatten(0, x.shape[:2]), target, asked
 
 
 def _padded(tokens: Tokens) -> tuple[Float[Tensor, "b n c"], Float[Tensor, "b n d"], Bool[Tensor, "b n"]]:

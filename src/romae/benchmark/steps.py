@@ -3,7 +3,7 @@
 import contextlib
 import gc
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -30,20 +30,20 @@ def steps(
 ) -> dict[str, Any]:
     """Milliseconds and memory of a step in every mode, the same batch and the same work in all of them.
 
-    `error` is that of all gradients against the padded mathematics in double precision, in units of their size. Full
-    precision, with TF32 allowed, is measured on the workloads named in `in_tf32`. `floors` are in floors.py.
+    `error` is that of all gradients against the padded mathematics in double precision, in units of their size, and
+    `output_error` that of what is predicted. Full precision, with TF32 allowed, is measured on the workloads named in
+    `in_tf32`. `floors` are in floors.py.
     """
     on_gpu = torch.cuda.is_available()
     rows: list[dict[str, Any]] = []
     floors = {}
     for name, workload in (workloads or (WORKLOADS if on_gpu else CPU_WORKLOADS)).items():
         floors[name] = floor(workload, machine()["device"])
-        truth = gradients(workload, "padded", "float64")
+        truth = computed(workload, "padded", "float64")
         for precision in (["bf16", "tf32"] if name in in_tf32 else ["bf16"]) if on_gpu else ["float32"]:
             for mode in modes or (MODES if on_gpu else MODES[:2]):
                 row: dict[str, Any] = {"workload": name, "precision": precision, "mode": mode}
-                found = gradients(workload, mode, precision)
-                row["error"] = float(f"{float((found - truth).norm() / truth.norm()):.2g}")
+                row |= computed(workload, mode, precision).errors(truth)
                 row |= measured(workload, mode, precision, n_runs)
                 padded = rows[-1]["padded"] if rows and mode != "padded" else row["milliseconds"]["median"]
                 row |= {"padded": padded, "times_padded": round(padded / row["milliseconds"]["median"], 2)}
@@ -67,26 +67,43 @@ def measured(workload: Workload, mode: str, precision: str, n_runs: int, **chang
     return {"milliseconds": time.rounded(), "gib": None if memory is None else round(memory, 2)}
 
 
-def gradients(workload: Workload, mode: str, precision: str) -> Tensor:
-    """All gradients of a batch, end to end, as this mode computes them."""
+class Computed(NamedTuple):
+    """What a mode makes of a batch: the values of all hidden tokens and all gradients, each end to end."""
+
+    outputs: Tensor
+    gradients: Tensor
+
+    def errors(self, truth: "Computed") -> dict[str, float]:
+        """How far both are from the truth, in units of its size."""
+        pairs = {"output_error": (self.outputs, truth.outputs), "error": (self.gradients, truth.gradients)}
+        return {name: float(f"{float((x - y).norm() / y.norm()):.2g}") for name, (x, y) in pairs.items()}
+
+
+def computed(workload: Workload, mode: str, precision: str) -> Computed:
+    """What this mode makes of one batch of the workload."""
     device = _device()
     task = workload.task().to(device)
     if precision == "float64":
         task = task.double()
     batch = batch_for(task, workload, mode, device)
-    model: nn.Module = PaddedReconstruction(task) if mode == "padded" else task
+    hidden = batch_for(task, workload, "eager", torch.device("cpu")).hidden
+    assert hidden is not None
+    n_outputs = hidden.layout.n_tokens * workload.channels  # what a batch of fixed size has beyond them counts nothing
+    model = PaddedReconstruction(task) if mode == "padded" else task
     parameters = list(model.parameters())
 
     def work() -> Tensor:
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+            outputs = model.predict(batch).detach()  # and with them what a backward pass would need
             loss = model(batch).mean
-        return torch.cat([gradient.flatten() for gradient in torch.autograd.grad(loss, parameters)])
+        parts = [outputs.flatten()[:n_outputs], *torch.autograd.grad(loss, parameters)]
+        return torch.cat([part.flatten().to(loss.dtype) for part in parts])
 
     with _fresh(), tf32(precision == "tf32"):
         if "compiled" in mode:
             compile_blocks(task, is_fixed=True)
         found = Captured(work, lambda: []).play() if "graph" in mode else work()
-        return found.double().cpu()
+        return Computed(*found.double().cpu().tensor_split([n_outputs]))
 
 
 def batch_for(task: MaskedReconstruction, workload: Workload, mode: str, device: torch.device) -> Batch:

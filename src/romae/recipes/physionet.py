@@ -46,6 +46,7 @@ SPLIT = 5  # the seed of the split and of the test masks; docs/experiments.md sa
 STAY = 2880.0  # minutes
 PLAUSIBLE = 10.0  # standard deviations; what lies beyond is mostly a slip of the pen
 N_PATIENTS, N_SHOWN, N_CURVE = 2, 3, 97
+SCHEMA = Schema(id="record", time="minutes", channel="variable", channels=VARIABLES)
 MASKING: dict[str, Strategy] = {"rows": Rows(ratio=0.5, axis=0), "tokens": UniformTokens(ratio=0.5)}
 
 
@@ -73,6 +74,7 @@ class Stays(Source):
             validation=validation,
             test=_masked(test, MASKING[self.hide]),
             scaling=_scaling(train, self.minutes),
+            schema=SCHEMA,
             seed=seed,
         )
 
@@ -144,7 +146,7 @@ class Mortality(Source):
             test=test,
             unlabelled=[*train, *test] if self.both else None,
             scaling=_scaling(train, self.minutes),
-            schema=Schema(channel="variable", channels=VARIABLES, label="outcome", classes=("survived", "died")),
+            schema=replace(SCHEMA, label="outcome", classes=("survived", "died")),
             seed=seed,
         )
 
