@@ -80,14 +80,55 @@ def test_what_was_measured_is_drawn_the_same_way_each_time(tmp_path):
         for on in (False, True)
     ]
     here = {"machine": {"device": "a device"}}
-    found = {"steps": {"rows": rows} | here, "lengths": {"rows": long} | here}
+    attached = [{"workload": "icu", "workers": n, "share_of_the_rate_alone": 0.8 + n / 50} for n in (0, 8)]
+    found = {
+        "steps": {"rows": rows} | here,
+        "lengths": {"rows": long, "inference": long[::2], "growing_batches": long[::2]} | here,
+        "attached": {"rows": attached} | here,
+        "positions": {"rows": [{"workload": "audio", "quantised_speed": 1, "continuous_speed": 0.9}], "mode": "graph"},
+        "attention": {"rows": [{"case": "short", "precision": "bf16", "times_faster": 2.0}]},
+    }
     first, second = (write_picture(found, tmp_path / f"{i}.svg").read_text() for i in range(2))
-    assert first == second and all(word in first for word in ("padded", "graph", "icu", "a device", "Longer samples"))
+    titles = ("Longer samples", "Larger batches", "With loaders", "Kinds of positions", "Attention alone")
+    assert first == second and all(word in first for word in ("padded", "graph", "icu", "a device", "8 workers"))
+    assert all(title in first for title in titles)
     assert write_picture({"loading": {}}, tmp_path / "none.svg") is None and not (tmp_path / "none.svg").exists()
 
 
-def test_ragged_attention_and_padding_agree_where_they_are_timed(monkeypatch):
+@pytest.mark.slow
+def test_every_way_of_attention_agrees_where_it_is_timed(monkeypatch):
     timed = import_module("romae.benchmark.attention")  # by its name alone the function of that name would come
     monkeypatch.setattr(timed, "milliseconds", lambda work, n_runs: Spread(1.0, 1.0, 1.0))
     rows = timed.attention()["rows"]
-    assert len(rows) == 4 and all(row["largest_difference"] < 1e-4 for row in rows)
+    errors = [value for row in rows for name, value in row.items() if name.endswith("_error")]
+    assert len(rows) == 4 and len(errors) == 12 and all(error < 1e-5 for error in errors)
+
+
+def test_steps_are_measured_and_held_against_the_truth():
+    section = benchmark.steps(workloads={"small": SMALL}, n_runs=2)
+    assert [row["mode"] for row in section["rows"]] == ["padded", "eager"] and section["floors"]["small"]["tflop"] > 0
+    for row in section["rows"]:
+        assert row["error"] < 1e-5 and row["output_error"] < 1e-5
+        assert 0 < row["milliseconds"]["low"] <= row["milliseconds"]["median"] <= row["milliseconds"]["high"]
+
+
+def test_a_loop_is_measured_with_its_loader():
+    workload = replace(SMALL, shortest=20, longest=20)
+    [row] = benchmark.attached(workloads={"small": workload}, n_steps=4, n_stretches=2, workers=(0,))["rows"]
+    assert row["milliseconds"]["median"] > 0 and row["tokens_per_second"] > 0 and row["recompilations"] == 0
+    assert row["loop_share"] > -1 and row["share_of_the_rate_alone"] > 0
+
+
+def test_kinds_of_positions_are_measured_beside_each_other():
+    rows = benchmark.positions(workloads={"images": SMALL, "audio": SMALL}, n_runs=2)["rows"]
+    assert [row["workload"] for row in rows] == ["images", "audio"]
+    assert all(row[f"{kind}_speed"] > 0 for row in rows for kind in ("quantised", "continuous"))
+    assert all(row["absolute_milliseconds"]["median"] > 0 for row in rows)
+
+
+@pytest.mark.slow
+def test_growing_samples_and_batches_are_measured_in_training_and_inference():
+    section = benchmark.lengths(n_tokens=64, shortest=16, n_runs=1)
+    assert [row["tokens_per_sample"] for row in section["rows"]] == [16, 16, 64, 64]
+    assert [row["tokens_per_sample"] for row in section["inference"]] == [16, 64]
+    assert [row["tokens"] for row in section["growing_batches"]] == [16, 16, 32, 64, 128, 256]

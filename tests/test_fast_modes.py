@@ -208,8 +208,7 @@ def test_a_graph_is_refused_where_it_cannot_be(tmp_path):
 
 
 def test_a_fixed_size_is_left_to_batches_that_padding_does_not_blow_up():
-    """Without lengths on the host, full precision pads to the longest sample of all: one of 4 000 tokens among short ones
-    would take fifty times the memory of its tokens."""
+    """Without lengths on the host full precision pads to the longest sample, whatever the others are."""
     gpu = SimpleNamespace(device=torch.device("cuda"), num_processes=1)
     config, n_steps = TrainConfig(compile=False), steps.STEPS_TO_RECORD
     assert steps.Modes.of(config, gpu, n_steps, padding=3.0) == (True, False, True)

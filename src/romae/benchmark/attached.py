@@ -3,10 +3,12 @@
 import time
 from typing import Any
 
+import numpy as np
 import torch
+from torch._dynamo.utils import counters
 
 from romae.benchmark.steps import measured, step
-from romae.benchmark.timing import milliseconds
+from romae.benchmark.timing import Spread, milliseconds
 from romae.benchmark.workloads import WORKLOADS, Workload
 from romae.capacity import Buffer, flattened
 from romae.data.loading import Loader
@@ -20,15 +22,16 @@ def attached(
     *,
     workloads: dict[str, Workload] = WORKLOADS,
     n_steps: int = 200,
-    n_warm: int = 200,
+    n_stretches: int = 3,
     workers: tuple[int, ...] = (0, 8),
     is_compiled: bool = True,
 ) -> dict[str, Any]:
     """Tokens per second over consecutive different batches, from samples in memory to changed weights.
 
-    Ragged samples come by token budget, so that batches of fixed size are nearly full. The rate stands beside that of
-    the step alone, on one batch that lies on the device and has no room to spare. `loop_share` is the time that the
-    loop adds to the step that it takes.
+    Ragged samples come by token budget, so that batches of fixed size are nearly full. The rate, over stretches of
+    `n_steps` batches after as many to warm up, stands beside that of the step alone, on one batch that lies on the
+    device and has no room to spare. `loop_share` is the time that the loop adds to the step that it takes;
+    `recompilations` counts what was compiled after warming up.
     """
     on_gpu = torch.cuda.is_available()
     mode = ("compiled graph" if is_compiled else "graph") if on_gpu else "eager"
@@ -41,14 +44,14 @@ def attached(
         n_tokens = sum(len(sample) for sample in samples) // n_batches
         for n_workers in workers:
             config = TrainConfig(
-                epochs=-(-(n_steps + n_warm) // n_batches) + 1,
+                epochs=-(-(1 + n_stretches) * n_steps // n_batches) + 1,
                 batch_size=workload.n_samples,
                 tokens_per_batch=n_tokens if is_ragged else None,
                 precision="bf16" if on_gpu else "float32",
                 workers=n_workers,
                 warmup=0,
                 lr=1e-4,
-                validate_every=n_warm,
+                validate_every=n_steps,
                 compile=is_compiled and on_gpu,
                 graph=on_gpu,
             )
@@ -58,35 +61,38 @@ def attached(
                 tokens_per_batch=config.tokens_per_batch,
                 shuffle=True,
             )
-            whole = _milliseconds_per_step(workload, samples, config, n_steps, n_warm)
+            whole, n_compiled = _per_step(workload, samples, config, n_steps, n_stretches)
             own = _milliseconds_of_the_step(workload, loader, mode)
-            rate = 1e3 * sum(len(sample) for sample in samples) / (loader.n_batches() * whole)
+            rate = 1e3 * sum(len(sample) for sample in samples) / (loader.n_batches() * whole.median)
             rows.append(
                 {
                     "workload": name,
                     "workers": n_workers,
-                    "milliseconds": round(whole, 2),
+                    "milliseconds": whole.rounded(),
                     "milliseconds_of_its_step": round(own, 2),
-                    "loop_share": round(whole / own - 1, 3),
+                    "loop_share": round(whole.median / own - 1, 3),
                     "tokens_per_second": round(rate),
                     "share_of_the_rate_alone": round(rate * alone / (1e3 * n_tokens), 3),
+                    "recompilations": n_compiled,
                 }
             )
-    return {"rows": rows, "mode": mode, "steps": n_steps}
+    return {"rows": rows, "mode": mode, "steps": n_steps, "stretches": n_stretches}
 
 
-def _milliseconds_per_step(
-    workload: Workload, samples: list[Sample], config: TrainConfig, n_steps: int, n_warm: int
-) -> float:
-    """From one report to another, with none in between: a report waits for the device."""
-    moments: dict[int, float] = {}
+def _per_step(
+    workload: Workload, samples: list[Sample], config: TrainConfig, n_steps: int, n_stretches: int
+) -> tuple[Spread, int]:
+    """Milliseconds from one report to another, with none in between (a report waits for the device), and what was
+    compiled meanwhile."""
+    moments: list[tuple[float, int]] = []
 
     def log(step: int, record: Any) -> None:
-        moments[step] = time.perf_counter()
+        if step % n_steps == 0 and len(moments) <= n_stretches:
+            moments.append((time.perf_counter(), counters["stats"]["unique_graphs"]))
 
     train(workload.task(), samples, config, log=log, title="attached")
-    first, last = n_warm, max(step for step in moments if step % n_warm == 0 and step <= n_warm + n_steps)
-    return 1e3 * (moments[last] - moments[first]) / (last - first)
+    times, n_compiled = (np.diff(column) for column in zip(*moments, strict=True))
+    return Spread.of(1e3 * times / n_steps), int(n_compiled.sum())
 
 
 def _milliseconds_of_the_step(workload: Workload, loader: Loader, mode: str) -> float:

@@ -11,10 +11,19 @@ from torch import Tensor
 from romae.attention import attend
 from romae.benchmark.timing import milliseconds
 from romae.layout import Layout
+from romae.windowed import attend_window
+
+Attention = Callable[[Tensor, Tensor, Tensor, Layout], Tensor]
+PRECISIONS = {"bf16": torch.bfloat16, "float32": torch.float32}
+HEADS, SIZE = 3, 60
 
 
 def attention(*, n_runs: int = 9) -> dict[str, Any]:
-    """Ragged attention beside padding to the longest sample: the same mathematics, forward and backward, in one run."""
+    """Ragged attention beside padding to the longest sample: the same mathematics, forward and backward, in one run.
+
+    Errors, also that of attention within a window as long as the longest sample, are the largest of outputs and
+    gradients against padding in double precision, in units of their size.
+    """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     random = np.random.default_rng(0)
     cases = {
@@ -23,28 +32,28 @@ def attention(*, n_runs: int = 9) -> dict[str, Any]:
         "short series": np.where(np.arange(512) < 16, 40, random.integers(4, 28, 512)),
         "equal lengths": np.full(64, 100),
     }
+    ways: dict[str, Attention] = {"padded": _padded, "ragged": attend, "windowed": _windowed}
     rows = []
-    for name, lengths in cases.items():
-        layout = Layout.of(lengths.tolist(), device)
-        q, k, v = (torch.randn(layout.n_tokens, 3, 60, device=device, requires_grad=True) for _ in range(3))
-        ours, padded = attend(q, k, v, layout), _padded_attention(q, k, v, layout)
-        times = {
-            "ragged": milliseconds(partial(_both_ways, attend, q, k, v, layout), n_runs).median,
-            "padded": milliseconds(partial(_both_ways, _padded_attention, q, k, v, layout), n_runs).median,
-        }
-        rows.append(
-            {
-                "case": name,
-                "useful_share": round(float(lengths.mean() / lengths.max()), 3),
-                "largest_difference": (ours - padded).detach().abs().max().item(),
-                **{f"{kind}_milliseconds": round(value, 2) for kind, value in times.items()},
-                "times_faster": round(times["padded"] / times["ragged"], 2),
-            }
-        )
+    for precision in PRECISIONS if device == "cuda" else ["float32"]:
+        for name, lengths in cases.items():
+            layout = Layout.of(lengths.tolist(), device)
+            torch.manual_seed(0)
+            parts = [torch.randn(layout.n_tokens, HEADS, SIZE, device=device).to(PRECISIONS[precision]) for _ in "qkv"]
+            truth = _both_ways(_padded, [part.double() for part in parts], layout)
+            row: dict[str, Any] = {"case": name, "precision": precision}
+            row["useful_share"] = round(float(lengths.mean() / lengths.max()), 3)
+            for way, function in ways.items():
+                work = partial(_both_ways, function, parts, layout)
+                errors = [(x.double() - y).norm() / y.norm() for x, y in zip(work(), truth, strict=True)]
+                row[f"{way}_error"] = float(f"{max(errors).item():.2g}")
+                if way != "windowed":  # it is for samples that are longer than its window
+                    row[f"{way}_milliseconds"] = milliseconds(work, n_runs).rounded()
+            padded, ragged = (row[f"{way}_milliseconds"]["median"] for way in ("padded", "ragged"))
+            rows.append(row | {"times_faster": round(padded / ragged, 2)})
     return {"rows": rows, "threads": torch.get_num_threads()}
 
 
-def _padded_attention(q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
+def _padded(q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
     """What people do otherwise: pad to the longest sample and mask."""
     n, columns = layout.n_samples, torch.arange(layout.longest, device=q.device)
     valid = columns < layout.device_lengths.unsqueeze(-1)
@@ -59,5 +68,14 @@ def _padded_attention(q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor
     return out.transpose(1, 2).flatten(0, 1).index_select(0, places)
 
 
-def _both_ways(attention: Callable[..., Tensor], *inputs: Any) -> None:
-    attention(*inputs).sum().backward()
+def _windowed(q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
+    """A window that leaves nothing out."""
+    return attend_window(q, k, v, layout, layout.longest, has_cls=False, dropout=0.0, scale=SIZE**-0.5)
+
+
+def _both_ways(function: Attention, parts: list[Tensor], layout: Layout) -> list[Tensor]:
+    """What attention gives, and the gradients of its squares."""
+    q, k, v = (part.detach().requires_grad_() for part in parts)
+    out = function(q, k, v, layout)
+    squares = out.to(torch.promote_types(out.dtype, torch.float32)).square().sum()
+    return [out.detach(), *torch.autograd.grad(squares, (q, k, v))]

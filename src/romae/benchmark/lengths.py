@@ -1,29 +1,58 @@
-"""Time and memory as samples grow longer while the tokens of a batch stay the same, and as batches grow."""
+"""Time and memory as samples grow longer while the tokens of a batch stay the same, and as batches grow.
+
+Training steps, and inference: hidden tokens predicted from visible ones.
+"""
 
 from typing import Any
 
 import torch
 
-from romae.benchmark.steps import measured
+from romae.benchmark.steps import batch_for, measured
+from romae.benchmark.timing import milliseconds, peak_gib
 from romae.benchmark.workloads import Workload
 
 
 def lengths(*, n_tokens: int = 65_536, shortest: int = 256, n_runs: int = 5) -> dict[str, Any]:
     """A training step of RoMAE-tiny on the same number of tokens in samples of growing length, and on more tokens."""
-    on_gpu = torch.cuda.is_available()
-    precision = "bf16" if on_gpu else "float32"
-    rows = []
-    length = shortest
-    while length <= n_tokens:
-        for checkpointing in (False, True):
-            rows.append(_row(n_tokens // length, length, checkpointing, precision, n_runs))
-        length *= 4
+    precision = "bf16" if torch.cuda.is_available() else "float32"
+    growing: list[int] = []
+    while shortest * 4 ** len(growing) <= n_tokens:
+        growing.append(shortest * 4 ** len(growing))
+    rows = [
+        _step(n_tokens // length, length, checkpointing, precision, n_runs)
+        for length in growing
+        for checkpointing in (False, True)
+    ]
     counts = [int(n_tokens / shortest * 2**i) for i in range(-3, 3)]
-    more = [_row(max(1, n), shortest, False, precision, n_runs) for n in counts]
-    return {"rows": rows, "growing_batches": more, "precision": precision}
+    return {
+        "rows": rows,
+        "inference": [_inference(n_tokens // length, length, precision, n_runs) for length in growing],
+        "growing_batches": [_step(max(1, n), shortest, False, precision, n_runs) for n in counts],
+        "precision": precision,
+    }
 
 
-def _row(n_samples: int, length: int, checkpointing: bool, precision: str, n_runs: int) -> dict[str, Any]:
-    workload = Workload(n_samples=n_samples, shortest=length, longest=length, channels=1, size="tiny", ratio=0.5)
+def _workload(n_samples: int, length: int) -> Workload:
+    return Workload(n_samples=n_samples, shortest=length, longest=length, channels=1, size="tiny", ratio=0.5)
+
+
+def _step(n_samples: int, length: int, checkpointing: bool, precision: str, n_runs: int) -> dict[str, Any]:
     row = {"tokens_per_sample": length, "tokens": n_samples * length, "checkpointing": checkpointing}
-    return row | measured(workload, "eager", precision, n_runs, checkpointing=checkpointing)
+    return row | measured(_workload(n_samples, length), "eager", precision, n_runs, checkpointing=checkpointing)
+
+
+def _inference(n_samples: int, length: int, precision: str, n_runs: int) -> dict[str, Any]:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    workload = _workload(n_samples, length)
+    task = workload.task().to(device).eval()
+    batch = batch_for(task, workload, "eager", device)
+
+    @torch.inference_mode()
+    def predict() -> None:
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+            task.predict(batch)
+
+    memory = peak_gib(predict)
+    row: dict[str, Any] = {"tokens_per_sample": length, "tokens": n_samples * length}
+    row |= {"milliseconds": milliseconds(predict, n_runs).rounded()}
+    return row | {"gib": None if memory is None else round(memory, 2)}

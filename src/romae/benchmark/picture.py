@@ -1,4 +1,4 @@
-"""What was measured, as one picture: steps by mode, and time and memory as samples and batches grow."""
+"""What was measured, as one picture: steps by mode, loops, positions, attention, and how samples and batches grow."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+N_COLUMNS = 3
 MODES = {
     "padded": BASELINE,
     "eager": "#edae49",
@@ -23,13 +24,17 @@ def picture(found: Mapping[str, Any]) -> "Figure | None":
     """The sections that can be drawn, side by side; None where there is none."""
     from matplotlib.figure import Figure
 
-    drawn = [(name, draw) for name, draw in PANELS.items() if name in found]
+    drawn = [(name, draw) for name, draw in PANELS if name in found]
     if not drawn:
         return None
-    figure = Figure(figsize=(5.5 * len(drawn), 3.6), layout="constrained")
-    for axis, (name, draw) in zip(figure.subplots(1, len(drawn), squeeze=False)[0], drawn, strict=True):
+    n_rows = -(-len(drawn) // N_COLUMNS)
+    figure = Figure(figsize=(5.5 * min(len(drawn), N_COLUMNS), 3.6 * n_rows), layout="constrained")
+    axes = figure.subplots(n_rows, min(len(drawn), N_COLUMNS), squeeze=False).flatten()
+    for axis, (name, draw) in zip(axes, drawn, strict=False):
         draw(axis, found[name])
         axis.spines[["top", "right"]].set_visible(False)
+    for axis in axes[len(drawn) :]:
+        axis.set_visible(False)
     figure.suptitle(found[drawn[0][0]]["machine"]["device"], x=0.01, ha="left", fontsize=11)
     return figure
 
@@ -70,46 +75,81 @@ def _steps(axis: "Axes", section: Mapping[str, Any]) -> None:
 def _lengths(axis: "Axes", section: Mapping[str, Any]) -> None:
     """Time against the length of samples, and memory where it was measured."""
     plain, saving = ([row for row in section["rows"] if row["checkpointing"] is on] for on in (False, True))
-    for rows, label, colour in ((plain, "time", PREDICTED), (saving, "time, checkpointing", HIDDEN)):
-        _line(axis, rows, lambda row: row["milliseconds"]["median"], label, colour, "-")
-    axis.set(xscale="log", yscale="log", xlabel="tokens per sample", ylabel="milliseconds")
+    lines = [("training", plain, PREDICTED), ("training, checkpointing", saving, HIDDEN)]
+    lines.append(("inference", section.get("inference", []), OBSERVED))
+    _growth(axis, [line for line in lines if line[1]], "tokens_per_sample")
     axis.set_title(f"Longer samples, {section['rows'][0]['tokens']} tokens in all", fontsize=10, loc="left")
-    if plain[0]["gib"] is not None:
+
+
+def _batches(axis: "Axes", section: Mapping[str, Any]) -> None:
+    """Time against the size of a batch, and memory where it was measured."""
+    rows = section["growing_batches"]
+    _growth(axis, [("training", rows, PREDICTED)], "tokens")
+    axis.set_title(f"Larger batches, samples of {rows[0]['tokens_per_sample']} tokens", fontsize=10, loc="left")
+
+
+def _growth(axis: "Axes", lines: Sequence[tuple[str, Sequence[Mapping[str, Any]], str]], along: str) -> None:
+    for label, rows, colour in lines:
+        times = [row["milliseconds"] for row in rows]
+        reach = [[one["median"] - one["low"] for one in times], [one["high"] - one["median"] for one in times]]
+        medians = [one["median"] for one in times]
+        axis.errorbar([row[along] for row in rows], medians, yerr=reach, color=colour, label=label)
+    axis.set(xscale="log", yscale="log", xlabel=along.replace("_", " "), ylabel="milliseconds")
+    if lines[0][1][0]["gib"] is not None:
         memory = axis.twinx()
-        for rows, label, colour in ((plain, "memory", PREDICTED), (saving, "memory, checkpointing", HIDDEN)):
-            _line(memory, rows, lambda row: row["gib"], label, colour, "--")
+        for _, rows, colour in lines:
+            memory.plot([row[along] for row in rows], [row["gib"] for row in rows], "--", color=colour)
         memory.set(ylim=(0, None), ylabel="GiB (dashed)")
         memory.spines["top"].set_visible(False)
-    axis.legend(frameon=False, fontsize=8, loc="center left")
-
-
-def _line(
-    axis: "Axes",
-    rows: Sequence[Mapping[str, Any]],
-    value: Callable[[Mapping[str, Any]], float],
-    label: str,
-    colour: str,
-    style: str,
-) -> None:
-    axis.plot(
-        [row["tokens_per_sample"] for row in rows], [value(row) for row in rows], style, color=colour, label=label
-    )
+    axis.legend(frameon=False, fontsize=8)
 
 
 def _attached(axis: "Axes", section: Mapping[str, Any]) -> None:
-    """The share of the rate of a bare step that is left with a loader."""
+    """The share of the rate of a bare step that is left with a loader, without and with workers."""
     rows = section["rows"]
-    shares: dict[str, float] = {}
-    for row in rows:
-        shares[row["workload"]] = max(row["share_of_the_rate_alone"], shares.get(row["workload"], 0.0))
-    axis.bar(list(shares), [100 * share for share in shares.values()], 0.6, color=PREDICTED)
+    workloads, workers = (list(dict.fromkeys(row[name] for row in rows)) for name in ("workload", "workers"))
+    width = 0.8 / len(workers)
+    for number, n in enumerate(workers):
+        mine = [row for row in rows if row["workers"] == n]
+        places = [workloads.index(row["workload"]) + (number - (len(workers) - 1) / 2) * width for row in mine]
+        shares = [100 * row["share_of_the_rate_alone"] for row in mine]
+        axis.bar(places, shares, width, color=(BASELINE, PREDICTED)[number % 2], label=f"{n} workers")
     axis.axhline(90, color=OBSERVED, lw=1, ls=":")
-    axis.set_ylabel("% of the rate of the step alone")
+    axis.set_xticks(range(len(workloads)), workloads)
+    axis.set(ylim=(0, 125), ylabel="% of the rate of the step alone")
     axis.set_title("With loaders attached", fontsize=10, loc="left")
+    axis.legend(frameon=False, fontsize=8, ncols=2, loc="upper right")
 
 
-PANELS: dict[str, Callable[["Axes", Mapping[str, Any]], None]] = {
-    "steps": _steps,
-    "lengths": _lengths,
-    "attached": _attached,
-}
+def _positions(axis: "Axes", section: Mapping[str, Any]) -> None:
+    """The speed of each kind of positions in units of absolute ones."""
+    rows = section["rows"]
+    for number, (kind, colour) in enumerate((("quantised", BASELINE), ("continuous", PREDICTED))):
+        places = [place + (number - 0.5) * 0.35 for place in range(len(rows))]
+        axis.bar(places, [row[f"{kind}_speed"] for row in rows], 0.35, color=colour, label=kind)
+    axis.axhline(0.98, color=OBSERVED, lw=1, ls=":")
+    axis.set_xticks(range(len(rows)), [row["workload"] for row in rows])
+    axis.set(ylim=(0, 1.3), ylabel="speed, absolute positions are 1")
+    axis.set_title(f"Kinds of positions, {section['mode']}", fontsize=10, loc="left")
+    axis.legend(frameon=False, fontsize=8, ncols=2, loc="upper right")
+
+
+def _attention(axis: "Axes", section: Mapping[str, Any]) -> None:
+    """How many times as fast as padding ragged attention is, forward and backward."""
+    rows = section["rows"]
+    names = [f"{row['case']}\n{row.get('precision', '')}" for row in rows]
+    axis.bar(names, [row["times_faster"] for row in rows], 0.6, color=PREDICTED)
+    axis.axhline(1, color=OBSERVED, lw=1, ls=":")
+    axis.tick_params(axis="x", labelsize=6)
+    axis.set_ylabel("times as fast as padding")
+    axis.set_title("Attention alone", fontsize=10, loc="left")
+
+
+PANELS: tuple[tuple[str, Callable[["Axes", Mapping[str, Any]], None]], ...] = (
+    ("steps", _steps),
+    ("attached", _attached),
+    ("positions", _positions),
+    ("lengths", _lengths),
+    ("lengths", _batches),
+    ("attention", _attention),
+)

@@ -41,10 +41,11 @@ def positions(
             if kind == "quantised":
                 _quantise(task)
             work = step(task, batch_for(task, workload, mode, device), mode, "bf16" if device.type == "cuda" else "no")
-            times[kind] = milliseconds(work, n_runs).median
+            times[kind] = milliseconds(work, n_runs)
         row: dict[str, Any] = {"workload": name}
-        row |= {f"{kind}_milliseconds": round(time, 3) for kind, time in times.items()}
-        row |= {f"{kind}_speed": round(times["absolute"] / times[kind], 3) for kind in ("quantised", "continuous")}
+        row |= {f"{kind}_milliseconds": time.rounded(3) for kind, time in times.items()}
+        medians = {kind: time.median for kind, time in times.items()}
+        row |= {f"{kind}_speed": round(medians["absolute"] / medians[kind], 3) for kind in ("quantised", "continuous")}
         rows.append(row)
     return {"rows": rows, "mode": mode}
 

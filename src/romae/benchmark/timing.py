@@ -2,7 +2,7 @@
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,11 @@ class Spread(NamedTuple):
     median: float
     low: float
     high: float
+
+    @classmethod
+    def of(cls, numbers: Sequence[float] | np.ndarray) -> "Spread":
+        low, median, high = np.percentile(numbers, [25, 50, 75])
+        return cls(float(median), float(low), float(high))
 
     def rounded(self, digits: int = 2) -> dict[str, float]:
         return {name: round(value, digits) for name, value in self._asdict().items()}
@@ -29,8 +34,7 @@ def milliseconds(run: Callable[[], object], n_runs: int = 20, *, n_warm: int = 3
         run()
         wait()
         times.append(1e3 * (time.perf_counter() - started))
-    low, median, high = np.percentile(times[n_warm:], [25, 50, 75])
-    return Spread(float(median), float(low), float(high))
+    return Spread.of(times[n_warm:])
 
 
 def wait() -> None:
