@@ -43,8 +43,8 @@ def attend_within(
 def turned(qkv: Float[Tensor, "t 3 h e"], rotation: Rotation | None) -> tuple[Queries, Keys, Keys]:
     """Queries, keys and values, the former two turned by their positions; on a GPU by a kernel of ours.
 
-    In full precision that is not for speed alone: of a rotation that is compiled with what lies around it, Triton made
-    code with wrong gradients where an axis has an odd number of pairs (head size 12, two axes, Triton 3.6).
+    In full precision that is not for speed alone: of a rotation that was compiled with what lies around it, Triton 3.6
+    made code with wrong gradients (head size 12, two axes).
     """
     if rotation is not None and HAS_TRITON and qkv.device.type == "cuda" and qkv.dtype in (*HALF, torch.float32):
         from romae.fused_rotation import turn

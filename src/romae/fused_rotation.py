@@ -1,4 +1,4 @@
-"""A small Triton kernel: queries and keys turned by their positions, for samples too long for `fused_attention`.
+"""A small Triton kernel: queries and keys turned by their positions, where `fused_attention` does not do that itself.
 
 It reads the output of one matrix product and writes queries, keys and values apart, as attention kernels want them;
 backwards it writes the gradient of that product in one go. The angles of a token are read once for all of its heads.

@@ -44,6 +44,7 @@ HIGH = 9  # Hz; above it, straight lines and splines fail
 EXAMPLE = (1, 5)
 WAVEFORMS: tuple[Waveform, ...] = ("sine", "square", "cycloid")
 BASELINES = ("linear", "cubic spline")
+ERRORS = ("error in time", "error of the spectrum", "spread over series, in time", "spread, of the spectrum")
 
 Method = Callable[[Sequence[Sample]], list[np.ndarray]]  # the values at the hidden points of each sample
 
@@ -92,17 +93,18 @@ class Frequencies(Source):
         drawn = {}
         for wave in WAVEFORMS:
             panels = {}
-            for title, index in (("error in time", 0), ("error of the spectrum", 1)):
+            for index, title in enumerate(ERRORS):
                 tables = {
                     name: np.array([figure["single"][wave][name][index] for figure in figures], dtype=float)
                     for name in ("RoMAE", *BASELINES)
                 }
                 panels[title] = [Line(name, x, table) for name, table in tables.items()]
             drawn[f"One {wave} wave: error against frequency"] = bands(panels, x="frequency (Hz)", y="MSE", log=True)
-        table = np.mean([np.array(figure["pairs"][0], dtype=float) for figure in figures], axis=0)
-        drawn["Two sinusoids: error in time by both frequencies"] = heat(
-            table, x="higher frequency (Hz)", y="lower frequency (Hz)", title="MSE"
-        )
+        tables = np.mean([np.array(figure["pairs"], dtype=float) for figure in figures], axis=0)
+        for title, table in zip(ERRORS, tables, strict=False):
+            drawn[f"Two sinusoids: {title} by both frequencies"] = heat(
+                table, x="higher frequency (Hz)", y="lower frequency (Hz)", title="MSE"
+            )
         for figure in figures:
             if "example" in figure:
                 panels_ = [Panel("1 and 5 Hz", *((np.array(a), np.array(b)) for a, b in figure["example"]))]

@@ -4,11 +4,11 @@ Ten tokens that all hold a 1 lie anywhere between 0 and 50, and a head shared by
 stands at 0, so that with it the others can be seen from a fixed point. Without it every token looks alike wherever
 the tokens lie: the best answer is the mean position, and the error is the variance of the positions, their floor.
 
-    romae run positions/tiny-cls --seeds 0-4    3 130 steps a seed; CPU 9 minutes, H200 55 s for ten at once
+    romae run positions/tiny-cls --seeds 0-4    3 130 steps a seed; CPU 9 minutes, H200 1 minute, ten at once
     romae run positions/range-100 --seeds 0-4   3 130 steps a seed; CPU 15 minutes, H200 2 minutes for fifteen at once
 
-CPU means two cores, reckoned from 30 steps; small takes 23 minutes there and base 46. On an H200 base takes 4 minutes,
-fifteen runs at once, or 3, ten at once.
+CPU means two cores, reckoned from 30 steps; small takes 23 minutes there and base 46. On an H200, with ten to fifteen
+runs at once, small takes 2 to 4 minutes and base 3 to 4.
 
 Expected: 0.058, 0.003 and 0.0007 (tiny, small, base) with CLS, but for one seed of five each of small (0.018) and base
 (0.15), which spikes of the loss throw back: nothing is clipped. Without CLS the variance of the positions, 208.8 on
