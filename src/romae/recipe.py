@@ -6,7 +6,9 @@ lists them in `RECIPES`.
 """
 
 import difflib
+import math
 import pkgutil
+import re
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -85,8 +87,8 @@ class Source(Protocol):
 class Target:
     """What a number has to reach: a value, a multiple of the floor, multiples of baselines; all that are given.
 
-    The baseline "best" is whichever is the best. `beyond` names other recipes, and by how much theirs must be beaten.
-    Over several seeds, floor, baselines and the numbers of other recipes are means like the number.
+    The baseline "best" is whichever is the best. `beyond` names other recipes, and by how much theirs must be beaten,
+    seed by seed. Over several seeds, floor and baselines are means like the number.
     """
 
     value: float | None = None
@@ -99,18 +101,14 @@ class Target:
         baselines: Mapping[str, float],
         floor: float | None,
         better: Literal["lower", "higher"],
-        others: Mapping[str, float | None] | None = None,
     ) -> float | None:
-        """The strictest of them; what is not known, such as a recipe without results, sets none."""
+        """The strictest of value, floor and baselines; what is not known sets none."""
         strictest = min if better == "lower" else max
         limits = [] if self.value is None else [self.value]
         if self.of_floor is not None and floor is not None:
             limits.append(self.of_floor * floor)
         known = {**baselines, "best": strictest(baselines.values())} if baselines else {}
         limits += [factor * known[name] for name, factor in self.of_baselines if name in known]
-        sign = 1 if better == "higher" else -1
-        means = {name: mean for name, mean in (others or {}).items() if mean is not None}
-        limits += [means[name] + sign * margin for name, margin in self.beyond if name in means]
         return strictest(limits) if limits else None
 
     def words(self, better: Literal["lower", "higher"]) -> str:
@@ -210,6 +208,7 @@ def run(
     model = recipe.model
     if recipe.ladder == "data":
         model = replace(model, ladders=fit_ladders(splits.train, splits.scaling))
+    is_resumed = resume and out is not None and any(Path(out).glob("*/states/[0-9]*"))
     outcome = run_stages(
         model,
         recipe.stages,
@@ -223,8 +222,7 @@ def run(
         resume=resume,
     )
     measured = recipe.data.measure(outcome.task, splits)
-    if recipe.metric not in measured.metrics:
-        raise ValueError(f"{recipe.name} promises {recipe.metric!r}, but measured {sorted(measured.metrics)}")
+    _require_sound(recipe, measured)
     result = Result(
         recipe=recipe.name,
         protocol=recipe.protocol,
@@ -240,6 +238,7 @@ def run(
         device=results.device_name(recipe.stages[-1].train.device),
         versions=results.versions(),
         seconds=round(time.perf_counter() - started, 2),
+        resumed=is_resumed,
         figure=measured.figure,
         losses=tuple(
             Losses.of(stage.kind, history.records)
@@ -264,6 +263,16 @@ def discover() -> dict[str, Recipe]:
     return found
 
 
+def n_parts(share: float) -> int:
+    """Into how many parts samples are divided so that one of them is this share."""
+    n = round(1 / share) if 0 < share < 1 else 0
+    if n < 2 or abs(n * share - 1) > 1e-6:
+        raise ValueError(
+            f"validation is one part of so many, such as 0.1, 0.125, 0.2 or 0.5 of the samples, not {share:g}"
+        )
+    return n
+
+
 def find(name: str) -> Recipe:
     """The recipe of this name."""
     if name not in discover():
@@ -276,15 +285,26 @@ def find(name: str) -> Recipe:
 
 def effective_seed(seed: int | None, overrides: Sequence[str]) -> tuple[int, list[str]]:
     """The seed of a run, and the settings without it."""
+    for setting in overrides:
+        if re.match(r"\s*stages\.[^=]*\.seed\s*=", setting):
+            raise ValueError(f"{setting!r} would be ignored: one seed decides the whole run; give train.seed or --seed")
     told = [setting for setting in overrides if setting.replace(" ", "").startswith("train.seed=")]
     if not told:
         return 0 if seed is None else seed, list(overrides)
     text = told[-1].partition("=")[2].strip()
-    if not text.isdigit():
+    if not (text.isascii() and text.isdecimal()):
         raise ValueError(f"train.seed must be a whole number from 0, not {text!r}")
     if seed is not None and seed != int(text):
         raise ValueError(f"the seed is given twice, as {seed} and by {told[-1]}; give it once")
     return int(text), [setting for setting in overrides if setting not in told]
+
+
+def _require_sound(recipe: Recipe, measured: Measured) -> None:
+    if recipe.metric not in measured.metrics:
+        raise ValueError(f"{recipe.name} promises {recipe.metric!r}, but measured {sorted(measured.metrics)}")
+    for name, value in measured.baselines.items():
+        if not math.isfinite(value):
+            raise ValueError(f"{recipe.name} measured {value} for the baseline {name!r}; look at {recipe.data!r}")
 
 
 def _views(task: Task, test: Sequence[Sample], measured: Measured, *, with_examples: bool) -> dict[str, Any]:

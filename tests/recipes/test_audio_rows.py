@@ -10,11 +10,15 @@ import torch
 from quick import check_quick
 from torch.testing import assert_close
 
+import romae
+from romae import baselines, metrics
 from romae.data.audio import read_waveform
 from romae.data.filterbank import log_mel
+from romae.data.scaling import scaled
 from romae.datasets import esc50
+from romae.inference import predict_proba
 from romae.model import Encoder
-from romae.recipe import find
+from romae.recipe import find, run
 from romae.recipes.audio import RECIPES, Esc50, _from_text, _to_text
 from romae.tokens import collate
 from sounds import RATE, noise, tone
@@ -95,8 +99,8 @@ def test_a_model_is_pre_trained_on_any_folder_of_sounds(data, tmp_path):
     made = source.splits(0)
     assert [one.id for one in made.unlabelled] == ["a/one.wav", "b/c/two.flac"]
     assert {one.values.shape for one in made.unlabelled} == {(24, 256)} and made.unlabelled[0].target is None
-    quiet = made.unlabelled[0].values.min()
-    assert_close(quiet, made.train[0].values.float().min(), atol=1, rtol=0)  # scaled as the clips are
+    seen = scaled(made.unlabelled, made.scaling)
+    assert not isinstance(seen, list) and torch.equal(seen[1].values, made.scaling.apply(made.unlabelled[1]).values)
     recipe = find("audio/esc50-paper")
     check_quick(shorter(replace(recipe, data=replace(recipe.data, unlabelled=str(tmp_path)))), tmp_path / "results")
 
@@ -109,20 +113,29 @@ def test_a_seed_tests_an_official_fold_and_nothing_is_taken_from_it(data, monkey
     silent = replace(silent, low=torch.where(silent.folds == 2, silent.low - 5, silent.low))
     monkeypatch.setattr(esc50, "load", lambda: silent)
     other = Esc50(frames=N_FRAMES).splits(1)
+    assert made.scaling == other.scaling
     assert all(torch.equal(a.values, b.values) for a, b in zip(made.train, other.train, strict=True))
     assert not any(torch.equal(a.values, b.values) for a, b in zip(made.test, other.test, strict=True))
 
 
 def test_training_values_have_the_papers_scale(data):
-    """(x - mean) / (2 std) over the training folds, and 16 bits cost less than the 8 bits of the spectrograms."""
-    values = torch.stack([one.values for one in Esc50(frames=N_FRAMES).splits(0).train])
-    assert values.dtype == torch.float16
-    assert values.double().mean().item() == pytest.approx(0, abs=1e-3)
-    assert values.double().std().item() == pytest.approx(0.5, abs=1e-3)
+    """(x - mean) / (2 std) over the training folds."""
+    made = Esc50(frames=esc50.N_FRAMES // 16 * 16).splits(0)
+    values = torch.stack([made.scaling.apply(one).values for one in made.train]).double()
     known = esc50.load([2, 3, 4, 5])
     mean, std = known.mean_and_std()
-    exact = torch.stack([one.values for one in known.samples(frames=N_FRAMES, mean=mean, std=2 * std)])
-    assert (values.float() - exact).abs().max() < 0.25 * known.step.min() / (2 * std)
+    exact = torch.stack([one.values for one in known.samples(mean=mean, std=2 * std)]).double()
+    assert_close(values, exact[:, : values.shape[1]], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_saved_model_takes_sounds_as_they_are_read(data, tmp_path):
+    recipe = shorter(find("audio/esc50-scratch"))
+    result, task = run(recipe, 0, quick=True)
+    task.save(tmp_path / "model")
+    made = recipe.overridden(*recipe.quick).data.splits(0)
+    found = predict_proba(romae.load(tmp_path / "model"), made.test).argmax(1)
+    assert metrics.accuracy(found, baselines.classes(made.test)) == pytest.approx(result.metrics["accuracy"])
 
 
 def test_spectrograms_lose_far_less_than_two_clips_of_one_kind_differ_by(root):
@@ -134,6 +147,21 @@ def test_spectrograms_lose_far_less_than_two_clips_of_one_kind_differ_by(root):
     for stored, share in ((made, 0.02), (made.coarser(esc50.PREPARED_STEP), 0.15)):
         lost = (stored.values()[made.targets < 4] - exact).square().mean().sqrt()
         assert 0 < lost < share * differ
+
+
+@pytest.mark.slow
+def test_a_prepared_file_changes_next_to_no_answer_on_the_real_clips(real_data, monkeypatch, without_shape_checks):
+    """A logistic regression learns from one fold and is asked for another, from 8 bits and from the coarser file."""
+    folder = real_data / "esc50"
+    if not (folder / "audio").is_dir():
+        pytest.skip(f"needs the clips of ESC-50 in {folder}")
+    known, asked = (esc50.load([fold], folder=folder) for fold in (2, 1))
+    answers = []
+    for change in (lambda x: x, lambda x: x.coarser(esc50.PREPARED_STEP)):
+        learned, tested = (Esc50()._statistics(change(part).samples()) for part in (known, asked))
+        answers.append(baselines.logistic_regression().fit(learned, known.targets).predict(tested))
+    right = [metrics.accuracy(answer, asked.targets) for answer in answers]
+    assert abs(right[0] - right[1]) < 0.02 and metrics.accuracy(*answers) > 0.95 and right[0] > 0.3
 
 
 def test_validation_clips_come_from_recordings_that_are_not_trained_on(data):

@@ -78,6 +78,8 @@ def test_a_quick_run_learns(recipe, data, tmp_path):
     if recipe.metric == "mse":
         assert "linear" in result.baselines and result.views["reconstructions"]
     else:
+        is_adjusted = {"adjustment", "adjustment_boosting", "validation_macro_f1"} <= set(result.metrics)
+        assert is_adjusted == ("gradient boosting, adjusted" in result.baselines) == (recipe.data.validation > 0)
         assert "gradient boosting" in result.baselines and result.figure["confusion"].sum() > 0
         assert set(result.views["embeddings"]["groups"]) <= {*CODES.values(), *elasticc.CLASSES}
 
@@ -114,7 +116,22 @@ def test_five_seeds_test_every_object_once_and_train_on_none_that_they_test(data
 
 def test_the_scaling_is_that_of_the_training_objects(data):
     made = Plasticc(validation=0.2).splits(1)
-    assert made.scaling == fit_scaling(made.train, values="asinh", per="channel")
+    assert made.scaling == fit_scaling(made.train, values="asinh", per="channel", origin="first")
+
+
+def test_dates_may_be_given_in_place_of_days_since_the_first_point(data):
+    """What is saved with a model takes both."""
+    made = Plasticc().splits(0)
+    one = made.test[0]
+    dated = replace(one, positions=one.positions.double() + torch.tensor([59_580.0, 0.0]))
+    assert_close(made.scaling.apply(dated).positions, made.scaling.apply(one).positions, rtol=0, atol=1e-4)
+
+
+def test_validation_is_the_share_that_was_asked_for(data):
+    made = Plasticc(validation=0.25).splits(0)
+    assert len(made.validation) / (len(made.train) + len(made.validation)) == pytest.approx(0.25, abs=0.05)
+    with pytest.raises(ValueError, match="one part of so many, such as .* not 0.4"):
+        Plasticc(validation=0.4).splits(0)
 
 
 def test_scaled_flux_fits_into_16_bits_where_flux_itself_does_not():

@@ -7,7 +7,7 @@ from quick import check_quick
 from romae import baselines, metrics
 from romae.datasets.physionet2012 import OUTCOME_COLUMNS, VARIABLES
 from romae.recipe import find
-from romae.recipes.physionet import MASKING, Mortality, Stays, _found, _standardised
+from romae.recipes.physionet import MASKING, RECIPES, Mortality, Stays, _found, _standardised
 
 MEASURED = {"HR": (80, 15), "Temp": (37, 0.8), "MAP": (75, 10)}
 N_RECORDS = 60
@@ -38,11 +38,14 @@ def files(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "name", ["rows-paper", "tokens-house", "mortality-house", "mortality-both", "mortality-scratch"]
-)
-def test_a_quick_run_on_small_files_beats_the_trivial_prediction(files, name):
-    check_quick(find(f"physionet/{name}"), files / "results")
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_a_quick_run_on_small_files_beats_the_trivial_prediction(files, recipe):
+    check_quick(recipe, files / "results")
+
+
+def test_a_task_knows_the_variables_by_their_names(files):
+    """And so does what is saved of it."""
+    assert Stays().splits(0).schema.channels == Mortality().splits(0).schema.channels == VARIABLES
 
 
 @pytest.mark.parametrize("hide", ["rows", "tokens"])

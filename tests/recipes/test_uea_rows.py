@@ -46,9 +46,10 @@ def written(archive, name: str, n_per_class: int = 6, lengths: tuple[int, ...] =
         write_half(archive, name, "test", n_per_class, lengths)
 
 
-@pytest.mark.parametrize("name", ["basic-motions-paper", "basic-motions-scratch", "heartbeat-house", "lsst-house"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECIPES)
 def test_a_quick_run_on_small_files_beats_the_majority(archive, tmp_path, name):
-    recipe = find(f"uea/{name}")
+    recipe = find(name)
     written(archive, recipe.data.set, 24 if recipe.data.set == "Heartbeat" else 6)
     result = check_quick(recipe, tmp_path / "results")
     assert set(result.baselines) == {"constant", "1-NN", "MiniRocket"}

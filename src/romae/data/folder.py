@@ -58,6 +58,10 @@ class Folder(Sequence):  # of samples; were that said here, a type checker at ru
         targets = tuple(index[path.relative_to(root).parts[0]] for path in files)
         return cls(root, files, read, targets, class_names)
 
+    def map(self, change: Callable[[Sample], Sample]) -> "Folder":
+        """The same files with every sample changed after it is read."""
+        return replace(self, read=_Then(self.read, change))
+
     def __len__(self) -> int:
         return len(self.files)
 
@@ -68,6 +72,17 @@ class Folder(Sequence):  # of samples; were that said here, a type checker at ru
         path = self.files[index]
         target = None if self.targets is None else self.targets[index]
         return self.read(path, target=target, id=path.relative_to(self.root).as_posix())
+
+
+@dataclass(frozen=True)
+class _Then:
+    """Read a sample and change it, also in a worker process."""
+
+    read: Callable[..., Sample]
+    change: Callable[[Sample], Sample]
+
+    def __call__(self, path: Path, **told: Any) -> Sample:
+        return self.change(self.read(path, **told))
 
 
 def _is_sample(path: Path, root: Path, suffixes: Sequence[str]) -> bool:

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
+from romae.data.folder import Folder
 from romae.data.series import SampleSet
 from romae.rope import Ladder
 from romae.tokens import Sample
@@ -219,10 +220,12 @@ def fit_scaling(
 
 
 def scaled(samples: Sequence[Sample], scaling: Scaling | None) -> Sequence[Sample]:
-    """The samples as a model sees them."""
+    """The samples as a model sees them; files are still read one by one."""
     if scaling is None:
         return samples
-    return samples.map(scaling.apply) if isinstance(samples, SampleSet) else [scaling.apply(one) for one in samples]
+    if isinstance(samples, SampleSet | Folder):
+        return samples.map(scaling.apply)
+    return [scaling.apply(one) for one in samples]
 
 
 def fit_ladders(samples: Sequence[Sample], scaling: Scaling | None = None) -> tuple[Ladder, ...]:

@@ -27,6 +27,7 @@ from jaxtyping import Float, Float32, UInt8
 from romae import baselines, metrics
 from romae.data.audio import from_audio_folder
 from romae.data.filterbank import N_MELS
+from romae.data.scaling import Scaling
 from romae.data.series import Schema
 from romae.datasets import esc50
 from romae.inference import predict, predict_proba
@@ -34,7 +35,7 @@ from romae.masking import UniformTokens, hide
 from romae.model import SIZES, ModelConfig
 from romae.patches import grid_counts, unpatchify
 from romae.plots import pairs, spectrograms
-from romae.recipe import Measured, Recipe, Source, Splits, Target
+from romae.recipe import Measured, Recipe, Source, Splits, Target, n_parts
 from romae.stages import Classify, Pretrain
 from romae.tasks import Task
 from romae.tokens import Sample
@@ -67,23 +68,29 @@ class Esc50(Source):
         everything = esc50.load()
         tested = 1 + seed % esc50.N_FOLDS
         known = everything.of_folds([fold for fold in range(1, esc50.N_FOLDS + 1) if fold != tested])
-        mean, std = known.mean_and_std()
         train, test = (
             [
-                replace(sample, values=sample.values.half())  # 8 bits are far coarser
-                for sample in part.samples(patch=PATCH, frames=self.frames, mean=mean, std=2 * std)
+                sample
+                for sample in part.samples(patch=PATCH, frames=self.frames)
                 if self.n_classes is None or int(sample.target) < self.n_classes
             ]
             for part in (known, everything.of_folds([tested]))
         )
         validation = None
         if self.validation > 0:
-            train, validation = _apart(train, round(1 / self.validation), seed)
+            train, validation = _apart(train, n_parts(self.validation), seed)
         more = None
         if self.unlabelled is not None:
-            more = from_audio_folder(self.unlabelled, patch=PATCH, frames=self.frames, mean=mean, std=2 * std)
-        schema = Schema(time="time", positions=("frequency",), classes=everything.class_names)
-        return Splits(train=train, validation=validation, test=test, unlabelled=more, schema=schema, seed=seed)
+            more = from_audio_folder(self.unlabelled, patch=PATCH, frames=self.frames)
+        return Splits(
+            train=train,
+            validation=validation,
+            test=test,
+            unlabelled=more,
+            scaling=_scaling(known),
+            schema=Schema(time="time", positions=("frequency",), classes=everything.class_names),
+            seed=seed,
+        )
 
     def measure(self, task: Task, splits: Splits) -> Measured:
         known, truth = [*splits.train, *(splits.validation or ())], baselines.classes(splits.test)
@@ -175,6 +182,19 @@ class HiddenPatches(Esc50):
         return examples
 
 
+def _scaling(known: esc50.Spectrograms) -> Scaling:
+    """The mean of all clips off, in units of two standard deviations, as the paper has it."""
+    mean, std = known.mean_and_std()
+    n = PATCH[0] * PATCH[1]
+    return Scaling(
+        method="standard",
+        centre=((mean,) * n,),
+        scale=((2 * std,) * n,),
+        origins=("none", "none"),
+        units=(1.0, 1.0),
+    )
+
+
 def _apart(samples: list[Sample], n_folds: int, seed: int) -> tuple[list[Sample], list[Sample]]:
     """Two parts with equal shares of the classes, of which the second is one of so many; no recording is in both."""
     from sklearn.model_selection import StratifiedGroupKFold
@@ -253,6 +273,8 @@ PAPER = Recipe(
     remark="published: pre-trained on AudioSet-20k (LibriSpeech 0.832), chosen on the test folds; SSAST 0.822",
     quick=QUICK,
     data_set="esc50",
+    limits="It knows fifty kinds of sound, in clips of five seconds with one sound each, and was judged on no other "
+    "recordings. The clips are for non-commercial use; so, then, is what was learned from them.",
 )
 SCRATCH = replace(
     PAPER,

@@ -6,7 +6,7 @@ The paper's data, ELAsTiCC, are not at hand; `lightcurves/elasticc` is for those
 PLAsTiCC's training set: 7 848 objects of 14 classes. A seed is a fold of five with equal shares of the classes (seeds
 5 to 9 are another division), and nothing is learned from its test objects, in pre-training either.
 
-    romae run lightcurves/plasticc-paper --seeds 0-4        9 950 steps a seed; two CPU cores and H200 not timed yet
+    romae run lightcurves/plasticc-paper --seeds 0-4        9 950 steps a seed; H200 6 minutes, six runs at once
     romae run lightcurves/plasticc-house --seeds 0-4        14 540 steps a seed; two CPU cores and H200 not timed yet
     romae run lightcurves/plasticc-house-scratch --seeds 0-4        5 340 steps a seed; not timed yet
     romae run lightcurves/elasticc --seeds 0-2              6 600 steps a seed and the paper's batches; not timed yet
@@ -21,6 +21,7 @@ chosen there. `lightcurves/plasticc-pretrain` stops before the classes and is ju
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +38,7 @@ from romae.inference import interpolate, predict, predict_proba
 from romae.masking import UniformTokens, hide
 from romae.model import SIZES, ModelConfig
 from romae.plots import Panel, heat, interpolation, pairs
-from romae.recipe import Measured, Recipe, Source, Splits, Target
+from romae.recipe import Measured, Recipe, Source, Splits, Target, n_parts
 from romae.stages import Classify, Pretrain
 from romae.tasks import Task
 from romae.tokens import Sample
@@ -66,29 +67,36 @@ class _LightCurves(Source):
         train, test = self._divided(_first_of_each(samples, self.most_per_class), seed)
         validation = None
         if self.validation > 0:
-            train, validation = _fold(train, round(1 / self.validation), 0, seed)
-        scaling, schema = fit_scaling(train, values="asinh", per="channel"), replace(SCHEMA, classes=names)
+            train, validation = _fold(train, n_parts(self.validation), 0, seed)
+        scaling, schema = (
+            fit_scaling(train, values="asinh", per="channel", origin="first"),
+            replace(SCHEMA, classes=names),
+        )
         return Splits(train=train, validation=validation, test=test, scaling=scaling, schema=schema, seed=seed)
 
     def measure(self, task: Task, splits: Splits) -> Measured:
         known, truth = [*splits.train, *(splits.validation or ())], baselines.classes(splits.test)
         counts = np.bincount(baselines.classes(splits.train), minlength=len(_classes(splits)))
-        strength, held_out = _chosen_strength(task, splits, counts)
-        probabilities = predict_proba(task, splits.test)
-        predicted, trees = adjusted(probabilities, counts, strength), _boosted(known, splits.test, splits.seed)
+        boosted = partial(_boosted, seed=splits.seed, n_classes=len(counts))
+        probabilities, chances = predict_proba(task, splits.test), boosted(known, splits.test)
+        predicted, trees = probabilities.argmax(1), chances.argmax(1)
+        others = {"constant": np.full_like(truth, counts.argmax()), "gradient boosting": trees}
+        numbers = {"macro_f1_unadjusted": metrics.macro_f1(predicted, truth)}
+        if splits.validation:  # both are judged with classes adjusted by a share that is chosen on these
+            held_out = predict_proba(task, splits.validation), boosted(splits.train, splits.validation)
+            (ours, score), (theirs, _) = (_strength(one, counts, splits.validation) for one in held_out)
+            predicted, trees = adjusted(probabilities, counts, ours), adjusted(chances, counts, theirs)
+            others["gradient boosting, adjusted"] = trees
+            numbers |= {"adjustment": ours, "adjustment_boosting": theirs, "validation_macro_f1": score}
         return Measured(
             metrics={
                 "macro_f1": metrics.macro_f1(predicted, truth),
                 "balanced_accuracy": metrics.balanced_accuracy(predicted, truth),
+                "balanced_accuracy_boosting": metrics.balanced_accuracy(trees, truth),
                 "accuracy": metrics.accuracy(predicted, truth),
-                "macro_f1_unadjusted": metrics.macro_f1(probabilities.argmax(1), truth),
-                "adjustment": strength,
-                **held_out,
+                **numbers,
             },
-            baselines={
-                "constant": metrics.macro_f1(np.full_like(truth, counts.argmax()), truth),
-                "gradient boosting": metrics.macro_f1(trees, truth),
-            },
+            baselines={name: metrics.macro_f1(answer, truth) for name, answer in others.items()},
             figure={
                 "classes": list(_classes(splits)),
                 "confusion": metrics.confusion(predicted, truth, len(counts)),
@@ -234,24 +242,27 @@ def adjusted(
     return np.where(counts > 0, scores, -np.inf).argmax(1)
 
 
-def _chosen_strength(task: Task, splits: Splits, counts: Int64[np.ndarray, "k"]) -> tuple[float, dict[str, float]]:
-    """The strength that does best on the validation objects, and how well; none without such objects."""
-    if not splits.validation:
-        return 0.0, {}
-    probabilities, truth = predict_proba(task, splits.validation), baselines.classes(splits.validation)
+def _strength(
+    probabilities: Float64[np.ndarray, "b k"], counts: Int64[np.ndarray, "k"], samples: Sequence[Sample]
+) -> tuple[float, float]:
+    """The strength that does best on these objects, and how well it does."""
+    truth = baselines.classes(samples)
     scores = [metrics.macro_f1(adjusted(probabilities, counts, strength), truth) for strength in STRENGTHS]
-    return float(STRENGTHS[np.argmax(scores)]), {"validation_macro_f1": max(scores)}
+    return float(STRENGTHS[np.argmax(scores)]), max(scores)
 
 
-def _boosted(train: Sequence[Sample], test: Sequence[Sample], seed: int) -> Int64[np.ndarray, "b"]:
-    """Boosted trees on simple features, learned from no more than some thousands of objects."""
+def _boosted(train: Sequence[Sample], test: Sequence[Sample], seed: int, n_classes: int) -> Float64[np.ndarray, "b k"]:
+    """The chances that boosted trees on simple features give, learned from no more than some thousands of objects."""
     chosen = np.random.default_rng(seed).permutation(len(train))[:N_BOOSTED]
     train = [train[i] for i in np.sort(chosen)]
     trees = baselines.gradient_boosting(seed)
     # As good as more and larger ones, in a quarter of the time.
     trees.set_params(histgradientboostingclassifier__max_iter=100, histgradientboostingclassifier__max_leaf_nodes=15)
     known, asked = (baselines.light_curve_features(part, n_bands=len(BANDS)) for part in (train, test))
-    return trees.fit(known, baselines.classes(train)).predict(asked)
+    trees.fit(known, baselines.classes(train))
+    chances = np.zeros((len(test), n_classes))
+    chances[:, trees.classes_] = trees.predict_proba(asked)  # a class of which there is no object has none
+    return chances
 
 
 # Points
@@ -357,10 +368,9 @@ HOUSE = replace(
     # Dropout on attention scores would keep the fast kernels away.
     model=replace(MODEL, queries="independent", attention_dropout=0.0),
     stages=(HOUSE_PRETRAIN, HOUSE_CLASSIFY),
-    target=Target(
-        value=0.70, of_baselines=(("gradient boosting", 1.0),), beyond=(("lightcurves/plasticc-house-scratch", 0.0),)
-    ),
+    target=Target(value=0.70, of_baselines=(("best", 1.0),), beyond=(("lightcurves/plasticc-house-scratch", 0.0),)),
     quick=VALIDATED,
+    limits=f"{PAPER.limits} `romae.predict` gives its most probable class, to which macro_f1_unadjusted belongs.",
 )
 SCRATCH = replace(
     HOUSE,

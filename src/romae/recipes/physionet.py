@@ -264,7 +264,10 @@ LIMITS = (
 
 def _rows(hide: Literal["rows", "tokens"], target: float) -> tuple[Recipe, Recipe]:
     what = "half of the times" if hide == "rows" else "half of the numbers"
-    protocol = f"{what} of a stay hidden, 8 000 stays, 80/20 by record, -1 is missing, z-scores per variable"
+    protocol = (
+        f"{what} of a stay hidden, 8 000 stays, 80/20 by record (the split on which baselines are as in an independent "
+        "calculation), -1 is missing, z-scores per variable"
+    )
     remark = "published: HeTVAE 0.562, RoMAE 0.467 (table) or 0.570 (text), their normalisation is not given"
     paper = Recipe(
         name=f"physionet/{hide}-paper",

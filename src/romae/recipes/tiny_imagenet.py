@@ -253,6 +253,7 @@ NO_CLS = Recipe(
     remark="published: at 224 px",
     quick=QUICK,
     data_set="tiny_imagenet",
+    limits="It knows two hundred kinds of things, one to an image of 64 pixels, and was judged on no other images.",
 )
 CLS = replace(
     NO_CLS,
