@@ -52,6 +52,7 @@ def test_the_arithmetic_of_a_floor_is_what_torch_counts():
 def test_a_known_device_has_a_floor_in_milliseconds():
     light_curves = floor(WORKLOADS["lightcurves"], "NVIDIA H200")
     assert 1 < light_curves["milliseconds"] < 10 and 1.5 < light_curves["tflop"] < 3.5
+    assert floor(SMALL, "NVIDIA A100-SXM4-80GB")["milliseconds"] > 0
     assert "milliseconds" not in floor(SMALL, "an unknown device")
 
 
@@ -65,6 +66,14 @@ def test_sections_are_kept_side_by_side_and_measured_anew(tmp_path, monkeypatch)
     assert found["one"]["rows"] == [3] and found["two"]["rows"] == [2] and found["one"]["machine"]["torch"]
     with pytest.raises(ValueError, match="no benchmark 'three'; there are one"):
         benchmark.run(["three"], tmp_path)
+
+
+def test_a_torn_file_is_named_before_anything_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(benchmark, "SECTIONS", {"one": lambda: pytest.fail("it was measured in vain")})
+    for text in ("{", "[1]"):
+        (tmp_path / "cpu.json").write_text(text)
+        with pytest.raises(ValueError, match=r"cpu\.json is torn or no benchmark; remove it"):
+            benchmark.run(["one"], tmp_path)
 
 
 def test_what_was_measured_is_drawn_the_same_way_each_time(tmp_path):
@@ -110,6 +119,11 @@ def test_steps_are_measured_and_held_against_the_truth():
     for row in section["rows"]:
         assert row["error"] < 1e-5 and row["output_error"] < 1e-5
         assert 0 < row["milliseconds"]["low"] <= row["milliseconds"]["median"] <= row["milliseconds"]["high"]
+
+
+def test_a_ratio_to_padding_needs_padding():
+    rows = benchmark.steps(workloads={"a": SMALL, "b": SMALL}, modes=("eager",), n_runs=1)["rows"]
+    assert len(rows) == 2 and not any("times_padded" in row for row in rows)
 
 
 def test_a_loop_is_measured_with_its_loader():

@@ -546,3 +546,16 @@ def test_dates_that_are_asked_for_are_in_the_time_zone_of_the_data():
     assert_alike(interpolate(task, data, [dates[1:3].tz_convert("UTC")]), zoned)
     with pytest.raises(ValueError, match="sample 0, number 0: 2024-03-31 02:30:00 comes twice or never"):
         interpolate(task, data, [[np.datetime64("2024-03-31T02:30")]])
+
+
+def test_what_is_no_sample_is_named(without_shape_checks):
+    with pytest.raises(TypeError, match="sample 1 is NoneType; make it a Sample"):
+        predict(make(Classification, n_classes=2), [raw_samples()[0], None])
+
+
+def test_queries_beyond_single_precision_are_refused():
+    task = make(MaskedReconstruction, scaling=replace(SCALING, units=(1e-3,)))
+    samples = raw_samples([6])
+    assert np.isfinite(interpolate(task, samples, [np.array([59_000.0, 1e9])])[0]).all()
+    with pytest.raises(ValueError, match="lie too far from it for single precision"):
+        interpolate(task, samples, [np.array([59_000.0, 3e37])])

@@ -1,5 +1,6 @@
 """Masks: exact counts, never everything, the same from the same seed."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -250,3 +251,18 @@ def test_samples_are_hidden_anew_and_what_cannot_be_is_said():
     ):
         with pytest.raises(ValueError, match=message):
             hide(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("samples", "numbers", "match"),
+    [
+        ([1, 2], None, "hide takes samples"),
+        (None, ["a", "b"], "numbers of samples are whole numbers"),
+        (None, [0.5, 1.5], "numbers of samples are whole numbers"),
+        (None, np.arange(3), "as many numbers if any, not 2 and 3"),
+    ],
+)
+def test_what_cannot_be_hidden_is_named(samples, numbers, match, without_shape_checks):
+    whole = [Sample(torch.zeros(4, 1), torch.arange(4.0)[:, None]) for _ in range(2)]
+    with pytest.raises((TypeError, ValueError), match=match):
+        hide(samples or whole, UniformTokens(ratio=0.5), 0, numbers)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from romae.augmentation import RandAugment
 from romae.config import from_dict, override, to_dict
 from romae.data.scaling import fit_scaling
 from romae.inference import predict
@@ -172,3 +173,39 @@ def test_what_is_wrong_is_said_before_the_first_stage_begins(tmp_path, stages, d
 def test_a_task_is_no_stage(without_shape_checks):
     with pytest.raises(TypeError, match="a stage is"):
         run_stages(MODEL, [MaskedReconstruction(MODEL)], samples())
+
+
+def fails_at_once(stages, training, match, **more):
+    """The first stage would be seen if it were begun."""
+    with pytest.raises((ValueError, TypeError), match=match):
+        run_stages(MODEL, stages, training, log=lambda *_: pytest.fail("a stage was begun"), **more)
+
+
+@pytest.mark.parametrize(
+    ("last", "match"),
+    [
+        (Classify(n_classes=2, train=TRAIN), "classes must lie in 0 to 1, and this batch has 0 to 2"),
+        (Regress(n_targets=3, train=TRAIN), "expected 3 targets per sample"),
+        (Classify(n_classes=3, train=replace(TRAIN, patience=2)), "has patience, which needs validation samples"),
+        (Classify(n_classes=3, train=replace(TRAIN, trackers=("nosuch",))), "the tracker 'nosuch' is not installed"),
+        (Classify(n_classes=3, augment=RandAugment(size=(8, 8), patch=(2, 2)), train=TRAIN), "whole images of 16"),
+    ],
+)
+def test_what_is_wrong_with_a_later_stage_is_found_before_the_first_begins(last, match):
+    training = samples()
+    training[7] = replace(training[7], target=torch.tensor(2))  # one class too many, somewhere
+    fails_at_once([Pretrain(train=TRAIN), last], training, match)
+
+
+def test_validation_samples_need_targets_from_the_start():
+    bare = [replace(sample, target=None) for sample in samples()]
+    fails_at_once(STAGES, samples(), "learns from targets, and the samples have none", validation=bare)
+
+
+def test_unlabelled_samples_without_pre_training_are_refused():
+    fails_at_once(STAGES[1:], samples(), "unlabelled samples are for pre-training", unlabelled=samples())
+
+
+def test_numbers_are_no_classes_from_the_start():
+    numbers = [replace(sample, target=torch.tensor(0.5)) for sample in samples()]
+    fails_at_once(STAGES, numbers, "classes must be one integer per sample")

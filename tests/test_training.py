@@ -308,9 +308,11 @@ def test_a_run_is_not_resumed_with_another_task_or_on_other_samples(tmp_path):
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     other = MaskedReconstruction(training_job.task().encoder, masking=UniformTokens(ratio=0.3))
     moved = [replace(sample, values=sample.values + 1) for sample in samples]
+    hiding = [replace(sample, hidden=torch.arange(len(sample)) % 2 == 0) for sample in samples]
     for task, data, scaling, what in (
         (other, samples, None, "settings.masking.ratio"),
         (training_job.task(), moved, None, "data"),
+        (training_job.task(), hiding, None, "data"),
         (training_job.task(), samples, fit_scaling(samples), "data.training, scaling"),
     ):
         with pytest.raises(ValueError, match=rf"other settings \({what}.*\); start a new run"):

@@ -127,6 +127,9 @@ def interpolate(
         asked = [queries[i] for i in work.indices]
         origins = [scaling.origin(sample.positions.cpu()) for sample in work.members]
         scaled = [scaling.scale_positions(x, origin).float() for x, origin in zip(asked, origins, strict=True)]
+        for sample, places in zip(work.members, scaled, strict=True):
+            if not bool(torch.isfinite(places).all()):
+                raise ValueError(f"the positions for sample {sample.id!r} lie too far from it for single precision")
         encoded = task.encoder(work.batch.tokens)
         pieces = _decoded(task, encoded, scaled, grouped, tokens_per_batch, work.advance)
         rows = torch.cat(pieces).split([len(x) for x in asked])
@@ -308,15 +311,22 @@ def _require_samples(task: Task, samples: Sequence[Sample]) -> None:
         raise TypeError(f"expected a list of samples, not {type(samples).__name__}; for a single one use [sample]")
     if len(samples) == 0:
         raise ValueError("there are no samples: the list is empty")
+    if isinstance(samples, list | tuple):
+        for i, sample in enumerate(samples):
+            _require_sample(sample, i)
     if isinstance(samples, SampleSet) and task.schema is not None:
         require_same_names(samples.schema, task.schema, whose="samples", others="the task was trained on")
+
+
+def _require_sample(sample: Any, i: int) -> None:
+    if not isinstance(sample, Sample):
+        raise TypeError(f"sample {i} is {type(sample).__name__}; make it a Sample, or use from_table or from_arrays")
 
 
 def _checked(task: Task, samples: Sequence[Sample], i: int | np.integer) -> Sample:
     """Sample number i if it fits the model, with a name for messages and without its target."""
     sample = samples[int(i)]
-    if not isinstance(sample, Sample):
-        raise TypeError(f"sample {i} is {type(sample).__name__}; make it a Sample, or use from_table or from_arrays")
+    _require_sample(sample, int(i))
     if sample.id is None or sample.target is not None:
         sample = replace(sample, id=int(i) if sample.id is None else sample.id, target=None)
     for what, found, wanted in (

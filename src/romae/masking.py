@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float32, Int64
 from torch import Tensor
@@ -263,11 +264,16 @@ def hide(
     """
     if not isinstance(masking, Strategy):
         raise TypeError(f"masking is a strategy such as UniformTokens(ratio=0.5), not {masking!r}")
-    if len(samples) == 0 or (numbers is not None and len(numbers) != len(samples)):
-        raise ValueError(f"give samples, and as many numbers if any, not {len(samples)} and {len(numbers or ())}")
+    places = np.asarray(range(len(samples)) if numbers is None else numbers)
+    if len(samples) == 0 or places.shape != (len(samples),):
+        raise ValueError(f"give samples, and as many numbers if any, not {len(samples)} and {places.size}")
+    if places.dtype.kind not in "iu":
+        raise TypeError(f"numbers of samples are whole numbers, not {places.dtype}")
+    if not all(isinstance(sample, Sample) for sample in samples):
+        raise TypeError("hide takes samples; make them with Sample, from_table or from_arrays")
     if not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise ValueError(f"a seed is a whole number from 0 on, not {seed!r}")
-    keys = SampleKeys(seed, 0, torch.tensor(range(len(samples)) if numbers is None else list(numbers)))
+    keys = SampleKeys(seed, 0, torch.from_numpy(places.astype(np.int64)))
     tokens = collate([_from_its_first(sample) for sample in samples]).tokens
     masks = masking.hidden(tokens, keys).split([len(sample) for sample in samples])
     return [replace(sample, hidden=hidden) for sample, hidden in zip(samples, masks, strict=True) if bool(hidden.any())]

@@ -191,7 +191,7 @@ def digest_of(samples: Sequence[Sample], n_read: int = 16) -> str:
     for i in np.unique(np.linspace(0, len(samples) - 1, n_read).astype(int)).tolist():
         sample = samples[i]
         digest.update(repr(sample.id).encode())
-        for part in (sample.values, sample.positions, sample.target):
+        for part in (sample.values, sample.positions, sample.target, sample.hidden):
             digest.update(b"" if part is None else part.contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 

@@ -13,16 +13,16 @@ import torch
 
 from romae.augmentation import Augmentation, Noise
 from romae.config import check_types
-from romae.data.scaling import Scaling
-from romae.data.series import Schema
+from romae.data.scaling import Scaling, scaled
+from romae.data.series import SampleSet, Schema
 from romae.masking import Masking, Strategy, UniformTokens
 from romae.model import Encoder, ModelConfig
 from romae.runs import History
 from romae.seeds import seed_everything
 from romae.tasks import Classification, MaskedReconstruction, Regression, Task
-from romae.tokens import Sample
+from romae.tokens import Sample, collate
 from romae.train_config import TrainConfig
-from romae.training import Log, train
+from romae.training import Log, require_trackers, train
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +143,7 @@ def run_stages(
     With `out`, each stage has a folder of its own in it, and `resume=True` goes on where the run stopped. `log` also
     hears the number of the stage. `quiet` shows no progress.
     """
-    _require_stages(model, stages, training, out)
+    _require_stages(model, stages, training, validation, unlabelled, scaling, out)
     histories: list[History] = []
     for number, stage in enumerate(stages):
         seed_everything(seed, number)  # before each, so that a resumed run makes the same heads
@@ -177,22 +177,52 @@ def _numbered(log: Log, number: int) -> Log:
 
 
 def _require_stages(
-    model: ModelConfig | Encoder, stages: Sequence[Stage], training: Sequence[Sample], out: Any
+    model: ModelConfig | Encoder,
+    stages: Sequence[Stage],
+    training: Sequence[Sample],
+    validation: Sequence[Sample] | None,
+    unlabelled: Sequence[Sample] | None,
+    scaling: Scaling | None,
+    out: Any,
 ) -> None:
     """Find what is wrong with a later stage before the first one has taken its hours."""
     if len(stages) == 0:
         raise ValueError("there is no stage to run; give at least one, such as Pretrain()")
     if len(training) == 0:
         raise ValueError("there are no samples to train on: the list is empty")
-    config = model.config if isinstance(model, Encoder) else model
     for stage in stages:
         if not isinstance(stage, Stage):
             raise TypeError(f"a stage is Pretrain, Classify or Regress, not {stage!r}")
+    if unlabelled is not None and not any(stage.kind == "pretrain" for stage in stages):
+        raise ValueError("unlabelled samples are for pre-training, and no stage is Pretrain")
+    for stage in stages:
         with torch.device("meta"):
-            stage.task(_encoder(config, stage))
-        if stage.kind != "pretrain" and training[0].target is None:
-            raise ValueError(f"the stage {stage.kind!r} learns from targets, and the samples have none")
-        if stage.kind == "pretrain" and out is not None and not isinstance(stage.masking, Strategy):
+            task = stage.task(_encoder(model.config if isinstance(model, Encoder) else model, stage))
+        require_trackers(stage.train.trackers)
+        if stage.train.patience is not None and (validation is None or stage.weights == "last"):
             raise ValueError(
-                f"a run with a folder saves its task, which needs a strategy of romae.masking, not {stage.masking!r}"
+                f"the stage {stage.kind!r} has patience, which needs validation samples and weights='best'"
             )
+        if stage.kind == "pretrain":
+            if out is not None and not isinstance(stage.masking, Strategy):
+                raise ValueError(
+                    "a run with a folder saves its task, which needs a strategy of romae.masking, not "
+                    f"{stage.masking!r}"
+                )
+            continue
+        for samples in (training, validation):
+            if samples is not None and len(samples) > 0:
+                _require_targets(task, stage, samples, scaling)
+
+
+def _require_targets(task: Task, stage: Classify | Regress, samples: Sequence[Sample], scaling: Scaling | None) -> None:
+    """Whether the stage can learn from these targets, judged by some samples, and by all that are in memory."""
+    if samples[0].target is None:
+        raise ValueError(f"the stage {stage.kind!r} learns from targets, and the samples have none")
+    few = [samples[i] for i in sorted({0, len(samples) // 2, len(samples) - 1})]
+    whole = list(samples) if isinstance(samples, list | SampleSet) else few
+    if stage.kind == "classify" and all(one.target is not None and one.target.ndim == 0 for one in whole):
+        few.append(max(whole, key=lambda one: float(one.target)))
+    batch = task.prepare(collate(scaled(few, scaling)), torch.Generator().manual_seed(0))
+    if task.augment is not None:
+        task.augmented(batch, torch.Generator().manual_seed(0))

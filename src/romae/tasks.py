@@ -294,6 +294,8 @@ class Regression(Task):
         augment: Noise | None = None,
     ) -> None:
         super().__init__(encoder, drop_tokens, {"n_targets": n_targets, "per": per, "augment": augment})
+        if not isinstance(augment, Noise | None):
+            raise TypeError(f"augment is Noise(…), not {augment!r}")
         if n_targets != int(n_targets) or n_targets < 1:
             raise ValueError(f"regression needs at least one target, not {n_targets}")
         if per not in ("sample", "token"):

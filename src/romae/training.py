@@ -112,7 +112,7 @@ class _Trainer:
             raise ValueError("patience stops when the validation loss no longer falls; give validation samples as well")
         self.task, self.config, self.log, self.title, self.quiet = task, config, log, title, quiet
         mixed = config.precision if config.precision in ("bf16", "fp16") else "no"
-        trackers = _available(config.trackers)
+        trackers = require_trackers(config.trackers)
         AcceleratorState._reset_state()  # an earlier run in this process may have had another precision
         self.accelerator = Accelerator(
             mixed_precision=mixed, cpu=config.device == "cpu", log_with=trackers, project_dir=str(out or "runs")
@@ -527,7 +527,7 @@ class _Trainer:
         self.accelerator.wait_for_everyone()
 
 
-def _available(trackers: tuple[str, ...]) -> list[str] | None:
+def require_trackers(trackers: tuple[str, ...]) -> list[str] | None:
     """The trackers by name, refused where their package is missing: Accelerate would leave them out in silence."""
     from accelerate.tracking import get_available_trackers
 

@@ -43,6 +43,12 @@ def test_a_quick_run_on_small_files_beats_the_trivial_prediction(files, recipe):
     check_quick(recipe, files / "results")
 
 
+@pytest.mark.parametrize("source", [Stays(n_records=0), Mortality(n_records=-5)])
+def test_no_records_are_no_data(files, source):
+    with pytest.raises(ValueError, match="data.n_records must be at least 1"):
+        source.splits(0)
+
+
 def test_a_task_knows_the_variables_by_their_names(files):
     """And so does what is saved of it."""
     assert Stays().splits(0).schema.channels == Mortality().splits(0).schema.channels == VARIABLES

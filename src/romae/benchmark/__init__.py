@@ -38,10 +38,20 @@ def run(names: Sequence[str], folder: str | Path) -> tuple[Path, dict[str, Any]]
     require_writable(folder)
     here = machine()
     path = Path(folder) / f"{here['device'].lower().replace(' ', '-')}.json"
-    found: dict[str, Any] = {}
+    known, found = _known(path), {}
     for name in names:
         found[name] = SECTIONS[name]() | {"machine": here}
-        known = json.loads(path.read_text()) if path.is_file() else {}
         write_whole(path, partial(Path.write_text, data=json.dumps(known | found, indent=1) + "\n"))
         write_picture(known | found, path.with_suffix(".svg"))
     return path, found
+
+
+def _known(path: Path) -> dict[str, Any]:
+    """What was measured before on this device; looked at first, so that nothing is measured in vain."""
+    try:
+        known = json.loads(path.read_text()) if path.is_file() else {}
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        known = None
+    if not isinstance(known, dict):
+        raise ValueError(f"{path} is torn or no benchmark; remove it, or name another folder with --out")
+    return known

@@ -38,6 +38,7 @@ def attached(
     rows = []
     for name, workload in workloads.items():
         alone = measured(workload, mode, "bf16" if on_gpu else "float32", 20)["milliseconds"]["median"]
+        n_alone = sum(len(sample) for sample in workload.samples(workload.n_samples))
         is_ragged = workload.shortest < workload.longest
         n_batches = max(16, 3200 // workload.n_samples) if is_ragged else 16  # an epoch's last batch is hardly filled
         samples = workload.samples(n_batches * workload.n_samples)
@@ -72,7 +73,7 @@ def attached(
                     "milliseconds_of_its_step": round(own, 2),
                     "loop_share": round(whole.median / own - 1, 3),
                     "tokens_per_second": round(rate),
-                    "share_of_the_rate_alone": round(rate * alone / (1e3 * n_tokens), 3),
+                    "share_of_the_rate_alone": round(rate * alone / (1e3 * n_alone), 3),
                     "recompilations": n_compiled,
                 }
             )

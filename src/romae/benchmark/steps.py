@@ -36,7 +36,7 @@ def steps(
     """
     on_gpu = torch.cuda.is_available()
     rows: list[dict[str, Any]] = []
-    floors = {}
+    floors, padded = {}, {}
     for name, workload in (workloads or (WORKLOADS if on_gpu else CPU_WORKLOADS)).items():
         floors[name] = floor(workload, machine()["device"])
         truth = computed(workload, "padded", "float64")
@@ -45,10 +45,12 @@ def steps(
                 row: dict[str, Any] = {"workload": name, "precision": precision, "mode": mode}
                 row |= computed(workload, mode, precision).errors(truth)
                 row |= measured(workload, mode, precision, n_runs)
-                padded = rows[-1]["padded"] if rows and mode != "padded" else row["milliseconds"]["median"]
-                row |= {"padded": padded, "times_padded": round(padded / row["milliseconds"]["median"], 2)}
+                if mode == "padded":
+                    padded[name, precision] = row["milliseconds"]["median"]
+                if (name, precision) in padded:
+                    row["times_padded"] = round(padded[name, precision] / row["milliseconds"]["median"], 2)
                 rows.append(row)
-    return {"rows": [{key: value for key, value in row.items() if key != "padded"} for row in rows], "floors": floors}
+    return {"rows": rows, "floors": floors}
 
 
 def measured(workload: Workload, mode: str, precision: str, n_runs: int, **changes: Any) -> dict[str, Any]:

@@ -62,6 +62,7 @@ class Stays(Source):
     n_records: int | None = None
 
     def splits(self, seed: int) -> Splits:
+        _require_records(self.n_records)
         samples = physionet2012.load("ab").samples()
         order, n = np.random.default_rng(SPLIT).permutation(len(samples)), len(samples)
         share = min((self.n_records or n) / n, 1.0)
@@ -136,6 +137,7 @@ class Mortality(Source):
     def splits(self, seed: int) -> Splits:
         from sklearn.model_selection import train_test_split
 
+        _require_records(self.n_records)
         known, test = (physionet2012.load(letter).samples()[: self.n_records] for letter in "ab")
         train, validation = train_test_split(
             known, test_size=self.validation, random_state=seed, stratify=baselines.classes(known)
@@ -180,6 +182,11 @@ class Mortality(Source):
 
 LINES = ("RoMAE", "linear")
 ALARMS = tuple(np.linspace(0, 1, 51).tolist())
+
+
+def _require_records(n: int | None) -> None:
+    if n is not None and n < 1:
+        raise ValueError(f"data.n_records must be at least 1, or none for all records, not {n}")
 
 
 def _masked(samples: Sequence[Sample], masking: Strategy) -> list[Sample]:
