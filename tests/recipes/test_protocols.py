@@ -7,6 +7,7 @@ import torch
 from romae import baselines, metrics
 from romae.datasets import pendulum, spirals, synthetic
 from romae.masking import SampleKeys
+from romae.model import SIZES
 from romae.recipe import discover, find
 from romae.stages import Encoder
 from romae.tokens import collate
@@ -71,6 +72,9 @@ def test_clarity_says_how_much_of_a_frame_is_image():
     assert corner[clarity == 0].mean() == pytest.approx(0.5, abs=0.05)
 
 
+STAYS = {"epochs": 200, "batch_size": 16, "lr": 1e-4, "weight_decay": 0.01}
+
+
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
@@ -80,8 +84,8 @@ def test_clarity_says_how_much_of_a_frame_is_image():
         ("spirals/b-paper", {"epochs": 500, "batch_size": 32, "lr": 3e-4, "warmup": 2000, "clip": 1.0}),
         ("synthetic/hetvae-paper", {"epochs": 50, "batch_size": 8, "lr": 1e-3, "warmup": 200, "clip": 1.0}),
         ("frequencies/paper", {"epochs": 200}),
-        ("physionet/rows-paper", {"epochs": 200, "batch_size": 16, "lr": 1e-4, "warmup": 100, "clip": 1.0}),
-        ("physionet/tokens-paper", {"epochs": 200, "batch_size": 16, "lr": 1e-4, "warmup": 100, "clip": 1.0}),
+        ("physionet/rows-paper", {**STAYS, "warmup": 100, "clip": 1.0}),
+        ("physionet/tokens-paper", {**STAYS, "warmup": 100, "clip": 1.0}),
     ],
 )
 def test_the_paper_rows_have_the_papers_settings(name, settings):
@@ -91,6 +95,12 @@ def test_the_paper_rows_have_the_papers_settings(name, settings):
     assert train.betas == (0.9, 0.999) and train.ema is None and recipe.ladder == "paper"
     assert recipe.model.queries == "joint" and recipe.model.ladders is None and recipe.model.keep == 0.75
     assert recipe.stages[0].weights == "last"
+
+
+@pytest.mark.parametrize("name", ["physionet/rows-paper", "physionet/tokens-paper", "lightcurves/plasticc-paper"])
+def test_the_papers_rows_on_irregular_data_are_tiny_with_cls(name):
+    model = find(name).model
+    assert model.encoder == SIZES["tiny"] and model.cls and model.position_dims == 2
 
 
 def test_every_recipe_says_how_it_is_run_and_what_it_promises():

@@ -83,6 +83,8 @@ def test_the_rows_have_the_papers_settings(name):
     for stage in first:
         assert stage.masking.ratio == 0.75 and stage.normalise and stage.train.betas == (0.9, 0.95)
         assert is_ours or (stage.train.epochs, stage.train.lr, stage.train.warmup) == (200, 2e-4, 2000)
+    for stage in recipe.stages:
+        assert (stage.train.batch_size, stage.train.weight_decay, stage.train.clip) == (1024, 0.05, 1.0)
     assert len(first) == (0 if name.endswith("scratch") else 1)
 
 
