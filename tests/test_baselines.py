@@ -37,7 +37,8 @@ def test_order_does_not_matter_and_equal_times_are_averaged(method):
 def test_there_must_be_something_observed_and_there_may_be_nothing_to_predict(method):
     with pytest.raises(ValueError, match="no observed value"):
         method(np.zeros(0), np.zeros((0, 1)), np.zeros(2))
-    assert method(np.arange(4.0), np.ones((4, 2)), np.zeros(1)).shape == (1, 2)
+    for n in (0, 1):
+        assert method(np.arange(4.0), np.ones((4, 2)), np.zeros(n)).shape == (n, 2)
 
 
 def test_each_method_gives_its_known_answer():
@@ -172,6 +173,25 @@ def test_summary_features_of_series_treat_each_channel():
 def test_summary_features_refuse_variables_they_do_not_know(variable):
     with pytest.raises(ValueError, match="whole numbers from 0 to 2"):
         baselines.summary_features([Sample([[1.0]], [[0.0, variable]])], n_variables=3)
+
+
+def _light_curve(order: np.ndarray | slice = slice(None)) -> Sample:
+    """Six points in two bands, two of them on the same day."""
+    values = np.array([[10.0, 1.0], [1.0, 1.0], [30.0, 2.0], [-8.0, 1.0], [2.0, 1.0], [4.0, 2.0]])
+    positions = np.array([[0.0, 0], [1.0, 1], [1.0, 0], [3.0, 1], [7.0, 0], [9.0, 1]])
+    return Sample(values[order], positions[order])
+
+
+def test_light_curve_features_of_the_whole_have_their_known_values():
+    whole = baselines.light_curve_features([_light_curve()], n_bands=2)[0, -5:]
+    changes = np.abs(np.diff([10, 1, 15, -8, 2, 2]))  # flux over error; on equal days in the order of the tokens
+    np.testing.assert_allclose(whole, [3 / 6, 3.0, 1.0, 9.0, changes.mean()])
+
+
+def test_light_curve_features_do_not_depend_on_the_order_of_tokens():
+    turned = [_light_curve(order) for order in (np.array([5, 1, 0, 4, 2, 3]), np.array([3, 4, 5, 1, 2, 0]))]
+    expected = baselines.light_curve_features([_light_curve()] * 2, n_bands=2)
+    np.testing.assert_array_equal(baselines.light_curve_features(turned, n_bands=2), expected)
 
 
 @pytest.mark.parametrize(

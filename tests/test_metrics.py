@@ -89,6 +89,22 @@ def test_areas_have_the_known_values():
     assert metrics.auroc(np.exp(5 * score), target) == pytest.approx(0.75)  # only the order counts
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_scores_are_taken_with_and_without_gradients(dtype):
+    score, target = torch.tensor([0.1, 0.4, 0.35, 0.8], dtype=dtype, requires_grad=True), torch.tensor([0, 0, 1, 1])
+    assert metrics.auroc(score, target) == metrics.auroc(list(score), target.to(dtype)) == pytest.approx(0.75)
+    assert metrics.auprc(score, target) == metrics.auprc(score.detach(), target) == pytest.approx(5 / 6)
+
+
+def test_classes_may_be_names_or_whole_numbers_of_any_type():
+    names = ["a", "b", "b"]
+    for chosen in (np.array(names), np.array(names, dtype=object), tuple(names)):
+        assert metrics.accuracy(chosen, ["a", "b", "c"]) == pytest.approx(2 / 3)
+        assert metrics.balanced_accuracy(chosen, ["a", "b", "b"]) == metrics.macro_f1(chosen, names) == 1
+    for chosen in ([0, 1], [0.0, 1.0], [False, True], torch.tensor([0, 1], dtype=torch.bfloat16)):
+        assert metrics.accuracy(chosen, [0, 0]) == 0.5
+
+
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
@@ -101,13 +117,25 @@ def test_areas_have_the_known_values():
             lambda: metrics.distance_rmse([np.zeros((2, 2)), np.zeros((2, 3))], [np.zeros((2, 2)), np.zeros((2, 3))]),
             "same",
         ),
+        (lambda: metrics.distance_rmse(np.zeros((3, 0)), np.zeros((3, 0))), "at least one coordinate"),
         (lambda: metrics.gaussian_nll([0.0], [0.0], [0.0]), "above 0"),
         (lambda: metrics.coverage([1.0], [0.0], [0.5]), "element 0"),
         (lambda: metrics.accuracy(np.zeros((4, 3)), np.zeros(4)), "argmax"),
+        (lambda: metrics.accuracy([[0, 1], [1]], [0, 1]), "several lengths"),
         (lambda: metrics.accuracy([], []), "no sample"),
+        (lambda: metrics.accuracy(["a", "b"], [0, 1]), "predicted classes are names and true ones numbers"),
+        (lambda: metrics.macro_f1([0, 1], np.array(["a", "b"], dtype=object)), "numbers and true ones names"),
+        (lambda: metrics.accuracy(["a", 1], ["a", "1"]), r"of the types \['int', 'str'\]"),
+        (lambda: metrics.accuracy([0, None], [0, 1]), r"of the types \['NoneType', 'int'\]"),
+        (lambda: metrics.accuracy([0.2, 0.9], [0, 1]), "one is 0.2; of scores take argmax"),
+        (lambda: metrics.balanced_accuracy([0, 1], torch.tensor([0.0, math.nan])), "one is nan"),
+        (lambda: metrics.confusion([0, 5, 1], [0, 1, 7], 3), "from 0 to 2, and the prediction of sample 1 is 5"),
+        (lambda: metrics.confusion([0, 1, 1], [0, 1, -1], 3), "from 0 to 2, and the target of sample 2 is -1"),
+        (lambda: metrics.confusion(["a"], ["a"], 1), "numbers from 0 to 0 to be counted, not as names"),
         (lambda: metrics.auroc([0.1, 0.2], [1, 1]), "both classes"),
         (lambda: metrics.auprc([0.1, 0.2, 0.3], [0, 1, 2]), "both classes"),
         (lambda: metrics.auroc([0.1, math.nan], [0, 1]), "finite"),
+        (lambda: metrics.auroc(np.zeros((2, 2)), [0, 1]), r"one per sample .* not \[2, 2\] and \[2\]"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_in_a_sentence(call, sentence):

@@ -80,8 +80,8 @@ def gaussian_process(times: Times, values: Values, queries: Queries) -> Predicti
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
     times, values = _in_order(times, values)
-    if len(times) == 1:
-        return np.repeat(values, len(queries), axis=0)
+    if len(times) == 1 or len(queries) == 0:
+        return np.repeat(values[:1], len(queries), axis=0)
     start, extent = times[0], times[-1] - times[0]
     kernel = ConstantKernel(1.0, (1e-2, 1e3)) * RBF(0.1, (1e-3, 1e1)) + WhiteKernel(1e-2, (1e-8, 1e1))
     process = GaussianProcessRegressor(kernel, normalize_y=True)
@@ -215,7 +215,8 @@ def _over_error(sample: Sample) -> Float64[Tensor, "n"]:
 
 
 def _of_the_whole(sample: Sample) -> list[float]:
-    days, ratio = sample.positions[:, 0].numpy(), sample.values[:, 1].numpy()
+    order = np.argsort(sample.positions[:, 0].numpy(), kind="stable")
+    days, ratio = sample.positions[order, 0].numpy(), sample.values[order, 1].numpy()
     is_bright = np.abs(ratio) > BRIGHT
     spell = float(np.ptp(days[is_bright])) if is_bright.any() else -1.0
     change = float(np.abs(np.diff(ratio)).mean()) if len(ratio) > 1 else 0.0

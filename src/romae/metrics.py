@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float64, Int64, Real, Shaped
 
 Numbers = Any  # an array, a tensor or a number, or a list of them
+KINDS = dict.fromkeys("biuf", "numbers") | {"U": "names", "S": "bytes"}  # of classes, by the letter of a dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ def squared_distance(prediction: Numbers, target: Numbers) -> Mean:
     sizes = {np.shape(part)[-1] if np.ndim(part) else 1 for part in _parts(target)}
     if len(sizes) != 1:
         raise ValueError(f"points must all have the same number of coordinates, not {sorted(sizes)}")
+    if 0 in sizes:
+        raise ValueError("points need at least one coordinate, and the last axis of these is empty")
     return Mean(errors.total, errors.count // sizes.pop())
 
 
@@ -130,7 +133,9 @@ def confusion(prediction: Numbers, target: Numbers, n_classes: int) -> Int64[np.
     from sklearn.metrics import confusion_matrix
 
     prediction, target = _classes(prediction, target)
-    return confusion_matrix(target, prediction, labels=np.arange(n_classes))
+    for name, found in (("prediction", prediction), ("target", target)):
+        _require_indices(found, n_classes, name)
+    return confusion_matrix(target.astype(np.int64), prediction.astype(np.int64), labels=np.arange(n_classes))
 
 
 def f1_by_class(counts: Real[np.ndarray, "k k"]) -> Float64[np.ndarray, "k"]:
@@ -174,6 +179,8 @@ def _parts(x: Numbers) -> list[Float64[np.ndarray, "..."]]:
 def _array(x: Numbers) -> Float64[np.ndarray, "..."]:
     if isinstance(x, torch.Tensor):
         return x.detach().double().cpu().numpy()
+    if isinstance(x, list | tuple):
+        x = [_array(part) if isinstance(part, torch.Tensor) else part for part in x]
     try:
         return np.asarray(x, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -201,7 +208,58 @@ def _flat_like(x: Numbers, like: Numbers, name: str = "targets") -> Float64[np.n
 
 
 def _classes(prediction: Numbers, target: Numbers) -> tuple[Shaped[np.ndarray, "b"], Shaped[np.ndarray, "b"]]:
-    predicted, true = (np.asarray(x.cpu() if isinstance(x, torch.Tensor) else x) for x in (prediction, target))
+    predicted, true = _labels(prediction), _labels(target)
+    _require_pairs(predicted, true)
+    kind, other = KINDS[predicted.dtype.kind], KINDS[true.dtype.kind]
+    if kind != other:
+        raise TypeError(f"predicted classes are {kind} and true ones {other}, which are never equal; give both alike")
+    return predicted, true
+
+
+def _scores(score: Numbers, target: Numbers) -> tuple[Float64[np.ndarray, "b"], Shaped[np.ndarray, "b"]]:
+    scores, true = _array(score), _labels(target)
+    _require_pairs(scores, true)
+    found = np.unique(true).tolist()
+    if found != [0, 1]:
+        raise ValueError(
+            f"the area under a curve needs targets of both classes, 0 and 1, and only those; got {found[:5]}"
+        )
+    if not np.isfinite(scores).all():
+        raise ValueError(f"scores must be finite, and that of sample {int((~np.isfinite(scores)).argmax())} is not")
+    return scores, true
+
+
+def _labels(x: Numbers) -> Shaped[np.ndarray, "..."]:
+    """Classes as an array: all names, or all whole numbers."""
+    labels = _as_given(x)
+    if labels.dtype.kind not in KINDS:
+        types = sorted({type(one).__name__ for one in labels.ravel().tolist()})
+        raise TypeError(f"classes must be all names or all whole numbers, and these are of the types {types}")
+    if labels.dtype.kind == "f":
+        is_score = ~np.isfinite(labels) | (labels != labels.round())
+        if is_score.any():
+            raise ValueError(
+                f"classes must be names or whole numbers, and one is {labels[is_score][0]}; of scores take argmax(-1), "
+                "or compare them with a threshold"
+            )
+    return labels
+
+
+def _as_given(x: Numbers) -> Shaped[np.ndarray, "..."]:
+    """An array of what is in a tensor, an array or a list; a list of mixed types stays mixed."""
+    if isinstance(x, torch.Tensor):
+        return _array(x) if x.is_floating_point() else x.cpu().numpy()
+    try:
+        labels = np.asarray(x)
+    except ValueError:
+        raise ValueError("classes must be one per sample, and these are lists of several lengths") from None
+    if labels.dtype.kind in "OT" and labels.ndim and not isinstance(x, list | tuple):
+        return _as_given(labels.tolist())
+    is_renamed = labels.dtype.kind == "U" and isinstance(x, list | tuple) and any(not isinstance(y, str) for y in x)
+    return np.asarray(x, dtype=object) if is_renamed else labels
+
+
+def _require_pairs(predicted: Shaped[np.ndarray, "..."], true: Shaped[np.ndarray, "..."]) -> None:
     if predicted.ndim != 1 or predicted.shape != true.shape:
         raise ValueError(
             f"classes must be one per sample in predictions and targets, not {list(predicted.shape)} and "
@@ -209,17 +267,16 @@ def _classes(prediction: Numbers, target: Numbers) -> tuple[Shaped[np.ndarray, "
         )
     if predicted.size == 0:
         raise ValueError("there is no sample to compare: predictions and targets are empty")
-    return predicted, true
 
 
-def _scores(score: Numbers, target: Numbers) -> tuple[Float64[np.ndarray, "b"], Shaped[np.ndarray, "b"]]:
-    _, true = _classes(score, target)
-    found = np.unique(true).tolist()
-    if found != [0, 1]:
+def _require_indices(labels: Shaped[np.ndarray, "b"], n_classes: int, name: str) -> None:
+    kind = KINDS[labels.dtype.kind]
+    if kind != "numbers":
+        raise TypeError(f"classes must be given as numbers from 0 to {n_classes - 1} to be counted, not as {kind}")
+    is_outside = (labels < 0) | (labels >= n_classes)
+    if is_outside.any():
+        sample = int(is_outside.argmax())
         raise ValueError(
-            f"the area under a curve needs targets of both classes, 0 and 1, and only those; got {found[:5]}"
+            f"classes must be from 0 to {n_classes - 1}, and the {name} of sample {sample} is {labels[sample]}; "
+            "let n_classes count all of them"
         )
-    scores = _array(score)
-    if not np.isfinite(scores).all():
-        raise ValueError(f"scores must be finite, and that of sample {int((~np.isfinite(scores)).argmax())} is not")
-    return scores, true

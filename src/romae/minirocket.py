@@ -38,17 +38,29 @@ class MiniRocketClassifier:
 
         if len(series) != len(labels):
             raise ValueError(f"{len(series)} series but {len(labels)} labels: each series needs one")
-        self.banks = fit_banks(_as_tensor(series), self.n_features, np.random.default_rng(self.seed))
-        self.ridge = make_pipeline(StandardScaler(), RidgeClassifierCV(ALPHAS)).fit(self.features(series), labels)
+        known = _as_tensor(series)
+        banks = fit_banks(known, self.n_features, np.random.default_rng(self.seed))
+        self.ridge = make_pipeline(StandardScaler(), RidgeClassifierCV(ALPHAS)).fit(_features(banks, known), labels)
+        self.banks, self.shape = banks, series.shape[1:]
         return self
 
     def predict(self, series: Float[np.ndarray, "b c n"]) -> Shaped[np.ndarray, "b"]:
-        return self.ridge.predict(self.features(series))
+        features = self.features(series)
+        return self.ridge.predict(features)
 
     def features(self, series: Float[np.ndarray, "b c n"]) -> Float64[np.ndarray, "b k"]:
-        parts = _as_tensor(series).split(SERIES_AT_ONCE)
-        rows = [torch.cat([bank(part) for bank in self.banks], dim=1) for part in parts]
-        return torch.cat(rows).double().numpy()
+        """The numbers that the ridge classifier sees."""
+        from sklearn.exceptions import NotFittedError
+
+        if not hasattr(self, "banks"):
+            raise NotFittedError("this classifier has not been fitted yet; call fit(series, labels) first")
+        asked = _as_tensor(series)
+        if asked.shape[1:] != self.shape:
+            raise ValueError(
+                f"series must have {self.shape[0]} channels and {self.shape[1]} time steps like those that the "
+                f"classifier was fitted to, not {asked.shape[1]} and {asked.shape[2]}"
+            )
+        return _features(self.banks, asked)
 
 
 class Bank(NamedTuple):
@@ -84,6 +96,11 @@ def fit_banks(series: Float32[Tensor, "b c n"], n_features: int, random: np.rand
         banks.append(Bank(weights, dilation, padded, biases))
         n_done += places.numel()
     return banks
+
+
+def _features(banks: list[Bank], series: Float32[Tensor, "b c n"]) -> Float64[np.ndarray, "b k"]:
+    rows = [torch.cat([bank(part) for bank in banks], dim=1) for part in series.split(SERIES_AT_ONCE)]
+    return torch.cat(rows).double().numpy()
 
 
 def convolved(
@@ -146,4 +163,8 @@ def _quantiles(
 def _as_tensor(series: Float[np.ndarray, "b c n"]) -> Float32[Tensor, "b c n"]:
     if series.ndim != 3 or series.shape[-1] < LENGTH:
         raise ValueError(f"series must be [b, c, n] with at least {LENGTH} time steps, not {list(series.shape)}")
-    return torch.from_numpy(np.ascontiguousarray(series, dtype=np.float32))
+    tensor = torch.from_numpy(np.ascontiguousarray(series, dtype=np.float32))
+    is_bad = ~tensor.isfinite().all(-1).all(-1)
+    if is_bad.any():
+        raise ValueError(f"series must be finite, and series {int(is_bad.int().argmax())} is not; fill its gaps first")
+    return tensor

@@ -113,6 +113,16 @@ def test_a_torn_prepared_file_is_named(folder, tmp_path_factory):
         esc50.load(folder=folder).save(outside / "no" / "where.npz")
 
 
+@pytest.mark.parametrize("key", ["targets", "folds", "low", "names"])
+def test_a_prepared_file_of_unequal_lengths_is_named(folder, key, without_shape_checks):
+    path = esc50.load(folder=folder).save(folder / esc50.PREPARED)
+    with np.load(path) as held:
+        arrays = dict(held)
+    np.savez(path, **arrays | {key: arrays[key][:-1]})
+    with pytest.raises(ValueError, match=f"cannot read .*spectrograms.npz as .*: 5 {key} for 6 clips; write it again"):
+        esc50.Spectrograms.read(path)
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [

@@ -255,6 +255,20 @@ def test_a_data_set_is_fetched_unpacked_and_checked(server, tmp_path, monkeypatc
     assert len(server.ranges) == 1
 
 
+def test_an_empty_folder_is_not_the_unpacked_data_set(tmp_path):
+    dataset = find("uea/Example")
+    (tmp_path / "Example").mkdir()
+    assert dataset.missing(tmp_path) == list(dataset.files) and not dataset.is_present(tmp_path)
+    (tmp_path / "Example" / "Example_TRAIN.ts").touch()
+    assert dataset.missing(tmp_path) == [] and dataset.is_present(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["", ".", "../../zz/q", "/q", "a/b", "a\\b"])
+def test_find_refuses_uea_names_that_lead_elsewhere(name):
+    with pytest.raises(ValueError, match="is not the name of a set of the UEA archive"):
+        find(f"uea/{name}")
+
+
 def test_every_data_set_describes_itself():
     found = discover()
     assert {"uea/LSST", "physionet2012", "plasticc", "elasticc"} <= set(found)

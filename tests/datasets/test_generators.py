@@ -62,6 +62,14 @@ def test_impossible_positions_are_refused(arguments):
         positions.generate(seed=0, **arguments)
 
 
+@pytest.mark.parametrize("n", [0, -1])
+def test_less_than_one_sample_is_refused(n):
+    with pytest.raises(ValueError, match=f"n_samples must be at least 1, not {n}"):
+        positions.evenly_spaced(n)
+    with pytest.raises(ValueError, match=f"n_series must be at least 1, not {n}"):
+        sinusoids.evaluation((1,), seed=0, n_series=n)
+
+
 def test_spirals_without_noise_are_spirals_scaled_to_the_unit_square():
     row = spirals.Row(n_observed=50, noise=0.0)
     samples = spirals.generate(seed=0, row=row, counts={"test": 40})["test"]
@@ -108,6 +116,13 @@ def test_spiral_baselines_have_the_known_sizes():
     assert np.quantile(row_b[:, 1], 0.1) < 1.41 < np.quantile(row_b[:, 1], 0.75)
     row_a = _spiral_errors(spirals.ROWS["A"], range(12))
     assert row_a[:, 2].min() < 0.33 < np.median(row_a[:, 2])
+
+
+def test_without_noise_the_floor_of_spirals_is_zero_unless_too_few_points_are_seen():
+    for n_observed in (2, 50):
+        assert spirals.floor("test", seed=0, row=spirals.Row(n_observed=n_observed, noise=0.0)) == 0
+    one, nearly = (spirals.floor("test", seed=0, row=spirals.Row(n_observed=1, noise=noise)) for noise in (0, 1e-5))
+    assert one == pytest.approx(nearly, rel=1e-3) and one > 5e-4
 
 
 def test_impossible_spirals_are_refused():

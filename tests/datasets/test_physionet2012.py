@@ -34,9 +34,10 @@ def write_set(folder, letter="a", records=None, outcomes=OUTCOMES + "11,1,2,3,-1
                 info.size = len(text)
                 archive.addfile(info, io.BytesIO(text.encode()))
     else:
-        (folder / f"set-{letter}").mkdir()
         for name, text in records.items():
-            (folder / f"set-{letter}" / f"{name}.txt").write_text(text)
+            path = folder / f"set-{letter}" / f"{name}.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
         (folder / f"set-{letter}" / "index.html").write_text("<html>")
     (folder / f"Outcomes-{letter}.txt").write_text(outcomes)
     return folder
@@ -101,11 +102,27 @@ def test_the_order_of_rows_does_not_matter(tmp_path):
         ("soon,HR,70", "record 11, line 10: cannot read"),
         ("00:10,Mood,7", "record 11, line 10: cannot read '00:10,Mood,7' as time, known variable and number"),
         ("\n00:10,HR,7", "record 11, line 10: cannot read ''"),
+        ('"00:\n10",HR,7', "record 11, line 10: cannot read"),
+        ("00:10,HR,7\r00:11,HR,8", "11.txt, line 10: a carriage return stands alone"),
+        ("00:10,RecordID,12", "record 11 says of itself that it is record 12; mend"),
     ],
 )
 def test_a_bad_row_is_named(tmp_path, row, message):
     with pytest.raises(ValueError, match=message):
         load("a", folder=write_set(tmp_path, records={"9": SECOND, "11": FIRST + row + "\n"}))
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("other", ["009", "sub/9"])
+def test_two_files_of_one_record_are_named(tmp_path, packed, other):
+    write_set(tmp_path, records={"9": SECOND, other: SECOND}, packed=packed)
+    with pytest.raises(ValueError, match="holds record 9 twice, as .*9.txt and as .*9.txt; remove one"):
+        load("a", folder=tmp_path)
+
+
+def test_an_empty_folder_does_not_hide_the_archive(tmp_path):
+    (tmp_path / "set-a").mkdir()
+    assert len(load("a", folder=write_set(tmp_path))) == 2
 
 
 def test_bad_files_are_named(tmp_path):
@@ -134,12 +151,20 @@ def test_bad_files_are_named(tmp_path):
         (OUTCOMES + "11,1,2,3,-1,0\n", "Outcomes-a.txt has no row for record 9"),
         ("RecordID,SOFA\n9,1\n", r"Outcomes-a.txt lacks the columns \['SAPS-I'.*; it has \['RecordID', 'SOFA'\]"),
         (OUTCOMES + "11,1,2,3,-1,no\n9,4,5,6,7,1\n", "not a whole number"),
+        (OUTCOMES + "11,1,2,3,-1,0\n9,4,5,6,7,1\n9,4,5,6,7,0\n", "Outcomes-a.txt has rows for record 9 that differ"),
+        (OUTCOMES + "11,1,2,3,-1,0\n9,4,5,6,7,7\n", "In-hospital_death of record 9 is 7, not 0 or 1"),
+        (OUTCOMES + "11,1,2,3,-1,-1\n9,4,5,6,7,1\n", "In-hospital_death of record 11 is -1, not 0 or 1"),
         ("", "cannot read .*Outcomes-a.txt"),
     ],
 )
 def test_bad_outcomes_are_named(tmp_path, outcomes, message):
     with pytest.raises(ValueError, match=message):
         load("a", folder=write_set(tmp_path, outcomes=outcomes))
+
+
+def test_a_row_of_the_outcomes_may_stand_twice(tmp_path):
+    outcomes = OUTCOMES + "11,1,2,3,-1,0\n9,4,5,6,7,1\n9,4,5,6,7,1\n"
+    assert load("a", folder=write_set(tmp_path, outcomes=outcomes)).died.tolist() == [1, 0]
 
 
 def test_check_counts_records(tmp_path):

@@ -84,6 +84,15 @@ def test_the_first_of_each_class(folder):
     assert tiny_imagenet.load("val", folder=folder, per_class=1).names == ("val_0.JPEG", "val_1.JPEG", "val_2.JPEG")
 
 
+@pytest.mark.parametrize("n", [0, -1])
+def test_less_than_one_is_refused(folder, n):
+    for name in ("n_classes", "per_class"):
+        with pytest.raises(ValueError, match=f"{name} must be at least 1, or None for all, not {n}"):
+            tiny_imagenet.load("train", folder=folder, **{name: n})
+    with pytest.raises(ValueError, match=f"part_bytes must be at least 1, not {n}"):
+        tiny_imagenet.pack("train", folder / "packed", folder=folder, part_bytes=n)
+
+
 @pytest.mark.parametrize("part_bytes", [50_000_000, 2_000, 1])
 def test_packed_parts_hold_the_same_images_and_classes(folder, tmp_path_factory, part_bytes):
     out = tmp_path_factory.mktemp("packed")

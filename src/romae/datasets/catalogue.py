@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from romae.datasets.files import MissingFile, data_root, download, extract, verify_file
+from romae.datasets.files import MissingFile, data_root, download, extract, is_filled, verify_file
 from romae.tokens import Sample
 
 
@@ -33,7 +33,7 @@ class DataFile:
 
     def is_in(self, folder: Path) -> bool:
         """Whether a reader finds what it needs there."""
-        has_unpacked = self.unpacked is not None and (folder / self.unpacked).exists()
+        has_unpacked = self.unpacked is not None and is_filled(folder / self.unpacked)
         return has_unpacked or (not self.unpack and (folder / self.path).exists())
 
 

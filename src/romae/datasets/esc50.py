@@ -120,7 +120,10 @@ class Spectrograms:
             with np.load(path, allow_pickle=False) as held:
                 parts: dict[str, Any] = {key: torch.from_numpy(held[key]) for key in TENSORS}
                 parts |= {key: tuple(held[key].tolist()) for key in WORDS}
-                return cls(**parts)
+            for key in (*TENSORS, "names"):
+                if len(parts[key]) != len(parts["codes"]):
+                    raise ValueError(f"{len(parts[key])} {key} for {len(parts['codes'])} clips")
+            return cls(**parts)
         except (OSError, EOFError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
             raise ValueError(f"cannot read {path} as prepared spectrograms: {error}; write it again") from None
 

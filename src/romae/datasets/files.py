@@ -38,6 +38,11 @@ def data_root() -> Path:
     return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "romae"
 
 
+def is_filled(path: Path) -> bool:
+    """Whether this is a file, or a folder that is not empty."""
+    return path.is_file() or (path.is_dir() and any(path.iterdir()))
+
+
 def locate(*parts: str | Path, hint: str) -> Path:
     """The path of a file or folder under the data root (or under an absolute first part), which must exist."""
     path = data_root().joinpath(*parts)

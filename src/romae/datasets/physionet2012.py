@@ -15,7 +15,7 @@ import pandas as pd
 from jaxtyping import Float64, Int64
 
 from romae.datasets.catalogue import DataFile, DataSet, hint
-from romae.datasets.files import MissingFile, data_root, members
+from romae.datasets.files import MissingFile, data_root, is_filled, members
 from romae.tokens import Sample
 
 VARIABLES = tuple(
@@ -89,7 +89,7 @@ def load(sets: str = "ab", *, minus_one: str = "missing", folder: Path | None = 
 def _read_set(letter: str, minus_one: str, folder: Path) -> Stays:
     files = _files(letter)
     archive, outcomes = files[0], folder / files[1].path
-    source = folder / f"set-{letter}" if (folder / f"set-{letter}").is_dir() else folder / archive.path
+    source = folder / f"set-{letter}" if is_filled(folder / f"set-{letter}") else folder / archive.path
     for path, file in ((source, archive), (outcomes, files[1])):
         if not path.exists():
             raise MissingFile(f"cannot find {path}; {hint(file, folder)}")
@@ -124,20 +124,33 @@ def _read_set(letter: str, minus_one: str, folder: Path) -> Stays:
 
 def _record_texts(source: Path) -> dict[int, bytes]:
     """The lines of each record below its header, by record number."""
-    texts = {}
+    texts: dict[int, bytes] = {}
+    paths: dict[int, PurePosixPath] = {}
     for member in members(source):
         path = PurePosixPath(member.name)
         if path.suffix != ".txt" or path.name.startswith("."):
             continue  # the public folders come with web pages
         if not path.stem.isdecimal():
             raise ValueError(f"{source}/{path} is not named after a record number such as 132539.txt")
-        header, _, body = member.read().replace(b"\r\n", b"\n").partition(b"\n")
-        if header.strip() != HEADER:
-            raise ValueError(f"{source}/{path} does not begin with {HEADER.decode()!r}")
-        texts[int(path.stem)] = body.strip(b"\n") + b"\n" if body.strip() else b""
+        record = int(path.stem)
+        if record in paths:
+            raise ValueError(f"{source} holds record {record} twice, as {paths[record]} and as {path}; remove one")
+        paths[record], texts[record] = path, _below_header(member.read(), f"{source}/{path}")
     if not texts:
         raise ValueError(f"{source} holds no record files such as 132539.txt")
     return texts
+
+
+def _below_header(content: bytes, where: str) -> bytes:
+    """The lines of a record below its header, each ended by a line feed."""
+    content = content.replace(b"\r\n", b"\n")
+    if b"\r" in content:
+        line = content.partition(b"\r")[0].count(b"\n") + 1
+        raise ValueError(f"{where}, line {line}: a carriage return stands alone; end lines with a line feed")
+    header, _, body = content.partition(b"\n")
+    if header.strip() != HEADER:
+        raise ValueError(f"{where} does not begin with {HEADER.decode()!r}")
+    return body.strip(b"\n") + b"\n" if body.strip() else b""
 
 
 def _measurements(
@@ -161,14 +174,18 @@ def _measurements(
     values = table["value"].to_numpy()
     try:
         minute_of = np.array([_minute(time) for time in times.dictionary.to_pylist()], dtype=np.int64)
-        index_of = {**{name: i for i, name in enumerate(VARIABLES)}, "RecordID": -1, "": -1}
+        index_of = {**{name: i for i, name in enumerate(VARIABLES)}, "": -1, "RecordID": -2}
         variable_of = np.array([index_of[name] for name in parameters.dictionary.to_pylist()], dtype=np.int64)
     except (KeyError, ValueError):
         raise _bad_row(texts, record_ids) from None
     minutes, variables = minute_of[times.indices.to_numpy()], variable_of[parameters.indices.to_numpy()]
-    if not np.isfinite(values).all():
-        raise _bad_row(texts, record_ids)
     rows = np.repeat(np.arange(len(texts)), [text.count(b"\n") for text in texts])
+    if len(values) != len(rows) or not np.isfinite(values).all():
+        raise _bad_row(texts, record_ids)
+    is_stray = (variables == -2) & (values != record_ids[rows])
+    if is_stray.any():
+        record, other = record_ids[rows[is_stray][0]], values[is_stray][0]
+        raise ValueError(f"record {record} says of itself that it is record {other:.12g}; mend its name or that row")
     named = variables >= 0
     return rows[named], minutes[named], variables[named], values[named]
 
@@ -184,7 +201,7 @@ def _minute(time: str) -> int:
 def _bad_row(texts: list[bytes], record_ids: Int64[np.ndarray, "r"]) -> ValueError:
     """The first row that cannot be read, in a sentence: looked for only once something is wrong."""
     for record, text in zip(record_ids.tolist(), texts, strict=True):
-        for i, line in enumerate(text.decode(errors="replace").splitlines(), start=2):
+        for i, line in enumerate(text.decode(errors="replace").split("\n")[:-1], start=2):
             try:
                 time, parameter, value = line.split(",")
                 _minute(time)
@@ -205,10 +222,15 @@ def _read_outcomes(path: Path, record_ids: Int64[np.ndarray, "r"]) -> pd.DataFra
         raise ValueError(f"{path} lacks the columns {absent}; it has {list(table.columns)}")
     if not all(pd.api.types.is_integer_dtype(table[name]) for name in OUTCOME_COLUMNS):
         raise ValueError(f"{path} holds something that is not a whole number")
-    outcomes = table.drop_duplicates("RecordID").set_index("RecordID").reindex(record_ids)
-    unknown = outcomes["In-hospital_death"].isna().to_numpy()
-    if unknown.any():
-        raise ValueError(f"{path} has no row for record {record_ids[unknown.argmax()]}")
+    table = table[list(OUTCOME_COLUMNS)].drop_duplicates()
+    if len(twice := table["RecordID"][table["RecordID"].duplicated()]):
+        raise ValueError(f"{path} has rows for record {twice.iloc[0]} that differ; keep one of them")
+    outcomes = table.set_index("RecordID").reindex(record_ids)
+    died = outcomes["In-hospital_death"]
+    if len(unknown := died[died.isna()]):
+        raise ValueError(f"{path} has no row for record {unknown.index[0]}")
+    if len(wrong := died[~died.isin((0, 1))]):
+        raise ValueError(f"{path}: In-hospital_death of record {wrong.index[0]} is {wrong.iloc[0]}, not 0 or 1")
     return outcomes.astype(np.int64).rename_axis("RecordID").reset_index()[list(OUTCOME_COLUMNS)]
 
 

@@ -33,6 +33,8 @@ def generate(
 def evenly_spaced(n_samples: int = 500, *, low: float = 0.0, high: float = 100.0) -> list[Sample]:
     """Samples of a single token each, at evenly spaced positions from `low` to `high`: the abscissa of Figure 2."""
     _require_range(low, high)
+    if n_samples < 1:
+        raise ValueError(f"n_samples must be at least 1, not {n_samples}")
     return [_sample(position) for position in np.linspace(low, high, n_samples).reshape(-1, 1, 1)]
 
 

@@ -45,6 +45,8 @@ def evaluation(
     """Series that all have these frequencies (one or two), and differ in noise and in what is `hidden`."""
     if not 1 <= len(frequencies) <= 2:
         raise ValueError(f"a series has one or two frequencies, not {list(frequencies)}")
+    if n_series < 1:
+        raise ValueError(f"n_series must be at least 1, not {n_series}")
     random = np.random.default_rng([seed, *frequencies])
     return _samples([tuple(frequencies)] * n_series, waveform, random, has_mask=True)
 

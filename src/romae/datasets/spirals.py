@@ -90,8 +90,7 @@ def floor(split: str, *, seed: int, row: Row = ROWS["A"], counts: Mapping[str, i
     for hidden, inwards in zip(_hidden(len(curves), row, random), is_inwards, strict=True):
         design = _design(inwards)[:N_FIRST_HALF]
         seen, unseen = design[~hidden].reshape(-1, 2), design[hidden]
-        precision = seen.T @ seen / row.noise**2 + np.eye(2) / SPREAD**2
-        variance = np.einsum("nci,ij,ncj->nc", unseen, np.linalg.inv(precision), unseen) / extent**2
+        variance = np.einsum("nci,ij,ncj->nc", unseen, _covariance(seen, row.noise), unseen) / extent**2
         total, n_points = total + variance.sum(), n_points + len(unseen)
     return float(np.sqrt(total / n_points))
 
@@ -124,6 +123,15 @@ def _design(inwards: bool | np.bool) -> Float[np.ndarray, "f 2 2"]:
     angle = (LAST_TIME + 1 - time)[::-1] if inwards else time
     by_growth = 50 / angle if inwards else angle
     return np.stack([_polar(np.ones_like(angle)[None], angle)[0], _polar(by_growth[None], angle)[0]], axis=-1)
+
+
+def _covariance(seen: Float[np.ndarray, "m 2"], noise: float) -> Float[np.ndarray, "2 2"]:
+    """Of a spiral's start and growth, once m coordinates that hang on them so have been seen under noise."""
+    if noise > 0:
+        return np.linalg.inv(seen.T @ seen / noise**2 + np.eye(2) / SPREAD**2)
+    axes = np.linalg.svd(seen, full_matrices=False)[2]
+    unknown = axes[np.linalg.matrix_rank(seen) :]  # without noise, the others are known exactly
+    return SPREAD**2 * unknown.T @ unknown
 
 
 def _polar(radius: Float[np.ndarray, "b f"], angle: Float[np.ndarray, "f"]) -> Float[np.ndarray, "b f 2"]:

@@ -70,6 +70,9 @@ def load(
     split: Split, *, folder: Path | None = None, n_classes: int | None = None, per_class: int | None = None
 ) -> Pictures:
     """The images of a split, or those of the first `n_classes` classes, or the first `per_class` of each class."""
+    for name, n in (("n_classes", n_classes), ("per_class", per_class)):
+        if n is not None and n < 1:
+            raise ValueError(f"{name} must be at least 1, or None for all, not {n}")
     files = _files(split, folder)
     files = files.first(n_classes or len(files.class_names), per_class or len(files.names))
     images = np.empty((len(files.names), SIZE, SIZE, 3), dtype=np.uint8)
@@ -84,6 +87,8 @@ def pack(split: Split, out: Path, *, folder: Path | None = None, part_bytes: int
 
     `load` reads them from the folder `out`. All parts are written, or none.
     """
+    if part_bytes < 1:
+        raise ValueError(f"part_bytes must be at least 1, not {part_bytes}")
     files = _files(split, folder)
     contents = [_content(source) for source in files.sources]
     lengths = np.array([len(content) for content in contents])

@@ -190,8 +190,7 @@ def _is_number(word: str) -> bool:
 
 def _read_text(name: str, file_name: str, folder: Path | None) -> tuple[str, str]:
     """The path and the text of a .ts file: unpacked, unpacked in a folder of the set's name, or in the zip."""
-    if not re.fullmatch(r"[\w-]+", name):
-        raise ValueError(f"{name!r} is not the name of a set of the UEA archive")
+    _require_name(name)
     folder = folder or data_root() / "uea"
     archive = folder / f"{name}.zip"
     for path in (folder / name / file_name, folder / file_name):
@@ -204,6 +203,12 @@ def _read_text(name: str, file_name: str, folder: Path | None) -> tuple[str, str
             return f"{archive}/{member.name}", _decoded(member.read())
     reason = f"{archive} holds only {names}" if names else f"there is no {archive}"
     raise MissingFile(f"cannot find {file_name}: {reason}; download {_address(name)} and put it there")
+
+
+def _require_name(name: str) -> None:
+    """Names become parts of paths, and must not lead elsewhere."""
+    if not re.fullmatch(r"[\w-]+", name):
+        raise ValueError(f"{name!r} is not the name of a set of the UEA archive, such as BasicMotions")
 
 
 def _decoded(content: bytes) -> str:
@@ -237,6 +242,7 @@ def check(name: str, folder: Path) -> str:
 
 def describe(name: str) -> DataSet:
     """The description of any set of the archive."""
+    _require_name(name)
     return DataSet(
         name=f"uea/{name}",
         title=f"{name}, UEA archive of multivariate time series classification",
