@@ -13,6 +13,7 @@ import torch
 from quick import check_quick
 from torch.testing import assert_close
 
+from fits_files import write_pair
 from romae import baselines
 from romae.data.scaling import fit_scaling
 from romae.datasets import elasticc
@@ -48,8 +49,21 @@ def root(tmp_path_factory) -> Path:
         (root / "plasticc" / f"plasticc_train_{name}.csv.gz").write_bytes(packed)
     (root / "elasticc").mkdir()
     for kind, model in enumerate(MODELS):
-        _as_elasticc(pd.concat(points[kind::3])).to_parquet(root / "elasticc" / f"{model}.parquet")
+        table = _as_elasticc(pd.concat(points[kind::3]))
+        if kind == 0:
+            _write_fits(root / "elasticc", model, table)
+        else:
+            table.to_parquet(root / "elasticc" / f"{model}.parquet")
     return root
+
+
+def _write_fits(folder: Path, model: str, table: pd.DataFrame) -> None:
+    """The published form: one table of objects, which says where their points begin and end, and one of points."""
+    last = N_POINTS * np.arange(1, N_OBJECTS + 1)
+    ids = table["SNID"].to_numpy()[last - 1].astype(str)
+    head = {"SNID": (ids, "16A"), "PTROBS_MIN": (last - N_POINTS + 1, "1J"), "PTROBS_MAX": (last, "1J")}
+    forms = {"MJD": "1D", "BAND": "12A", "PHOTFLAG": "1J", "FLUXCAL": "1E", "FLUXCALERR": "1E"}
+    write_pair(folder, model, head, {name: (table[name].to_numpy(), form) for name, form in forms.items()})
 
 
 def _as_elasticc(points: pd.DataFrame) -> pd.DataFrame:
