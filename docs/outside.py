@@ -1,7 +1,7 @@
 """Files that stand beside docs/ belong to the site too, in the one copy that there is.
 
-A hook of MkDocs: some files become pages, measurements are handed out as they are, and links between all of
-them and the pages of docs/ go where they do in the repository.
+A hook of MkDocs: some files become pages, measurements are handed out as they are, the page of the reproduction is
+made, and links between all of them and the pages of docs/ go where they do in the repository.
 """
 
 import posixpath
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {"REPRODUCTION.md": "numbers.md", "CHANGELOG.md": "changes.md", "CONTRIBUTING.md": "contributing.md"}
+REPORT = "results/report.html"  # written by `romae report`, and in no repository
 HOMES = {site: repository for repository, site in PAGES.items()}
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?(?=\))")
 
@@ -22,10 +23,14 @@ def on_files(files: "Files", config: Any) -> "Files":
     """The files of docs/ and those that stand beside it."""
     from mkdocs.structure.files import File
 
+    from romae import report
+
     for name, page in PAGES.items():
         files.append(File.generated(config, page, abs_src_path=str(ROOT / name)))
     for result in sorted((ROOT / "results" / "benchmark").glob("*.*")):
         files.append(File.generated(config, result.relative_to(ROOT).as_posix(), abs_src_path=str(result)))
+    _, page = report.made(ROOT / "results")
+    files.append(File.generated(config, REPORT, content=page))
     return files
 
 

@@ -1,7 +1,7 @@
 """Configurations: strict at the border, the same after a round trip."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -22,6 +22,7 @@ class Example:
     masking: Strategy = UniformTokens()
     betas: tuple[float, float] = (0.9, 0.95)
     model: ModelConfig = ModelConfig(channels=1, position_dims=1)
+    shares: dict[str, float] = field(default_factory=dict)
 
 
 EXAMPLE = Example(
@@ -71,6 +72,9 @@ def test_settings_are_addressed_by_their_path():
         (lambda: from_dict(Example, {"epochs": 1, "mode": "medium"}), "mode must be one of"),
         (lambda: from_dict(Example, {"epochs": 1, "betas": [1.0]}), "betas must have 2 entries"),
         (lambda: from_dict(Example, {"epochs": 1, "model": {"channels": 1, "dims": 2}}), "unknown key 'model.dims'"),
+        (lambda: from_dict(Example, {"epochs": 1, "shares": 3}), "shares must be a table, not 3"),
+        (lambda: from_dict(Example, {"epochs": 1, "shares": {"a": 1, "b": True}}), "shares.b must be float, not True"),
+        (lambda: from_dict(Example, {"epochs": 1, "shares": {"a": None}}), "shares.a must be float, not None"),
         (lambda: from_dict(Example, {"epochs": 1, "model": 3}), "model must be a ModelConfig, not 3"),
         (
             lambda: from_dict(Example, {"epochs": 1, "masking": {"kind": "nothing"}}),

@@ -4,13 +4,16 @@ import json
 import re
 import shutil
 import sys
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 
 import romae
 from romae import charts, page, report, run_page
+from romae.baselines import truth
 from romae.cli import main
 from romae.config import override
 from romae.inference import predict
@@ -141,6 +144,56 @@ def test_kept_out_samples_alone_are_shown(runs, tmp_path):
     text = run_page.write(runs / "run", data=CURVES, config=told, out=tmp_path / "page.html").read_text()
     n_kept_out = round(0.1 * CURVES["star"].nunique())
     assert len(data_of(text)[1]) == n_kept_out and "that the run kept out of training" in text
+
+
+@pytest.mark.parametrize("run", ["run", "classifier"])
+def test_kept_out_samples_of_another_table_are_refused(runs, tmp_path, run):
+    told = PageConfig(samples="kept out")
+    more = pd.concat([CURVES, CURVES[CURVES["star"] == "s00"].assign(star="s99")])
+    other = CURVES.assign(flux=CURVES["flux"] + 1)
+    for table in (more, other, CURVES[CURVES["star"] != "s03"]):
+        with pytest.raises(ValueError, match="not the samples that the run in .* was made from"):
+            run_page.write(runs / run, data=table, config=told, out=tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("label", "kind"), [("kind", "classify"), ("freq", "regress"), ("count", "classify"), ("count", "regress")]
+)
+def test_kept_out_samples_are_known_whatever_the_label(runs, tmp_path, label, kind):
+    told, short = PageConfig(samples="kept out", label=label), ("train.epochs=1", "train.device=cpu")
+    text = run_page.write(runs / "run", data=CURVES, config=told, out=tmp_path / "page.html").read_text()
+    assert "The 2 ids of the data that the run kept out" in text
+    finetune(override(FinetuneConfig(label=label, kind=kind), *short), CURVES, runs / "run", tmp_path / "one")
+    assert "The 2 ids of the data" in run_page.write(tmp_path / "one", data=CURVES, config=told).read_text()
+    with pytest.raises(ValueError, match=f"give its own table with the label {label}"):
+        other = replace(told, label="freq" if label == "kind" else "kind")
+        run_page.write(tmp_path / "one", data=CURVES, config=other)
+
+
+def errors_of(samples: romae.SampleSet, *hidden: list[int]) -> dict[str, str]:
+    """What the table beside reconstructions says of a model that is always right, and of the simple methods."""
+    hiding = [replace(one, hidden=np.array(mask, dtype=bool)) for one, mask in zip(samples, hidden, strict=True)]
+    shown = romae.SampleSet(hiding, samples.schema)
+    return dict(run_page._errors(shown, [truth(sample) for sample in shown]).rows)
+
+
+@pytest.mark.parametrize("positions", [[], ["depth"], ["depth", "width"]])
+def test_simple_methods_go_along_time_whatever_other_positions_there_are(positions):
+    times, depth = np.arange(5.0), np.array([3.0, 1.0, 4.0, 1.5, 9.0])
+    table = pd.DataFrame({"id": 0, "time": times, "depth": depth, "width": depth, "x": 2 * times, "y": -times})
+    samples = romae.from_table(table, id="id", time="time", values=["x", "y"], positions=positions)
+    shown = errors_of(samples, [0, 1, 0, 1, 0])
+    assert shown["linear interpolation"] == "0" and shown["mean of the series"] != "0"
+
+
+@pytest.mark.parametrize("positions", [[], ["depth"]])
+def test_a_channel_that_is_not_seen_has_the_averages_of_its_own_columns(positions):
+    one = pd.DataFrame({"time": [0.0, 1.0], "band": ["a", "b"], "flux": [5.0, 12.0], "error": 1000.0, "depth": [7, 8]})
+    table = pd.concat([one.assign(id=i) for i in range(2)])
+    read = {"id": "id", "time": "time", "channel": "band", "values": ["flux", "error"]}
+    shown = errors_of(romae.from_table(table, **read, positions=positions), [0, 1], [1, 0])
+    assert set(shown.values()) == {"0"}
 
 
 def test_a_classifier_shows_each_sample_in_its_confusion_matrix(runs, tmp_path):

@@ -1,6 +1,8 @@
 """Recipes are values: settings by path, one seed for everything, and no trial is ever taken for a result."""
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,6 +16,7 @@ from romae import datasets, results
 from romae import recipe as recipes
 from romae.card import model_card
 from romae.checkpoint import load
+from romae.data.scaling import Scaling
 from romae.inference import predict
 from romae.metrics import accuracy
 from romae.model import ModelConfig, Size
@@ -21,6 +24,7 @@ from romae.recipe import Measured, Recipe, Source, Splits, Target, find
 from romae.recipe import run as run_recipe
 from romae.results import Losses, Result, compact, read_result, results_of, write_result
 from romae.stages import Classify, Pretrain
+from romae.tasks import Classification
 from romae.tokens import Sample
 from romae.train_config import TrainConfig
 
@@ -139,8 +143,10 @@ def test_fitted_wavelengths_are_written_down(result):
 
 
 def test_a_run_that_was_stopped_is_resumed(tmp_path, result):
-    assert run(TWO_STAGES, 3, out=tmp_path / "run").metrics == result.metrics
-    assert run(TWO_STAGES, 3, out=tmp_path / "run", resume=True).metrics == result.metrics
+    first = run(TWO_STAGES, 3, out=tmp_path / "run", resume=True)  # where there is nothing yet, from the beginning
+    again = run(TWO_STAGES, 3, out=tmp_path / "run", resume=True)
+    assert first.metrics == again.metrics == result.metrics
+    assert (first.resumed, again.resumed) == (False, True)  # whose seconds are not those of the whole run
     with pytest.raises(ValueError, match="already holds a run"):
         run(TWO_STAGES, 3, out=tmp_path / "run")
 
@@ -179,6 +185,15 @@ def test_losses_are_thinned_but_not_changed():
 def test_a_metric_that_was_not_measured_is_named():
     with pytest.raises(ValueError, match="promises 'f1', but measured \\['accuracy'\\]"):
         run(replace(TWO_STAGES, metric="f1"), quick=True)
+
+
+def test_a_baseline_that_is_no_number_is_named():
+    class Broken(Waves):
+        def measure(self, task, splits: Splits) -> Measured:
+            return Measured({"accuracy": 1.0}, {"constant": 0.5, "linear": float("nan")})
+
+    with pytest.raises(ValueError, match="measured nan as the baseline 'linear'"):
+        run(replace(TWO_STAGES, data=Broken()), quick=True)
 
 
 # On disk
@@ -230,6 +245,18 @@ def test_how_a_step_is_taken_makes_no_trial(tmp_path, result, setting):
         (lambda text: "[]", "3.json is no result"),
         (lambda text: text.replace('"seed": 3', '"seed": "three"'), "seed must be int"),
         (lambda text: text.replace('"seed": 3', '"seed": 4'), "in a wrong place"),
+        (
+            lambda text: re.sub(r'"accuracy": [\d.]+', '"accuracy": true', text),
+            "3.json .*: metrics.accuracy must be float",
+        ),
+        (
+            lambda text: re.sub(r'"accuracy": [\d.]+', '"accuracy": "0.1"', text),
+            "metrics.accuracy must be float, not '0.1'",
+        ),
+        (
+            lambda text: text.replace('"constant": 0.5', '"constant": null'),
+            "3.json .*: baselines.constant must be float",
+        ),
     ],
 )
 def test_a_file_that_is_no_result_is_named(result, tmp_path, damage, sentence):
@@ -240,8 +267,9 @@ def test_a_file_that_is_no_result_is_named(result, tmp_path, damage, sentence):
 
 
 def test_numbers_that_are_none_become_null(result, tmp_path):
-    path = write_result(replace(result, figure={"gap": float("nan")}, metrics={"accuracy": 1.0}), tmp_path)
+    path = write_result(replace(result, figure={"gap": float("nan")}, metrics={"accuracy": float("nan")}), tmp_path)
     assert json.loads(path.read_text())["figure"] == {"gap": None}
+    assert read_result(path).metrics == {"accuracy": None}
 
 
 def test_the_commit_comes_from_git_or_from_the_environment(monkeypatch):
@@ -365,11 +393,30 @@ def test_a_model_is_saved_with_its_card(romae, known, tmp_path):
     assert code == 2 and "--save keeps the model of one seed" in error
 
 
+TASK = Classification(ModelConfig(channels=1, position_dims=1, encoder=SMALL), 2)
+
+
 def test_the_card_names_data_and_licence(result):
-    trial = replace(result, quick=True, overrides=("train.lr=1",))
-    assert "--seed 3 --quick --set train.lr=1`" in model_card(TWO_STAGES, trial, "Classification")
-    card = model_card(replace(TWO_STAGES, data_set="plasticc", limits="Not for bets."), result, "Classification")
-    assert "PLAsTiCC" in card and "Creative Commons Attribution 4.0" in card and card.endswith("Not for bets.\n")
+    card = model_card(replace(TWO_STAGES, data_set="plasticc", limits="Not for bets."), result, TASK)
+    assert "A `Classification` of romae" in card and "PLAsTiCC" in card
+    assert "Creative Commons Attribution 4.0" in card and card.endswith("Not for bets.\n")
+
+
+def test_the_command_of_a_card_can_be_pasted_into_a_shell(result):
+    settings = ("train.lr=1", "model.encoder={width=12, heads=3, depth=1}")
+    card = model_card(TWO_STAGES, replace(result, quick=True, overrides=settings), TASK)
+    assert "--seed 3 --quick --set train.lr=1 --set 'model.encoder" in card
+    words = shlex.split(card.split("`")[3])
+    assert words[:3] == ["romae", "run", "waves/two-stages"] and tuple(words[-3::2]) == settings
+
+
+def test_the_card_says_whether_the_model_scales(result):
+    plain = model_card(TWO_STAGES, result, TASK)
+    assert "It scales nothing: values and positions must be prepared as the recipe prepares them" in plain
+    assert "own units" not in plain
+    task = Classification(TASK.encoder, 2)
+    task.scaling = Scaling()
+    assert "in their own units; how it scales them is in config.json." in model_card(TWO_STAGES, result, task)
 
 
 def test_every_data_set_that_a_recipe_names_is_known():
@@ -401,6 +448,8 @@ def test_show_gives_docstring_settings_and_command(romae, known):
         (["run", "waves/two-stages", "--seeds", "4-0"], "cannot read the seeds"),
         (["run", "waves/two-stages", "--seed", "0", "--seeds", "0-4"], "not both"),
         (["run", "waves/two-stages", "--seeds", "3-4", "--set", "train.seed=3"], "the seed is given twice"),
+        (["run", "waves/two-stages", "--set", "train.seed=²"], "train.seed must be a whole number from 0, not '²'"),
+        (["run", "waves/two-stages", "--set", "stages.0.train.seed=5"], "'stages.0.train.seed=5' would be ignored"),
         (["run", "waves/two-stages", "--resume"], "--resume needs --out"),
         (["run", "waves/two-stages", "--device", "tpu"], "--device must be auto or cpu"),
         (["show", "nothing"], "no recipe 'nothing'"),

@@ -15,7 +15,7 @@ from romae import recipe as recipes
 from romae.charts import comparison
 from romae.page import Chart, Choice
 from romae.recipe import Measured, Source, Splits, Target, find
-from romae.results import Losses, Result, write_result
+from romae.results import Losses, Result, results_of, write_result
 from romae.rows import summarise
 from romae.tasks import Task
 
@@ -78,22 +78,67 @@ def test_the_verdict_is_plain(better, target, floor, mse, verdict):
     assert row.verdict == verdict
 
 
+def test_a_seed_without_a_number_failed_and_nothing_is_reached(tmp_path):
+    for seed, mse in enumerate([float("nan"), 1.0, 3.0]):
+        write_result(result(seed, mse), tmp_path)
+    row = summarise(replace(PENDULUM, target=Target(value=9.0)), results_of("pendulum/paper", tmp_path))[0]
+    assert (row.mean, row.n, row.missing_seeds, row.failed_seeds) == (2.0, 2, (3,), (0,))
+    assert row.baselines["other"] == 4.5  # of the seeds that the mean is of
+    assert row.verdict == "seeds failed" and rows.ours(row) == "2 ± 1.4 (2, 1 of 4 seeds missing, seed 0 failed)"
+    assert told(row, published=2.0).paper.startswith("1 seeds failed")
+    alone = summarise(PENDULUM, results_of("pendulum/paper", tmp_path)[:1])[0]
+    assert alone.verdict == "seeds failed" and rows.ours(alone) == "no number: seed 0 failed"
+    assert told(alone).numbers.startswith("pendulum/paper seeds failed, ")
+
+
+def test_a_metric_that_older_results_do_not_have_is_missing_and_did_not_fail():
+    row = summarise(PENDULUM, [result(0), result(1, metrics={"mse": 1.0})])[1]
+    assert (row.metric, row.n, row.missing_seeds, row.failed_seeds) == ("mse_pure_noise", 1, (1, 2, 3), ())
+
+
+def against(better: str, margin: float, ours: Sequence[float], theirs: Mapping[int, float]) -> rows.Row:
+    held = replace(PENDULUM, better=better, target=Target(beyond=(("pendulum/house", margin),)))
+    return summarise(held, [result(seed, mse) for seed, mse in enumerate(ours)], {"pendulum/house": theirs})[0]
+
+
 @pytest.mark.parametrize(
-    ("better", "mse", "other", "verdict"),
+    ("better", "other", "verdict"),
     [
-        ("higher", 0.8, 0.74, "reached"),
-        ("higher", 0.8, 0.76, "missed"),
-        ("lower", 0.8, 0.86, "reached"),
-        ("lower", 0.8, 0.84, "missed"),
-        ("higher", 0.8, None, "nothing to compare with yet"),
+        ("higher", {0: 0.74}, "reached"),
+        ("higher", {0: 0.76}, "missed"),
+        ("lower", {0: 0.86}, "reached"),
+        ("lower", {0: 0.84}, "missed"),
+        ("higher", {}, "nothing to compare with yet"),
+        ("higher", {1: 0.74}, "nothing to compare with yet"),
     ],
 )
-def test_a_target_can_be_another_recipe_and_more(better, mse, other, verdict):
-    held = replace(PENDULUM, better=better, target=Target(beyond=(("pendulum/house", 0.05),)))
-    row = summarise(held, [result(0, mse)], {"pendulum/house": other})[0]
+def test_a_target_can_be_another_recipe_and_more(better, other, verdict):
+    row = against(better, 0.05, [0.8], other)
     assert row.verdict == verdict and row.target == f"{'≤' if better == 'lower' else '≥'} pendulum/house " + (
         "- 0.05" if better == "lower" else "+ 0.05"
     )
+
+
+@pytest.mark.parametrize("better", ["higher", "lower"])
+@pytest.mark.parametrize(
+    ("gains", "verdict"),
+    [
+        ([0.01, 0.02, 0.03], "reached"),  # small beside the spread over seeds, but the same in all of them
+        ([0.1, -0.08, 0.01], "missed"),  # above 0 and below its standard error
+        ([-0.01, -0.02, -0.03], "missed"),
+        ([0.01], "nothing to compare with yet"),
+        ([-0.01], "missed"),
+    ],
+)
+def test_a_gain_is_taken_seed_by_seed_and_must_exceed_its_standard_error(better, gains, verdict):
+    sign, theirs = 1 if better == "higher" else -1, dict(enumerate([0.3, 0.9, 0.6]))
+    row = against(better, 0.0, [theirs[seed] + sign * gain for seed, gain in enumerate(gains)], theirs)
+    assert row.verdict == verdict and row.gains[0].mean == pytest.approx(sum(gains) / len(gains))
+
+
+def test_the_gain_stands_beside_the_target():
+    row = against("higher", 0.0, [0.31, 0.92, 0.63, 0.5], {0: 0.3, 1: 0.9, 2: 0.6, 7: 0.1})
+    assert rows.target(row) == "≥ pendulum/house; gain over pendulum/house 0.02 ± 0.01 (3): reached"
 
 
 def told(row: rows.Row | None = None, **changes: Any) -> paper.Judgement:
@@ -135,33 +180,88 @@ def test_both_settings_have_a_verdict_of_their_own():
     found = [replace(row, recipe=f"pendulum/{name}", mean=mse) for name, mse in (("paper", 2e-2), ("house", 1e-3))]
     table = paper.judge(found, "nowhere")[5]
     assert (table.paper, table.house) == ("1 missed, 1 no result yet", "beaten")
-    assert table.numbers == "pendulum/paper 0.02 (1), pendulum/house 0.001 (1) beside 0.00332"
+    assert table.numbers.split("; ") == [
+        "pendulum/paper 0.02 (1) missed, pendulum/house 0.001 (1) beaten, beside 0.00332",
+        "pendulum/paper-cls no result yet",
+    ]
 
 
 def test_every_table_of_the_paper_is_judged_and_every_recipe_of_it_is_known():
-    names = {name for item in paper.ITEMS for one in item.numbers for name in one if name}
+    names = {name for item in paper.ITEMS for one in item.numbers for name in one.recipes}
     assert names <= set(recipes.discover())
     compared = {name for name, one in recipes.discover().items() if one.published is not None and "scratch" not in name}
     assert compared <= names
-    tables = [one.item.name for one in paper.judge([], "nowhere") if one.item.name.startswith("Table")]
-    assert tables == [f"Table {i}" for i in range(1, 9)]
+    items = [one.item.name for one in paper.judge([], "nowhere")]
+    assert sorted(items) == ["Appendix B.4", "Figure 2", *(f"Table {i}" for i in range(1, 9))]
     rivals = {name for one in recipes.discover().values() if one.target for name, _ in one.target.beyond}
     assert rivals and rivals <= set(recipes.discover())
+
+
+VERDICTS = ("reproduced", "beaten", "missed", "not comparable", "no result yet", "not all seeds yet", "at hand")
+
+
+def test_every_number_of_the_paper_has_a_verdict_and_every_item_a_reason_of_one_sentence():
+    folder = Path(__file__).parents[1] / "results"
+    for one in paper.judge(rows.all_rows(rows.read_all(folder)), folder / "benchmark"):
+        numbers = [part for part in re.split("[;,] (?=[a-z_]+[/ ])", one.numbers) if not part.startswith("beside")]
+        assert numbers and all(part.endswith(VERDICTS) for part in numbers), one.numbers
+        assert len(numbers) >= sum(len(number.recipes) for number in one.item.numbers)
+        assert re.fullmatch(r"[A-Z].*\w[).]?\.", one.reason) and not re.search(r"[.!?] ", one.reason), one.reason
+
+
+def test_what_falls_short_is_named_in_the_reason():
+    row = replace(summarise(PENDULUM, [result(0)])[0], recipe="uea/lsst-paper", published=0.5, missing_seeds=())
+    table = paper.judge([replace(row, is_comparable=True, verdict="reached")], "nowhere")[6]
+    assert table.paper == "4 no result yet, 1 missed"
+    assert table.reason.endswith("; uea/lsst-paper: falls short, which is not explained.")
+    clips = [
+        replace(row, recipe=f"positions/{size}-cls", verdict="missed", is_comparable=False)
+        for size in ("small", "base")
+    ]
+    assert f"; positions/small-cls, positions/base-cls: {paper.SPIKE}." in paper.judge(clips, "nowhere")[0].reason
+    house = replace(row, recipe="uea/lsst-house", is_comparable=True)
+    assert "uea/lsst-house: falls short" in paper.judge([house], "nowhere")[6].reason
+    fine = replace(row, verdict="reached", is_comparable=False)
+    assert "lsst" not in paper.judge([fine], "nowhere")[6].reason
+
+
+def test_data_that_are_not_at_hand_are_not_waited_for():
+    table = paper.judge([], "nowhere")[4]
+    assert table.numbers.startswith("lightcurves/elasticc not comparable: its data are not at hand")
+    assert table.paper == "1 not comparable: its data are not at hand, 1 no result yet"
 
 
 def test_the_speed_is_read_from_a_benchmark(tmp_path):
     def speed() -> paper.Judgement:
         return next(one for one in paper.judge([], tmp_path) if one.item.name == "Table 8")
 
-    measured = {"machine": {"device": "A card"}, "rows": [{"workload": "images", "continuous_speed": 1.01}]}
+    speeds = [{"workload": "images", "continuous_speed": 1.01}, {"workload": "audio", "continuous_speed": 0.5}]
+    measured = {"machine": {"device": "A card"}, "rows": speeds}
     (tmp_path / "a.json").write_text("{}")
     (tmp_path / "b.json").write_text(json.dumps({"positions": measured | {"machine": {"device": "cpu"}}}))
     assert speed().house == "no result yet"
     (tmp_path / "c.json").write_text(json.dumps({"positions": measured}))
-    assert speed().house == "beaten" and speed().numbers == "images 1.01 beside 0.87 (A card)"
-    (tmp_path / "a.json").write_text("{")
-    with pytest.raises(ValueError, match=r"a.json is torn or no JSON"):
-        speed()
+    assert speed().house == "beaten"
+    assert speed().numbers == "images 1.01 beaten, audio 0.50 not comparable, beside 0.87 (A card)"
+
+
+@pytest.mark.parametrize(
+    ("held", "sentence"),
+    [
+        (b"{", "a.json is torn or no JSON"),
+        (b"\xff\xfe{}", "a.json is torn or no JSON"),
+        (b"[1]", "a.json is no benchmark"),
+        (b'{"positions": {}}', "a.json is no benchmark"),
+        (
+            b'{"positions": {"machine": {"device": "A card"}, "rows": [{"workload": "images"}]}}',
+            "a.json is no benchmark",
+        ),
+    ],
+)
+def test_a_file_that_is_no_benchmark_is_named(tmp_path, held, sentence):
+    (tmp_path / "a.json").write_bytes(held)
+    with pytest.raises(ValueError, match=sentence):
+        paper.judge([], tmp_path)
 
 
 def test_what_cannot_be_compared_says_so():
@@ -290,6 +390,12 @@ def test_the_command_prints_one_row_per_recipe_and_metric(folder, tmp_path, monk
     assert "waves/old" in error and not (folder / "report.html").exists()
 
 
+def test_the_seconds_of_a_seed_are_those_of_runs_in_one_go():
+    held = [result(0, seconds=30.0), result(1, seconds=2.0, resumed=True)]
+    told = [report._section(replace(PENDULUM, data=Drawing()), part).blocks[2].text for part in (held, held[1:])]
+    assert told[0].endswith("; 30 s a seed") and told[1].endswith("resumed, so that its seconds are not known")
+
+
 def test_a_torn_result_is_named_and_nothing_is_written(folder, tmp_path, monkeypatch, capsys):
     (folder / "pendulum" / "paper" / "1.json").write_text('{"recipe": "pen')
     table = tmp_path / "R.md"
@@ -297,11 +403,39 @@ def test_a_torn_result_is_named_and_nothing_is_written(folder, tmp_path, monkeyp
     assert code == 2 and "1.json is torn" in error and not table.exists() and not (folder / "report.html").exists()
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path, monkeypatch, capsys):
-    code, _, error = call(
-        monkeypatch, capsys, "report", "--results", tmp_path / "none", "--markdown", tmp_path / "R.md"
+@pytest.mark.parametrize("how", [["--json"], []])
+def test_a_folder_that_is_not_there_is_named(tmp_path, monkeypatch, capsys, how):
+    code, out, error = call(
+        monkeypatch, capsys, "report", "--results", tmp_path / "none", "--markdown", tmp_path / "R.md", *how
     )
-    assert code == 2 and "no folder of results" in error and not (tmp_path / "R.md").exists()
+    assert code == 2 and out == "" and "no folder of results" in error and not (tmp_path / "R.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("markdown", "page", "sentence"),
+    [
+        ("R.md", "results", "results: it is a folder"),
+        ("results", "page.html", "results: it is a folder"),
+        ("same", "./same", "cannot both be"),
+        ("R.md", "file/page.html", "file is not a folder"),
+    ],
+)
+def test_both_places_are_looked_at_before_either_is_written(
+    folder, tmp_path, monkeypatch, capsys, markdown, page, sentence
+):
+    (tmp_path / "file").write_text("mine")
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    code, _, error = call(monkeypatch, capsys, "report", "--results", folder, "--markdown", markdown, "--page", page)
+    assert code == 2 and sentence in error and error.count("\n") == 1 and sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_recipe_whose_seeds_all_failed_is_told_of(folder, monkeypatch, capsys):
+    for seed in (0, 1):
+        write_result(result(seed, float("nan")), folder)
+    told = json.loads(call(monkeypatch, capsys, "report", "--results", folder, "--json")[1])
+    assert [(row["mean"], row["failed_seeds"]) for row in told] == [(None, [0, 1])] * 2
+    assert "no number: seeds 0, 1 failed" in call(monkeypatch, capsys, "list", "--results", folder)[1]
 
 
 def test_the_numbers_of_the_readme_are_those_of_the_results():

@@ -73,7 +73,7 @@ def test_every_page_is_reached_from_the_readme():
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_link_leads_somewhere(page):
     for target, anchor in links(page):
-        assert target.exists(), f"{name(page)} links to {target}"
+        assert target.exists() or target == ROOT / outside.REPORT, f"{name(page)} links to {target}"
         assert anchor is None or anchor in anchors(target), f"{name(page)} links to {target.name}#{anchor}"
 
 
@@ -87,6 +87,23 @@ def test_links_that_leave_docs_stay_on_the_site():
     assert on_site("../results/benchmark/cpu.json", "performance.md") == "results/benchmark/cpu.json"
     for same in ("data.md#arrays", "#arrays", "../faq.md", "https://arxiv.org/abs/2505.20535"):
         assert on_site(same, "api/data.md") == same
+
+
+def test_the_site_brings_the_page_of_the_reproduction(monkeypatch):
+    class File:
+        def __init__(self, name: str, content: str | None) -> None:
+            self.name, self.content = name, content
+
+        @classmethod
+        def generated(cls, config: None, name: str, *, abs_src_path: str | None = None, content: str | None = None):
+            return cls(name, content)
+
+    for module in ("mkdocs", "mkdocs.structure", "mkdocs.structure.files"):
+        monkeypatch.setitem(sys.modules, module, SimpleNamespace(File=File))
+    found = {file.name: file.content for file in outside.on_files([], None)}
+    assert {*outside.PAGES.values(), "results/benchmark/cpu.json"} <= set(found)
+    assert found[outside.REPORT].count("<figure>") > 50 and 'id="charts"' in found[outside.REPORT]
+    assert ROOT / outside.REPORT in [target for target, _ in links(DOCS / "reproduction.md")]
 
 
 def test_every_picture_is_shown_and_small():
@@ -119,3 +136,5 @@ def test_the_site_builds_without_a_warning(tmp_path):
     reference = "\n".join(page.read_text(encoding="utf-8") for page in (tmp_path / "api").glob("*.html"))
     assert not [one for one in romae.__all__ if f'id="romae.{one}"' not in reference]
     assert "positions/tiny-cls" in (tmp_path / "numbers.html").read_text(encoding="utf-8")
+    assert 'href="results/report.html"' in (tmp_path / "reproduction.html").read_text(encoding="utf-8")
+    assert 'id="charts"' in (tmp_path / outside.REPORT).read_text(encoding="utf-8")

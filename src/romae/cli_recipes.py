@@ -47,7 +47,7 @@ def list_recipes(results: Results = Path("results"), as_json: Json = False) -> N
                 "metric": row.metric,
                 "published": published(row),
                 "target": row.target,
-                "result": ours(row) if row.n else "",
+                "result": ours(row) if row.n or row.failed_seeds else "",
             }
             for row in rows
         ],
@@ -145,11 +145,12 @@ def report(
     """
     from romae import report, rows
 
+    report.require_results(results)
     for stranger in report.strangers(results):
         typer.echo(f"romae: left out {results / stranger}: there is no recipe of that name", err=True)
     if as_json:
         found = rows.all_rows(rows.read_all(results))
-        typer.echo(json.dumps([asdict(row) for row in found if row.n]))
+        typer.echo(json.dumps([asdict(row) for row in found if row.n or row.failed_seeds]))
         return
     for path in report.write(results, markdown=markdown, page=page):
         typer.echo(f"written to {path}")
@@ -223,7 +224,7 @@ def _run_one(
         return result, result.path(results)
     path = write_result(result, results)  # first, so that a model that cannot be saved costs no result
     if save is not None:
-        task.save(save, half=True, card=model_card(recipe, result, type(task).__name__))
+        task.save(save, half=True, card=model_card(recipe, result, task))
     return result, path
 
 
@@ -232,7 +233,8 @@ def _told(recipe: "Recipe", result: "Result") -> str:
     beside = [f"{name} {value:.4g}" for name, value in result.baselines.items()]
     beside += [] if result.floor is None else [f"floor {result.floor:.4g}"]
     trial = " (a trial, not counted)" if result.is_trial else ""
-    return f"{recipe.metric} {result.metrics[recipe.metric]:.4g}{trial}; {', '.join(beside)}; {result.seconds:.0f} s"
+    spent = f"{result.seconds:.0f} s{' since it was resumed' if result.resumed else ''}"
+    return f"{recipe.metric} {result.metrics[recipe.metric]:.4g}{trial}; {', '.join(beside)}; {spent}"
 
 
 def _read_seeds(text: str) -> list[int]:

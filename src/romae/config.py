@@ -160,7 +160,7 @@ def _read(hint: Any, value: Any, where: str) -> Any:
     if origin in (dict, Mapping) or hint is dict:
         if not isinstance(value, Mapping):
             raise TypeError(f"{where} must be a table, not {value!r}")
-        return dict(value)
+        return {key: _read(arguments[1] if arguments else Any, one, _join(where, key)) for key, one in value.items()}
     if dataclasses.is_dataclass(hint):
         if isinstance(value, hint):  # type: ignore[arg-type]
             return value

@@ -227,7 +227,7 @@ def run(
         recipe=recipe.name,
         protocol=recipe.protocol,
         seed=seed,
-        metrics=measured.metrics,
+        metrics={**measured.metrics},
         baselines=measured.baselines,
         floor=measured.floor,
         published=recipe.published,
@@ -286,7 +286,7 @@ def find(name: str) -> Recipe:
 def effective_seed(seed: int | None, overrides: Sequence[str]) -> tuple[int, list[str]]:
     """The seed of a run, and the settings without it."""
     for setting in overrides:
-        if re.match(r"\s*stages\.[^=]*\.seed\s*=", setting):
+        if re.match(r"\s*stages\.\w+\.train\.seed\s*=", setting):
             raise ValueError(f"{setting!r} would be ignored: one seed decides the whole run; give train.seed or --seed")
     told = [setting for setting in overrides if setting.replace(" ", "").startswith("train.seed=")]
     if not told:
@@ -304,7 +304,7 @@ def _require_sound(recipe: Recipe, measured: Measured) -> None:
         raise ValueError(f"{recipe.name} promises {recipe.metric!r}, but measured {sorted(measured.metrics)}")
     for name, value in measured.baselines.items():
         if not math.isfinite(value):
-            raise ValueError(f"{recipe.name} measured {value} for the baseline {name!r}; look at {recipe.data!r}")
+            raise ValueError(f"{recipe.name} measured {value} as the baseline {name!r}, which is no number; mend it")
 
 
 def _views(task: Task, test: Sequence[Sample], measured: Measured, *, with_examples: bool) -> dict[str, Any]:

@@ -11,26 +11,29 @@ import numpy as np
 
 from romae import result_blocks
 from romae.charts import comparison
-from romae.jobs import write_whole
+from romae.jobs import require_writable, write_whole
 from romae.page import Block, Chart, Choice, Section, Table, Text, to_html
 from romae.paper import Judgement, judge
 from romae.recipe import Recipe, discover
 from romae.results import TRIALS, Result
-from romae.rows import Row, all_rows, number, ours, published, read_all, summarise
+from romae.rows import Row, all_rows, number, ours, published, read_all, summarise, target
 
 OURS = "RoMAE"
 
 INTRODUCTION = """\
 # Reproduction
 
-Written by `romae report` from the files in `results/`; nothing is entered by hand. Ours is mean ± standard deviation
-over (n) seeds, each with data, weights and masks of its own. Baselines and floors are computed on the same test data.
+Written by `romae report` from the files in `results/`; no number of ours is entered by hand. Ours is mean ± standard
+deviation over (n) seeds, each with data, weights and masks of its own. Baselines and floors are computed on the same
+test data, over the same seeds.
 A floor is what the best possible prediction leaves: a number below it would be a mistake of ours. How each row is run:
 `romae show NAME`; what was tried: [docs/experiments.md](docs/experiments.md).
 
 A published number is reproduced if ours differs from it by no more than the spread over seeds, but 1 % at least and 5 %
 at most; it is beaten or missed if ours is better or worse than that. One in other units or on other data is not
-comparable. Targets, in the second table, are our own.
+comparable. Targets, in the second table, are our own; where one is another recipe, the gain over it is the mean
+difference ± standard deviation over (n) seeds that both have. How to read all this, and a page with the plots:
+[docs/reproduction.md](docs/reproduction.md).
 """
 
 
@@ -48,16 +51,36 @@ def write(
     folder: str | Path, *, markdown: str | Path = "REPRODUCTION.md", page: str | Path | None = None
 ) -> list[Path]:
     """Write the table and the page of a folder of results, and return where they are."""
-    if not Path(folder).is_dir():
-        raise ValueError(f"there is no folder of results {folder}; `romae run NAME` makes one")
+    places = [Path(markdown), Path(folder) / "report.html" if page is None else Path(page)]
+    require_results(folder)
+    _require_places(places)
+    for path, text in zip(places, made(folder), strict=True):
+        write_whole(path, partial(Path.write_text, data=text, encoding="utf-8"))
+    return places
+
+
+def made(folder: str | Path) -> tuple[str, str]:
+    """The table and the page of a folder of results, as text."""
     results = read_all(folder)
     rows = all_rows(results)
     judged = judge(rows, Path(folder) / "benchmark")
-    page = Path(folder) / "report.html" if page is None else Path(page)
-    texts = {Path(markdown): to_markdown(rows, judged), page: to_page(results, rows, judged)}
-    for path, text in texts.items():
-        write_whole(path, partial(Path.write_text, data=text, encoding="utf-8"))
-    return list(texts)
+    return to_markdown(rows, judged), to_page(results, rows, judged)
+
+
+def require_results(folder: str | Path) -> None:
+    """Refuse a folder that is not there."""
+    if not Path(folder).is_dir():
+        raise ValueError(f"there is no folder of results {folder}; `romae run NAME` makes one")
+
+
+def _require_places(places: Sequence[Path]) -> None:
+    """Refuse what could not be written before anything is."""
+    if len({place.resolve() for place in places}) < len(places):
+        raise ValueError(f"the table and the page cannot both be {places[0]}; give them two names")
+    for place in places:
+        if place.is_dir():
+            raise ValueError(f"cannot write {place}: it is a folder; name a file in it")
+        require_writable(place.parent)
 
 
 # The table
@@ -81,7 +104,7 @@ _COLUMNS = ("experiment", "protocol", "ours", "baseline", "floor", "published", 
 
 
 def _judged(one: Judgement) -> tuple[str, ...]:
-    return f"{one.item.name}: {one.item.about}", one.paper, one.house, one.numbers, one.item.reason
+    return f"{one.item.name}: {one.item.about}", one.paper, one.house, one.numbers, one.reason
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -92,7 +115,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         ", ".join(f"{name} {number(value)}" for name, value in sorted(row.baselines.items(), key=lambda one: one[1])),
         number(row.floor),
         published(row),
-        f"{row.target}: {row.verdict}" if row.target else row.verdict,
+        target(row),
         row.remark,
     )
 
@@ -120,7 +143,7 @@ def to_page(results: dict[str, list[Result]], rows: Sequence[Row], judged: Seque
     return to_html("Reproduction", [*first, *sections], lead=_LEAD)
 
 
-_MARKS = {"reached": "reached", "missed": "missed", "below its floor": "missed"}
+_MARKS = {"reached": "reached", "missed": "missed", "below its floor": "missed", "seeds failed": "missed"}
 _LEAD = "Every experiment beside baselines on the same test data, floors and published values. Nothing is run again."
 
 
@@ -141,8 +164,7 @@ def _section(recipe: Recipe, results: Sequence[Result]) -> Section:
     """One recipe: its numbers, where they come from, and all there is to see."""
     rows = [(row.metric, ours(row)) for row in summarise(recipe, results)]
     devices, commits = (sorted({getattr(one, name) for one in results}) for name in ("device", "commit"))
-    seconds = float(np.mean([result.seconds for result in results]))
-    origin = f"{', '.join(devices)}; commit {', '.join(commits)}; {seconds:.0f} s a seed"
+    origin = f"{', '.join(devices)}; commit {', '.join(commits)}; {_spent(results)}"
     return Section(
         title=recipe.title,
         blocks=[
@@ -152,3 +174,9 @@ def _section(recipe: Recipe, results: Sequence[Result]) -> Section:
             *result_blocks.blocks(recipe, results),
         ],
     )
+
+
+def _spent(results: Sequence[Result]) -> str:
+    """The seconds of a seed, from those that were run in one go."""
+    whole = [result.seconds for result in results if not result.resumed]
+    return f"{np.mean(whole):.0f} s a seed" if whole else "resumed, so that its seconds are not known"

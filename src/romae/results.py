@@ -62,14 +62,15 @@ class Losses:
 class Result:
     """The numbers of one seed. Baselines and floor are on the same data, in the units of the recipe's metric.
 
-    `figure`, `losses` and `views` hold what the report draws. `commit` ends with +changes where the source was not as
-    committed.
+    A metric without a number is that of a seed that failed. `figure`, `losses` and `views` hold what the report draws.
+    `commit` ends with +changes where the source was not as committed. `seconds` are those of the process that ended the
+    run; where it was `resumed`, others went before.
     """
 
     recipe: str
     protocol: str
     seed: int
-    metrics: dict[str, float]
+    metrics: dict[str, float | None]
     baselines: dict[str, float]
     floor: float | None
     published: float | None
@@ -83,6 +84,7 @@ class Result:
     figure: dict[str, Any]
     losses: tuple[Losses, ...] = ()
     views: dict[str, Any] = field(default_factory=dict)
+    resumed: bool = False
 
     @property
     def is_trial(self) -> bool:

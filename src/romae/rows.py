@@ -1,8 +1,10 @@
 """Rows of the report: what the results of a recipe come to, beside what they are compared with.
 
-A row is one metric of one recipe over its seeds.
+A row is one metric of one recipe over its seeds. A seed whose result holds no number failed: it is named, and where
+one did, nothing is called reached.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +15,27 @@ import numpy as np
 from romae.recipe import Recipe, Target, discover
 from romae.results import Result, results_of
 
-Verdict = Literal["reached", "missed", "no target", "no result", "nothing to compare with yet", "below its floor"]
+Verdict = Literal[
+    "reached", "missed", "no target", "no result", "nothing to compare with yet", "below its floor", "seeds failed"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """By how much a recipe is better than another, from seed to seed: of the seeds that both have, mean and spread."""
+
+    over: str
+    margin: float
+    mean: float
+    std: float | None
+    n: int
+
+    @property
+    def least(self) -> float | None:
+        """What it must exceed: the margin or, where none is asked, its own standard error, which one seed has not."""
+        if self.margin:
+            return self.margin
+        return None if self.std is None else self.std / math.sqrt(self.n)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +53,7 @@ class Row:
     n: int
     n_planned: int
     missing_seeds: tuple[int, ...]
+    failed_seeds: tuple[int, ...]
     baselines: dict[str, float]
     floor: float | None
     published: float | None
@@ -38,6 +61,7 @@ class Row:
     better: Literal["lower", "higher"]
     target: str
     limit: float | None
+    gains: tuple[Gain, ...]
     verdict: Verdict
     remark: str
 
@@ -48,37 +72,40 @@ def read_all(folder: str | Path) -> dict[str, list[Result]]:
 
 
 def all_rows(results: Mapping[str, Sequence[Result]]) -> list[Row]:
-    """The rows of all recipes; those whose target is another recipe are held against its mean."""
-    means = {name: _mean(found, discover()[name].metric) for name, found in results.items()}
-    return [row for name, found in results.items() for row in summarise(discover()[name], found, means)]
+    """The rows of all recipes; those whose target is another recipe are held against it, seed by seed."""
+    others = {name: _numbers(found, discover()[name].metric) for name, found in results.items()}
+    return [row for name, found in results.items() for row in summarise(discover()[name], found, others)]
 
 
-def summarise(recipe: Recipe, results: Sequence[Result], means: Mapping[str, float | None] | None = None) -> list[Row]:
+def summarise(
+    recipe: Recipe, results: Sequence[Result], others: Mapping[str, Mapping[int, float]] | None = None
+) -> list[Row]:
     """The rows of one recipe, the headline first; without results, a row that says so.
 
-    `means` are the headlines of other recipes by their names.
+    `others` are the headlines of other recipes by their names and seeds.
     """
     names = [recipe.metric]
     names += sorted({name for result in results for name in result.metrics} - {recipe.metric})
-    return [_row(recipe, results, name, means or {}) for name in names]
+    return [_row(recipe, results, name, others or {}) for name in names]
 
 
-def _values(results: Sequence[Result], metric: str) -> list[float]:
-    return [result.metrics[metric] for result in results if result.metrics.get(metric) is not None]
+def _numbers(results: Sequence[Result], metric: str) -> dict[int, float]:
+    """The metric by seed, of those that have a number."""
+    held = {result.seed: result.metrics.get(metric) for result in results}
+    return {seed: value for seed, value in held.items() if value is not None and math.isfinite(value)}
 
 
-def _mean(results: Sequence[Result], metric: str) -> float | None:
-    values = _values(results, metric)
-    return float(np.mean(values)) if values else None
-
-
-def _row(recipe: Recipe, results: Sequence[Result], metric: str, means: Mapping[str, float | None]) -> Row:
+def _row(recipe: Recipe, results: Sequence[Result], metric: str, others: Mapping[str, Mapping[int, float]]) -> Row:
     is_headline = metric == recipe.metric
-    values, mean = _values(results, metric), _mean(results, metric)
-    seeds = {result.seed for result in results}
-    baselines, floor = _beside(results) if is_headline else ({}, None)
+    numbers = _numbers(results, metric)
+    mean, std = _spread(list(numbers.values()))
+    seeds = {result.seed for result in results if is_headline or metric in result.metrics}
+    failed = tuple(sorted(seeds - set(numbers)))
+    baselines, floor = _beside([one for one in results if one.seed in numbers]) if is_headline else ({}, None)
     target = recipe.target if is_headline else None
-    limit = None if target is None else target.limit(baselines, floor, recipe.better, means)
+    limit = None if target is None else target.limit(baselines, floor, recipe.better)
+    gains = () if target is None else _gains(target, recipe.better, numbers, others)
+    verdict = _verdict(target, recipe.better, mean, floor, limit, gains)
     return Row(
         recipe=recipe.name,
         title=recipe.title,
@@ -87,10 +114,11 @@ def _row(recipe: Recipe, results: Sequence[Result], metric: str, means: Mapping[
         metric=metric,
         is_headline=is_headline,
         mean=mean,
-        std=float(np.std(values, ddof=1)) if len(values) > 1 else None,
-        n=len(values),
+        std=std,
+        n=len(numbers),
         n_planned=len(recipe.seeds),
-        missing_seeds=tuple(seed for seed in recipe.seeds if seed not in seeds),
+        missing_seeds=tuple(seed for seed in recipe.seeds if seed not in {*numbers, *failed}),
+        failed_seeds=failed,
         baselines=baselines,
         floor=floor,
         published=recipe.published if is_headline else None,
@@ -98,9 +126,32 @@ def _row(recipe: Recipe, results: Sequence[Result], metric: str, means: Mapping[
         better=recipe.better,
         target="" if target is None else target.words(recipe.better),
         limit=limit,
-        verdict=_verdict(target, recipe.better, mean, floor, limit, means),
+        gains=gains,
+        verdict="seeds failed" if failed and verdict != "below its floor" else verdict,
         remark=recipe.remark if is_headline else "",
     )
+
+
+def _spread(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Mean and standard deviation, as far as there are values enough."""
+    mean = float(np.mean(values)) if len(values) > 0 else None
+    return mean, float(np.std(values, ddof=1)) if len(values) > 1 else None
+
+
+def _gains(
+    target: Target,
+    better: Literal["lower", "higher"],
+    numbers: Mapping[int, float],
+    others: Mapping[str, Mapping[int, float]],
+) -> tuple[Gain, ...]:
+    """What is gained over each recipe of the target that shares seeds with this one."""
+    sign, found = 1 if better == "higher" else -1, []
+    for name, margin in target.beyond:
+        theirs = others.get(name, {})
+        mean, std = _spread([sign * (ours - theirs[seed]) for seed, ours in numbers.items() if seed in theirs])
+        if mean is not None:
+            found.append(Gain(over=name, margin=margin, mean=mean, std=std, n=len(numbers.keys() & theirs)))
+    return tuple(found)
 
 
 def _beside(results: Sequence[Result]) -> tuple[dict[str, float], float | None]:
@@ -119,30 +170,40 @@ def _verdict(
     mean: float | None,
     floor: float | None,
     limit: float | None,
-    means: Mapping[str, float | None],
+    gains: Sequence[Gain],
 ) -> Verdict:
     if mean is None:
         return "no result"
     sign = 1 if better == "lower" else -1
     if floor is not None and sign * mean < sign * floor:
         return "below its floor"
-    if limit is not None and sign * mean > sign * limit:
+    if (limit is not None and sign * mean > sign * limit) or any(gain.mean <= (gain.least or 0) for gain in gains):
         return "missed"
-    if target is not None and any(means.get(name) is None for name, _ in target.beyond):
+    if target is not None and sum(gain.least is not None for gain in gains) < len(target.beyond):
         return "nothing to compare with yet"
-    return "no target" if limit is None else "reached"
+    return "no target" if limit is None and not gains else "reached"
 
 
 # In words
 
 
 def ours(row: Row) -> str:
-    """Mean ± standard deviation (n), and how many seeds are missing."""
+    """Mean ± standard deviation (n), how many seeds are missing, and which of them failed."""
+    failed = f"seed{'s' * (len(row.failed_seeds) > 1)} {', '.join(map(str, row.failed_seeds))} failed"
     if row.mean is None:
-        return "no result yet"
-    spread = "" if row.std is None else f" ± {row.std:.2g}"
+        return f"no number: {failed}" if row.failed_seeds else "no result yet"
     missing = f", {len(row.missing_seeds)} of {row.n_planned} seeds missing" if row.missing_seeds else ""
-    return f"{number(row.mean)}{spread} ({row.n}{missing})"
+    return f"{_with_spread(row)} ({row.n}{missing}{f', {failed}' if row.failed_seeds else ''})"
+
+
+def target(row: Row) -> str:
+    """What is asked, what is gained over other recipes, and the verdict."""
+    gains = "".join(f"; gain over {one.over} {_with_spread(one)} ({one.n})" for one in row.gains)
+    return f"{row.target}{gains}: {row.verdict}" if row.target else row.verdict
+
+
+def _with_spread(one: Row | Gain) -> str:
+    return number(one.mean) + ("" if one.std is None else f" ± {one.std:.2g}")
 
 
 def published(row: Row) -> str:

@@ -5,22 +5,24 @@ confusion matrix, a regression its numbers beside the true ones; every model sho
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float, Float64
+from jaxtyping import Bool, Float, Float64, Int64
 
 from romae import baselines, charts, inference, metrics, page
 from romae.answers import InferenceConfig
 from romae.checkpoint import read_json
 from romae.config import flat, from_dict
+from romae.data.scaling import channel_index
 from romae.data.series import SampleSet, Schema
-from romae.jobs import JOB, SplitConfig, load_model, read_samples, require_fit, split
+from romae.jobs import DATA, JOB, SplitConfig, load_model, read_samples, require_fit, split
 from romae.page import Block, Choice, Section, Table, Text
 from romae.plots import Panel
+from romae.runs import digest_of
 from romae.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens import Sample
 from romae.views import channels, class_names, principal_components
@@ -124,13 +126,42 @@ def _read(data: Any, task: Task, config: PageConfig, what: str) -> SampleSet:
 
 
 def _kept_out(samples: SampleSet, folder: Path) -> SampleSet:
-    if not (folder / JOB).is_file():
-        raise ValueError(f"{folder} holds no {JOB}, so that nobody knows what was kept out; show all samples")
-    told = from_dict(SplitConfig, read_json(folder / JOB)["validation"])
+    """The samples that the run was not trained on; those of another table are refused."""
+    for name in (JOB, DATA):
+        if not (folder / name).is_file():
+            raise ValueError(f"{folder} holds no {name}, so that nobody knows what was kept out; show all samples")
+    job, known = read_json(folder / JOB), read_json(folder / DATA)
+    told = from_dict(SplitConfig, job["validation"])
     validation = split(samples, told)[1]
     if validation is None:
         raise ValueError("the run kept nothing out of training (validation.share=0); show all samples")
+    if not _are_those_of(job, known, samples, told):
+        label = f" with the label {job['label']}" if job.get("label") else ""
+        raise ValueError(
+            f"these are not the samples that the run in {folder} was made from, so that nobody knows which of them it "
+            f"kept out; give its own table{label}, or show all samples"
+        )
     return validation
+
+
+def _are_those_of(job: Mapping[str, Any], known: Mapping[str, Any], samples: SampleSet, told: SplitConfig) -> bool:
+    """Whether a run with these notes was made from the samples."""
+    if "label" in job and samples.schema.label != job["label"]:
+        return False
+    parts = split(_as_trained_on(samples, job), told)
+    digests = [None if part is None else digest_of(part, len(part)) for part in parts]
+    return digests == [known.get(name) for name in ("training", "validation")]
+
+
+def _as_trained_on(samples: SampleSet, job: Mapping[str, Any]) -> SampleSet:
+    """The samples with the targets that the run had: none in pre-training, numbers where it took classes for such."""
+    classes = samples.schema.classes
+    if "label" not in job:
+        return samples.map(lambda sample: replace(sample, target=None))
+    if job["kind"] == "regress" and classes is not None:
+        numbers = [float(name) for name in classes]
+        return samples.map(lambda sample: replace(sample, target=numbers[int(sample.target)]))
+    return samples
 
 
 def _reconstructions(task: MaskedReconstruction, samples: SampleSet, config: PageConfig) -> list[Block]:
@@ -146,12 +177,11 @@ def _reconstructions(task: MaskedReconstruction, samples: SampleSet, config: Pag
         return [Text(text="Every sample has a single point, so that none can be hidden.")]
     chosen = SampleSet(hiding, samples.schema)
     predicted = list(inference.predict(task, chosen, tokens_per_batch=config.tokens_per_batch))
-    blocks: list[Block] = [_errors(chosen, predicted)] if samples.schema.position_dims <= 2 else []
     shown = SampleSet(hiding[:N_SHOWN], samples.schema)
     drawn = {}
     for sample, answer in zip(shown, predicted, strict=False):
         drawn[str(sample.id)] = _reconstruction(task, sample, answer, samples.schema)
-    return [Choice(label="Sample", charts=drawn), *blocks]
+    return [Choice(label="Sample", charts=drawn), _errors(chosen, predicted)]
 
 
 def _hidden(n: int, ratio: float, random: np.random.Generator) -> Bool[np.ndarray, "n"]:
@@ -162,14 +192,40 @@ def _hidden(n: int, ratio: float, random: np.random.Generator) -> Bool[np.ndarra
 
 
 def _errors(samples: SampleSet, predicted: Sequence[np.ndarray]) -> Table:
+    """RoMAE beside methods that know time and channel alone, whatever other positions there are."""
     truth = np.concatenate([baselines.truth(sample) for sample in samples])
     errors = {"RoMAE": metrics.rmse(np.concatenate(predicted), truth)}
-    average = float(np.concatenate([one.values[~one.hidden].numpy() for one in samples]).mean())
+    averages = _averages(samples)
     for name, method in (("linear interpolation", baselines.linear), ("mean of the series", baselines.mean)):
-        filled = np.concatenate([baselines.fill(method, sample, default=average) for sample in samples])
+        filled = np.concatenate([_filled(method, one, samples.schema, averages) for one in samples])
         errors[name] = metrics.rmse(filled, truth)
     rows = [(name, f"{value:.4g}") for name, value in errors.items()]
     return Table(columns=("method", "RMSE at hidden points, all samples"), rows=rows)
+
+
+def _filled(
+    method: baselines.Method, sample: Sample, schema: Schema, averages: Float64[np.ndarray, "k c"]
+) -> Float64[np.ndarray, "m c"]:
+    """What a method says of the hidden points; in a channel of which nothing is seen, the average."""
+    axes = [0] if schema.channel is None else [0, -1]
+    found = baselines.fill(method, replace(sample, positions=sample.positions[:, axes]), default=np.nan)
+    return np.where(np.isnan(found), averages[_channel(sample, schema)[sample.hidden.numpy()]], found)
+
+
+def _averages(samples: SampleSet) -> Float64[np.ndarray, "k c"]:
+    """The mean of every column in each channel, of all that is seen; in a channel that never is, of all channels."""
+    values = np.concatenate([one.values[~one.hidden].double().numpy() for one in samples])
+    channel = np.concatenate([_channel(one, samples.schema)[~one.hidden.numpy()] for one in samples])
+    n_channels = len(samples.schema.channels) if samples.schema.channel else 1
+    rows = [values[channel == i] for i in range(n_channels)]
+    return np.stack([(one if len(one) else values).mean(axis=0) for one in rows])
+
+
+def _channel(sample: Sample, schema: Schema) -> Int64[np.ndarray, "n"]:
+    """The channel of each token; without a column of channels, all are of the first."""
+    if schema.channel is None:
+        return np.zeros(len(sample), dtype=np.int64)
+    return channel_index(sample.positions, len(schema.channels)).numpy()
 
 
 def _reconstruction(
