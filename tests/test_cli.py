@@ -115,7 +115,8 @@ def test_a_benchmark_leaves_its_figures(tmp_path, monkeypatch):
     monkeypatch.setitem(benchmark.SECTIONS, "attention", lambda: {"rows": [{"case": "short", "times_faster": 2.5}]})
     done = romae("benchmark", "attention", "--out", tmp_path, "--json")
     assert done.returncode == 0, done.stderr
-    (written,) = tmp_path.iterdir()
+    written, picture = sorted(tmp_path.iterdir())
+    assert written.suffix == ".json" and picture.suffix == ".svg"
     assert json.loads(written.read_text()) == json.loads(done.stdout)
     assert json.loads(done.stdout)["attention"]["rows"] == [{"case": "short", "times_faster": 2.5}]
     printed = romae("benchmark", "attention", "--out", tmp_path).stdout

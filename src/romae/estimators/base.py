@@ -150,7 +150,7 @@ class Estimator(BaseEstimator):
                 stages,
                 training,
                 validation=validation,
-                unlabelled=pool,
+                unlabelled=pool if any(stage.kind == "pretrain" for stage in stages) else None,
                 scaling=scaling,
                 schema=schema,
                 seed=seed,
