@@ -151,17 +151,18 @@ def test_spectrograms_lose_far_less_than_two_clips_of_one_kind_differ_by(root):
 
 @pytest.mark.slow
 def test_a_prepared_file_changes_next_to_no_answer_on_the_real_clips(real_data, monkeypatch, without_shape_checks):
-    """A logistic regression learns from one fold and is asked for another, from 8 bits and from the coarser file."""
+    """A logistic regression learns from half of a fold and is asked for the rest, from 8 bits and from a coarser file."""
     folder = real_data / "esc50"
     if not (folder / "audio").is_dir():
         pytest.skip(f"needs the clips of ESC-50 in {folder}")
-    known, asked = (esc50.load([fold], folder=folder) for fold in (2, 1))
+    whole = esc50.load([1], folder=folder)
     answers = []
-    for change in (lambda x: x, lambda x: x.coarser(esc50.PREPARED_STEP)):
-        learned, tested = (Esc50()._statistics(change(part).samples()) for part in (known, asked))
-        answers.append(baselines.logistic_regression().fit(learned, known.targets).predict(tested))
-    right = [metrics.accuracy(answer, asked.targets) for answer in answers]
-    assert abs(right[0] - right[1]) < 0.02 and metrics.accuracy(*answers) > 0.95 and right[0] > 0.3
+    for clips in (whole, whole.coarser(esc50.PREPARED_STEP)):
+        features = Esc50()._statistics(clips.samples())
+        learned = baselines.logistic_regression().fit(features[::2], whole.targets[::2])
+        answers.append(learned.predict(features[1::2]))
+    right = [metrics.accuracy(answer, whole.targets[1::2]) for answer in answers]
+    assert abs(right[0] - right[1]) < 0.03 and metrics.accuracy(*answers) > 0.95 and right[0] > 0.3, right
 
 
 def test_validation_clips_come_from_recordings_that_are_not_trained_on(data):

@@ -12,38 +12,41 @@ from romae.benchmark.timing import milliseconds, peak_gib
 from romae.benchmark.workloads import Workload
 
 
-def lengths(*, n_tokens: int = 65_536, shortest: int = 256, n_runs: int = 5) -> dict[str, Any]:
-    """A training step of RoMAE-tiny on the same number of tokens in samples of growing length, and on more tokens."""
+def lengths(*, n_tokens: int = 65_536, shortest: int = 256, n_runs: int = 5, size: str = "tiny") -> dict[str, Any]:
+    """A training step of RoMAE-tiny, or of another size, on the same number of tokens in samples of growing length, and on more tokens."""
     precision = "bf16" if torch.cuda.is_available() else "float32"
     growing: list[int] = []
     while shortest * 4 ** len(growing) <= n_tokens:
         growing.append(shortest * 4 ** len(growing))
     rows = [
-        _step(n_tokens // length, length, checkpointing, precision, n_runs)
+        _step(_workload(n_tokens // length, length, size), checkpointing, precision, n_runs)
         for length in growing
         for checkpointing in (False, True)
     ]
     counts = [int(n_tokens / shortest * 2**i) for i in range(-3, 3)]
     return {
         "rows": rows,
-        "inference": [_inference(n_tokens // length, length, precision, n_runs) for length in growing],
-        "growing_batches": [_step(max(1, n), shortest, False, precision, n_runs) for n in counts],
+        "inference": [_inference(_workload(n_tokens // length, length, size), precision, n_runs) for length in growing],
+        "growing_batches": [_step(_workload(max(1, n), shortest, size), False, precision, n_runs) for n in counts],
         "precision": precision,
     }
 
 
-def _workload(n_samples: int, length: int) -> Workload:
-    return Workload(n_samples=n_samples, shortest=length, longest=length, channels=1, size="tiny", ratio=0.5)
+def _workload(n_samples: int, length: int, size: str) -> Workload:
+    return Workload(n_samples=n_samples, shortest=length, longest=length, channels=1, size=size, ratio=0.5)
 
 
-def _step(n_samples: int, length: int, checkpointing: bool, precision: str, n_runs: int) -> dict[str, Any]:
-    row = {"tokens_per_sample": length, "tokens": n_samples * length, "checkpointing": checkpointing}
-    return row | measured(_workload(n_samples, length), "eager", precision, n_runs, checkpointing=checkpointing)
+def _told(workload: Workload) -> dict[str, Any]:
+    return {"tokens_per_sample": workload.longest, "tokens": workload.n_samples * workload.longest}
 
 
-def _inference(n_samples: int, length: int, precision: str, n_runs: int) -> dict[str, Any]:
+def _step(workload: Workload, checkpointing: bool, precision: str, n_runs: int) -> dict[str, Any]:
+    row = _told(workload) | {"checkpointing": checkpointing}
+    return row | measured(workload, "eager", precision, n_runs, checkpointing=checkpointing)
+
+
+def _inference(workload: Workload, precision: str, n_runs: int) -> dict[str, Any]:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    workload = _workload(n_samples, length)
     task = workload.task().to(device).eval()
     batch = batch_for(task, workload, "eager", device)
 
@@ -53,6 +56,5 @@ def _inference(n_samples: int, length: int, precision: str, n_runs: int) -> dict
             task.predict(batch)
 
     memory = peak_gib(predict)
-    row: dict[str, Any] = {"tokens_per_sample": length, "tokens": n_samples * length}
-    row |= {"milliseconds": milliseconds(predict, n_runs).rounded()}
+    row = _told(workload) | {"milliseconds": milliseconds(predict, n_runs).rounded()}
     return row | {"gib": None if memory is None else round(memory, 2)}
