@@ -151,7 +151,7 @@ def test_spectrograms_lose_far_less_than_two_clips_of_one_kind_differ_by(root):
 
 @pytest.mark.slow
 def test_a_prepared_file_changes_next_to_no_answer_on_the_real_clips(real_data, monkeypatch, without_shape_checks):
-    """A logistic regression learns from half of a fold and is asked for the rest, from 8 bits and from a coarser file."""
+    """A logistic regression learns from half of a fold and is asked for the rest, in 8 bits and from a coarser file."""
     folder = real_data / "esc50"
     if not (folder / "audio").is_dir():
         pytest.skip(f"needs the clips of ESC-50 in {folder}")

@@ -13,7 +13,7 @@ from romae.benchmark.workloads import Workload
 
 
 def lengths(*, n_tokens: int = 65_536, shortest: int = 256, n_runs: int = 5, size: str = "tiny") -> dict[str, Any]:
-    """A training step of RoMAE-tiny, or of another size, on the same number of tokens in samples of growing length, and on more tokens."""
+    """A training step on the same number of tokens in samples of growing length, and on more tokens; and inference."""
     precision = "bf16" if torch.cuda.is_available() else "float32"
     growing: list[int] = []
     while shortest * 4 ** len(growing) <= n_tokens:
