@@ -61,15 +61,20 @@ def _steps(axis: "Axes", section: Mapping[str, Any]) -> None:
     for number, mode in enumerate(modes):
         mine = [row for row in rows if row["mode"] == mode]
         places = [workloads.index(row["workload"]) + (number - (len(modes) - 1) / 2) * width for row in mine]
-        times = [row["milliseconds"] for row in mine]
-        reach = [[one["median"] - one["low"] for one in times], [one["high"] - one["median"] for one in times]]
-        medians = [one["median"] for one in times]
+        medians, reach = _times(mine)
         axis.bar(places, medians, width, yerr=reach, color=MODES[mode], label=mode)
     axis.set_xticks(range(len(workloads)), workloads)
     axis.set_yscale("log")
     axis.set_ylabel("milliseconds")
     axis.set_title(f"A training step, {precision}", fontsize=10, loc="left")
     axis.legend(frameon=False, fontsize=8)
+
+
+def _times(rows: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[list[float]]]:
+    """The medians of rows, and how far their spreads reach below and above."""
+    times = [row["milliseconds"] for row in rows]
+    below, above = ([abs(one[end] - one["median"]) for one in times] for end in ("low", "high"))
+    return [one["median"] for one in times], [below, above]
 
 
 def _lengths(axis: "Axes", section: Mapping[str, Any]) -> None:
@@ -90,9 +95,7 @@ def _batches(axis: "Axes", section: Mapping[str, Any]) -> None:
 
 def _growth(axis: "Axes", lines: Sequence[tuple[str, Sequence[Mapping[str, Any]], str]], along: str) -> None:
     for label, rows, colour in lines:
-        times = [row["milliseconds"] for row in rows]
-        reach = [[one["median"] - one["low"] for one in times], [one["high"] - one["median"] for one in times]]
-        medians = [one["median"] for one in times]
+        medians, reach = _times(rows)
         axis.errorbar([row[along] for row in rows], medians, yerr=reach, color=colour, label=label)
     axis.set(xscale="log", yscale="log", xlabel=along.replace("_", " "), ylabel="milliseconds")
     if lines[0][1][0]["gib"] is not None:

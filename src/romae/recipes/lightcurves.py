@@ -68,10 +68,8 @@ class _LightCurves(Source):
         validation = None
         if self.validation > 0:
             train, validation = _fold(train, n_parts(self.validation), 0, seed)
-        scaling, schema = (
-            fit_scaling(train, values="asinh", per="channel", origin="first"),
-            replace(SCHEMA, classes=names),
-        )
+        scaling = fit_scaling(train, values="asinh", per="channel", origin="first")
+        schema = replace(SCHEMA, classes=names)
         return Splits(train=train, validation=validation, test=test, scaling=scaling, schema=schema, seed=seed)
 
     def measure(self, task: Task, splits: Splits) -> Measured:
