@@ -16,6 +16,7 @@ from romae.charts import comparison
 from romae.page import Chart, Choice
 from romae.recipe import Measured, Source, Splits, Target, find
 from romae.results import Losses, Result, results_of, write_result
+from romae.rope import Ladder
 from romae.rows import summarise
 from romae.tasks import Task
 
@@ -31,7 +32,7 @@ def result(seed: int, mse: float = 1.0, **changes) -> Result:
         baselines={"constant": 4.0, "other": 3.0 + seed},
         floor=None,
         published=None,
-        config={},
+        config=PENDULUM.config,
         overrides=(),
         quick=False,
         commit="abc",
@@ -50,6 +51,28 @@ def test_a_row_is_mean_standard_deviation_and_number_of_seeds():
     assert headline.baselines == {"constant": 4.0, "other": 4.0}
     assert (other.metric, other.mean, other.std, other.is_headline) == ("mse_pure_noise", 20.0, 10.0, False)
     assert rows.ours(headline) == "2 ± 1 (3, 1 of 4 seeds missing)"
+
+
+def test_results_of_settings_that_the_recipe_no_longer_has_are_named_and_never_called_reached():
+    changed = PENDULUM.overridden("stages.0.train.epochs=3", "model.cls=false").config
+    (row, *_) = summarise(replace(PENDULUM, target=Target(value=9.0)), [result(0, config=changed), result(1)])
+    assert (row.mean, row.verdict) == (1.0, "settings changed since")
+    assert row.changed_settings == ("model.cls", "stages.0.train.epochs")
+    assert rows.ours(row) == "1 ± 0 (2, 2 of 4 seeds missing, with another model.cls, stages.0.train.epochs than now)"
+    assert told(row, published=1.0).paper.startswith("1 settings changed since")
+
+
+def test_where_a_run_took_place_and_what_was_fitted_to_its_data_are_no_other_settings():
+    elsewhere = PENDULUM.overridden("train.device=cpu", "train.workers=4").config
+    (row, *_) = summarise(PENDULUM, [result(0, config=elsewhere, overrides=("train.workers=4",))])
+    assert not row.changed_settings
+    ladders = replace(PENDULUM.model, ladders=(Ladder(scale=2.0), *[Ladder()] * (PENDULUM.model.position_dims - 1)))
+    fitted = replace(PENDULUM, model=ladders).config
+    (fits, *_), (not_fits, *_) = (
+        summarise(replace(PENDULUM, ladder=ladder), [result(0, config=fitted | {"ladder": ladder})])
+        for ladder in ("data", "paper")
+    )
+    assert not fits.changed_settings and not_fits.changed_settings
 
 
 def test_one_seed_has_no_spread_and_none_has_no_number():
@@ -197,13 +220,26 @@ def test_every_table_of_the_paper_is_judged_and_every_recipe_of_it_is_known():
     assert rivals and rivals <= set(recipes.discover())
 
 
-VERDICTS = ("reproduced", "beaten", "missed", "not comparable", "no result yet", "not all seeds yet", "at hand")
+VERDICTS = (
+    "reproduced",
+    "beaten",
+    "missed",
+    "not comparable",
+    "no result yet",
+    "not all seeds yet",
+    "settings changed since",
+    "at hand",
+)
 
 
 def test_every_number_of_the_paper_has_a_verdict_and_every_item_a_reason_of_one_sentence():
     folder = Path(__file__).parents[1] / "results"
     for one in paper.judge(rows.all_rows(rows.read_all(folder)), folder / "benchmark"):
-        numbers = [part for part in re.split("[;,] (?=[a-z_]+[/ ])", one.numbers) if not part.startswith("beside")]
+        numbers = [
+            part
+            for part in re.split("[;,] (?=[a-z_]+/|images |audio |beside )", one.numbers)
+            if not part.startswith("beside")
+        ]
         assert numbers and all(part.endswith(VERDICTS) for part in numbers), one.numbers
         assert len(numbers) >= sum(len(number.recipes) for number in one.item.numbers)
         assert re.fullmatch(r"[A-Z].*\w[).]?\.", one.reason) and not re.search(r"[.!?] ", one.reason), one.reason

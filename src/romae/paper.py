@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from romae.rows import Row, number, ours
 
-NO_RESULT, INCOMPLETE, FAILED = "no result yet", "not all seeds yet", "seeds failed"
+NO_RESULT, INCOMPLETE, FAILED, CHANGED = "no result yet", "not all seeds yet", "seeds failed", "settings changed since"
 NOT_COMPARABLE, NOT_AT_HAND = "not comparable", "not comparable: its data are not at hand"
 LEAST, MOST = 0.01, 0.05  # of a published number: how far off one may be that is reproduced
 UNEXPLAINED = "falls short, which is not explained"
@@ -205,6 +205,8 @@ def _verdict(one: Number, row: Row | None) -> str:
         return row.verdict
     if row.mean is None or row.failed_seeds:
         return FAILED
+    if row.changed_settings:
+        return CHANGED
     if row.missing_seeds:
         return INCOMPLETE
     if row.published is None or not row.is_comparable:

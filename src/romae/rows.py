@@ -1,7 +1,7 @@
 """Rows of the report: what the results of a recipe come to, beside what they are compared with.
 
 A row is one metric of one recipe over its seeds. A seed whose result holds no number failed: it is named, and where
-one did, nothing is called reached.
+one did, nothing is called reached. Nor is it where results were made with other settings than the recipe has now.
 """
 
 import math
@@ -12,11 +12,19 @@ from typing import Literal
 
 import numpy as np
 
+from romae.config import differences
 from romae.recipe import Recipe, Target, discover
 from romae.results import Result, results_of
 
 Verdict = Literal[
-    "reached", "missed", "no target", "no result", "nothing to compare with yet", "below its floor", "seeds failed"
+    "reached",
+    "missed",
+    "no target",
+    "no result",
+    "nothing to compare with yet",
+    "below its floor",
+    "seeds failed",
+    "settings changed since",
 ]
 
 
@@ -54,6 +62,7 @@ class Row:
     n_planned: int
     missing_seeds: tuple[int, ...]
     failed_seeds: tuple[int, ...]
+    changed_settings: tuple[str, ...]
     baselines: dict[str, float]
     floor: float | None
     published: float | None
@@ -106,6 +115,9 @@ def _row(recipe: Recipe, results: Sequence[Result], metric: str, others: Mapping
     limit = None if target is None else target.limit(baselines, floor, recipe.better)
     gains = () if target is None else _gains(target, recipe.better, numbers, others)
     verdict = _verdict(target, recipe.better, mean, floor, limit, gains)
+    changed = tuple(sorted({path for one in results if one.seed in numbers for path in _changed(recipe, one)}))
+    if verdict != "below its floor" and (failed or changed):
+        verdict = "seeds failed" if failed else "settings changed since"
     return Row(
         recipe=recipe.name,
         title=recipe.title,
@@ -119,6 +131,7 @@ def _row(recipe: Recipe, results: Sequence[Result], metric: str, others: Mapping
         n_planned=len(recipe.seeds),
         missing_seeds=tuple(seed for seed in recipe.seeds if seed not in {*numbers, *failed}),
         failed_seeds=failed,
+        changed_settings=changed,
         baselines=baselines,
         floor=floor,
         published=recipe.published if is_headline else None,
@@ -127,9 +140,16 @@ def _row(recipe: Recipe, results: Sequence[Result], metric: str, others: Mapping
         target="" if target is None else target.words(recipe.better),
         limit=limit,
         gains=gains,
-        verdict="seeds failed" if failed and verdict != "below its floor" else verdict,
+        verdict=verdict,
         remark=recipe.remark if is_headline else "",
     )
+
+
+def _changed(recipe: Recipe, result: Result) -> list[str]:
+    """The settings in which a result differs from its recipe, but for where it ran and wavelengths from its data."""
+    free = ("model.ladders",) if recipe.ladder == "data" else ()
+    paths = differences(result.config, recipe.overridden(*result.overrides).config)
+    return [path for path in paths if not path.startswith(free) and not path.endswith(".train.device")]
 
 
 def _spread(values: Sequence[float]) -> tuple[float | None, float | None]:
@@ -188,12 +208,13 @@ def _verdict(
 
 
 def ours(row: Row) -> str:
-    """Mean ± standard deviation (n), how many seeds are missing, and which of them failed."""
+    """Mean ± standard deviation (n), how many seeds are missing, which failed, and which settings are others now."""
     failed = f"seed{'s' * (len(row.failed_seeds) > 1)} {', '.join(map(str, row.failed_seeds))} failed"
     if row.mean is None:
         return f"no number: {failed}" if row.failed_seeds else "no result yet"
     missing = f", {len(row.missing_seeds)} of {row.n_planned} seeds missing" if row.missing_seeds else ""
-    return f"{_with_spread(row)} ({row.n}{missing}{f', {failed}' if row.failed_seeds else ''})"
+    changed = f", with another {', '.join(row.changed_settings)} than now" if row.changed_settings else ""
+    return f"{_with_spread(row)} ({row.n}{missing}{f', {failed}' if row.failed_seeds else ''}{changed})"
 
 
 def target(row: Row) -> str:

@@ -32,7 +32,7 @@ from romae.datasets import physionet2012
 from romae.datasets.physionet2012 import VARIABLES
 from romae.inference import interpolate, predict, predict_proba
 from romae.masking import Rows, Strategy, UniformTokens, hide
-from romae.model import ModelConfig
+from romae.model import ModelConfig, Size
 from romae.plots import Line, Panel, bands, interpolation, pairs
 from romae.recipe import Measured, Recipe, Source, Splits, Target
 from romae.stages import Classify, Pretrain
@@ -276,7 +276,9 @@ LIMITS = (
 )
 
 
-def _rows(hide: Literal["rows", "tokens"], target: float, epochs: int) -> tuple[Recipe, Recipe]:
+def _rows(
+    hide: Literal["rows", "tokens"], target: float, *, epochs: int, decoder: Size = MODEL.decoder
+) -> tuple[Recipe, Recipe]:
     what = "half of the times" if hide == "rows" else "half of the numbers"
     protocol = (
         f"{what} of a stay hidden, 8 000 stays, 80/20 by record (the split on which baselines are as in an independent "
@@ -308,7 +310,7 @@ def _rows(hide: Literal["rows", "tokens"], target: float, epochs: int) -> tuple[
         protocol=f"{protocol}; wavelengths from the data, independent queries, tokens dropped",
         data=Stays(hide=hide, minutes=5.0),
         ladder="data",
-        model=replace(MODEL, queries="independent"),
+        model=replace(MODEL, queries="independent", decoder=decoder),
         stages=(Pretrain(masking=MASKING[hide], train=replace(HOUSE, epochs=epochs), drop_tokens=0.2),),
         quick=QUICK,
     )
@@ -354,4 +356,10 @@ SCRATCH = replace(
     target=None,
     quick=(*QUICK, "train.epochs=4"),
 )
-RECIPES = (*_rows("rows", 0.35, epochs=120), *_rows("tokens", 0.27, epochs=60), MORTALITY, BOTH, SCRATCH)
+RECIPES = (
+    *_rows("rows", 0.35, epochs=120, decoder=Size(width=120, heads=2, depth=2)),
+    *_rows("tokens", 0.27, epochs=60),
+    MORTALITY,
+    BOTH,
+    SCRATCH,
+)
