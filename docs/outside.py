@@ -13,7 +13,13 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = {"REPRODUCTION.md": "numbers.md", "CHANGELOG.md": "changes.md", "CONTRIBUTING.md": "contributing.md"}
+PAGES = {
+    "REPRODUCTION.md": "numbers.md",
+    "CHANGELOG.md": "changes.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "models/README.md": "models/index.md",
+    "models/light-curves/README.md": "models/light-curves.md",
+}
 REPORT = "results/report.html"  # written by `romae report`, and in no repository
 HOMES = {site: repository for repository, site in PAGES.items()}
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?(?=\))")

@@ -17,13 +17,13 @@ import romae
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-BESIDE = [ROOT / name for name in ("README.md", "REPRODUCTION.md", "CHANGELOG.md", "CONTRIBUTING.md")]
-PAGES = [*BESIDE, *sorted(DOCS.rglob("*.md"))]
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?![a-z]+:)(?P<path>[^)#\s]*)(?:#(?P<anchor>[^)\s]*))?\)")
 MOST_BYTES = 100_000  # of a picture
 
 outside = SimpleNamespace(**runpy.run_path(str(DOCS / "outside.py")))
+BESIDE = [ROOT / name for name in ("README.md", *outside.PAGES)]
+PAGES = [*BESIDE, *sorted(DOCS.rglob("*.md"))]
 
 
 def name(page: Path) -> str:
