@@ -187,6 +187,11 @@ def test_a_metric_that_was_not_measured_is_named():
         run(replace(TWO_STAGES, metric="f1"), quick=True)
 
 
+def test_data_without_samples_are_named_before_anything_is_trained():
+    with pytest.raises(ValueError, match="the data of waves/two-stages have no train samples; look at the settings"):
+        run(TWO_STAGES, overrides=["data.n_train=0"])
+
+
 def test_a_baseline_that_is_no_number_is_named():
     class Broken(Waves):
         def measure(self, task, splits: Splits) -> Measured:
@@ -450,6 +455,7 @@ def test_show_gives_docstring_settings_and_command(romae, known):
         (["run", "waves/two-stages", "--seeds", "3-4", "--set", "train.seed=3"], "the seed is given twice"),
         (["run", "waves/two-stages", "--set", "train.seed=²"], "train.seed must be a whole number from 0, not '²'"),
         (["run", "waves/two-stages", "--set", "stages.0.train.seed=5"], "'stages.0.train.seed=5' would be ignored"),
+        (["run", "waves/two-stages", "--set", "stages.0.train={seed=5}"], "'stages.0.train={seed=5}' would be ignored"),
         (["run", "waves/two-stages", "--resume"], "--resume needs --out"),
         (["run", "waves/two-stages", "--device", "tpu"], "--device must be auto or cpu"),
         (["show", "nothing"], "no recipe 'nothing'"),

@@ -205,6 +205,7 @@ def run(
     recipe = recipe if device == "auto" else recipe.overridden(f"train.device={device}")
     started = time.perf_counter()
     splits = recipe.data.splits(seed)
+    _require_samples(recipe, splits)
     model = recipe.model
     if recipe.ladder == "data":
         model = replace(model, ladders=fit_ladders(splits.train, splits.scaling))
@@ -286,7 +287,7 @@ def find(name: str) -> Recipe:
 def effective_seed(seed: int | None, overrides: Sequence[str]) -> tuple[int, list[str]]:
     """The seed of a run, and the settings without it."""
     for setting in overrides:
-        if re.match(r"\s*stages\.\w+\.train\.seed\s*=", setting):
+        if re.match(r"\s*stages\.\w+\.train(\.seed\s*=|\s*=.*\bseed\b)", setting):
             raise ValueError(f"{setting!r} would be ignored: one seed decides the whole run; give train.seed or --seed")
     told = [setting for setting in overrides if setting.replace(" ", "").startswith("train.seed=")]
     if not told:
@@ -297,6 +298,12 @@ def effective_seed(seed: int | None, overrides: Sequence[str]) -> tuple[int, lis
     if seed is not None and seed != int(text):
         raise ValueError(f"the seed is given twice, as {seed} and by {told[-1]}; give it once")
     return int(text), [setting for setting in overrides if setting not in told]
+
+
+def _require_samples(recipe: Recipe, splits: Splits) -> None:
+    for name in ("train", "test"):
+        if len(getattr(splits, name)) == 0:
+            raise ValueError(f"the data of {recipe.name} have no {name} samples; look at the settings data.…")
 
 
 def _require_sound(recipe: Recipe, measured: Measured) -> None:

@@ -8,7 +8,7 @@ import torch
 
 from romae import collate
 from romae.baselines import constant, fill, linear, truth
-from romae.datasets import positions, sinusoids, spirals, synthetic
+from romae.datasets import pendulum, positions, sinusoids, spirals, synthetic
 from romae.metrics import distance_rmse, mse
 
 SMALL = {"train": 6, "validation": 4, "test": 5}
@@ -24,6 +24,24 @@ def test_one_seed_is_one_set_and_another_seed_another(module):
         assert torch.equal(one.tokens.positions, same.tokens.positions)
         assert not torch.equal(one.tokens.values, differing.tokens.values) or module is positions
     assert not torch.equal(first["train"][0].values, first["test"][0].values) or module is positions
+
+
+@pytest.mark.parametrize(
+    "module", [pendulum, positions, sinusoids, spirals, synthetic], ids=lambda module: module.__name__
+)
+def test_a_split_may_be_empty_and_counts_that_cannot_be_are_named(module):
+    made = module.generate(seed=0, counts={"train": 2, "validation": 0, "test": 1})
+    assert {name: len(samples) for name, samples in made.items()} == {"train": 2, "validation": 0, "test": 1}
+    for count in (-1, 2.5, True):
+        with pytest.raises(ValueError, match=f"samples in 'test' must be a whole number from 0, not {count}"):
+            module.generate(seed=0, counts={"train": 2, "test": count})
+    with pytest.raises(ValueError, match="counts names no split"):
+        module.generate(seed=0, counts={})
+
+
+def test_spirals_without_any_have_no_scale():
+    with pytest.raises(ValueError, match="one scale, which takes at least one"):
+        spirals.generate(seed=0, counts={"train": 0})
 
 
 @pytest.mark.parametrize("module", [positions, synthetic, sinusoids], ids=lambda module: module.__name__)

@@ -13,6 +13,7 @@ from types import MappingProxyType
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
+from romae.datasets.streams import streams
 from romae.tokens import Sample
 
 COUNTS = MappingProxyType({"train": 2_000, "validation": 1_000, "test": 1_000})
@@ -30,17 +31,17 @@ N_CLEAN_FRAMES = 5  # at the start of each sequence
 
 def generate(*, seed: int, counts: Mapping[str, int] = COUNTS) -> dict[str, list[Sample]]:
     """Sequences of each split. Splits are drawn independently, so the size of one does not change the others."""
-    streams = np.random.default_rng(seed).spawn(len(counts))
+    randoms = streams(seed, counts)
     return {
-        split: _sequences(n_sequences, random)
-        for (split, n_sequences), random in zip(counts.items(), streams, strict=True)
+        split: _sequences(n_sequences, random) if n_sequences else []
+        for (split, n_sequences), random in zip(counts.items(), randoms, strict=True)
     }
 
 
 def clarity_of(split: str, *, seed: int, counts: Mapping[str, int] = COUNTS) -> Float[np.ndarray, "b n"]:
     """The share of the true image in each kept frame of a split that `generate` made of the same seed and counts."""
-    streams = dict(zip(counts, np.random.default_rng(seed).spawn(len(counts)), strict=True))
-    return _kept_frames(counts[split], streams[split])[1]
+    randoms = dict(zip(counts, streams(seed, counts), strict=True))
+    return _kept_frames(counts[split], randoms[split])[1]
 
 
 def _kept_frames(

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from romae.datasets.streams import streams
 from romae.tokens import Sample
 
 COUNTS = MappingProxyType({"train": 20_000, "validation": 2_000, "test": 4_000})
@@ -23,10 +24,10 @@ def generate(
     _require_range(low, high)
     if n_tokens < 1:
         raise ValueError(f"a sample needs at least one token, not {n_tokens}")
-    streams = np.random.default_rng(seed).spawn(len(counts))
+    randoms = streams(seed, counts)
     return {
         split: [_sample(positions) for positions in random.uniform(low, high, (n_samples, n_tokens, 1))]
-        for (split, n_samples), random in zip(counts.items(), streams, strict=True)
+        for (split, n_samples), random in zip(counts.items(), randoms, strict=True)
     }
 
 

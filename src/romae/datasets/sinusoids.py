@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
+from romae.datasets.streams import streams
 from romae.tokens import Sample
 
 COUNTS = MappingProxyType({"train": 10_000, "validation": 1_000})
@@ -32,10 +33,12 @@ def generate(*, seed: int, counts: Mapping[str, int] = COUNTS) -> dict[str, list
     Training samples carry no mask, so that a new one may be drawn at each step; all others are `hidden` where
     they are not observed. Splits are drawn independently, so the size of one does not change the others.
     """
-    streams = np.random.default_rng(seed).spawn(len(counts))
+    randoms = streams(seed, counts)
     return {
         split: _samples(_random_frequencies(n_series, random), "sine", random, has_mask=split != "train")
-        for (split, n_series), random in zip(counts.items(), streams, strict=True)
+        if n_series
+        else []
+        for (split, n_series), random in zip(counts.items(), randoms, strict=True)
     }
 
 

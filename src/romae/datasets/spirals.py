@@ -17,6 +17,7 @@ from types import MappingProxyType
 import numpy as np
 from jaxtyping import Bool, Float
 
+from romae.datasets.streams import streams
 from romae.tokens import Sample
 
 COUNTS = MappingProxyType({"train": 160, "validation": 40, "test": 100})
@@ -58,10 +59,10 @@ def generate(*, seed: int, row: Row = ROWS["A"], counts: Mapping[str, int] = COU
     Training samples carry no mask, so that a new one may be drawn at each step; all others are `hidden` where
     they are not observed. Splits are drawn independently, but the scale is common to all of them.
     """
-    clean, lowest, extent, streams = _clean(seed, counts)
+    clean, lowest, extent, randoms = _clean(seed, counts)
     times = np.linspace(0, LAST_TIME, N_POINTS)[:N_FIRST_HALF, None]
     splits = {}
-    for (name, (curves, _)), random in zip(clean.items(), streams, strict=True):
+    for (name, (curves, _)), random in zip(clean.items(), randoms, strict=True):
         curves = curves[:, :N_FIRST_HALF]
         noisy = curves + random.normal(0, row.noise, curves.shape)
         hidden = _hidden(len(curves), row, random)
@@ -83,8 +84,8 @@ def floor(split: str, *, seed: int, row: Row = ROWS["A"], counts: Mapping[str, i
     A spiral of a known kind is linear in its two random numbers, so what the observed points say of them is known
     exactly. Which of the two kinds it is, is plain to see.
     """
-    clean, _, extent, streams = _clean(seed, counts)
-    (curves, is_inwards), random = clean[split], streams[list(counts).index(split)]
+    clean, _, extent, randoms = _clean(seed, counts)
+    (curves, is_inwards), random = clean[split], randoms[list(counts).index(split)]
     random.normal(0, row.noise, (len(curves), N_FIRST_HALF, 2))  # the noise, drawn before the mask
     total, n_points = 0.0, 0
     for hidden, inwards in zip(_hidden(len(curves), row, random), is_inwards, strict=True):
@@ -99,10 +100,12 @@ def _clean(
     seed: int, counts: Mapping[str, int]
 ) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], np.ndarray, np.ndarray, list[np.random.Generator]]:
     """The curves and kinds of each split without noise, the common scale, and the streams to go on drawing from."""
-    streams = np.random.default_rng(seed).spawn(len(counts))
-    clean = {name: _curves(n, random) for (name, n), random in zip(counts.items(), streams, strict=True)}
+    randoms = streams(seed, counts)
+    clean = {name: _curves(n, random) for (name, n), random in zip(counts.items(), randoms, strict=True)}
+    if not any(counts.values()):
+        raise ValueError("spirals share one scale, which takes at least one of them; give a split some samples")
     points = np.concatenate([curves.reshape(-1, 2) for curves, _ in clean.values()])
-    return clean, points.min(axis=0), np.ptp(points, axis=0), streams
+    return clean, points.min(axis=0), np.ptp(points, axis=0), randoms
 
 
 def _curves(n_spirals: int, random: np.random.Generator) -> tuple[Float[np.ndarray, "b f 2"], Bool[np.ndarray, "b"]]:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 import numpy as np
 from jaxtyping import Float
 
+from romae.datasets.streams import streams
 from romae.tokens import Sample
 
 COUNTS = MappingProxyType({"train": 1_600, "validation": 200, "test": 200})
@@ -56,10 +57,10 @@ def generate(*, seed: int, grid: Grid = GRIDS["romae"], counts: Mapping[str, int
     Training samples carry no mask, so that a new one may be drawn at each step; all others are `hidden` where
     they are not observed. Splits are drawn independently, so the size of one does not change the others.
     """
-    streams = np.random.default_rng(seed).spawn(len(counts))
+    randoms = streams(seed, counts)
     return {
         split: _series(n_series, grid, random, has_mask=split != "train")
-        for (split, n_series), random in zip(counts.items(), streams, strict=True)
+        for (split, n_series), random in zip(counts.items(), randoms, strict=True)
     }
 
 
