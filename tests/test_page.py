@@ -359,8 +359,9 @@ def test_points_tell_their_numbers_and_charts_are_zoomed(browser, tmp_path):
 def test_charts_of_a_long_page_are_drawn_when_they_come_into_sight(browser, reproduction):
     opened = browser.new_page(viewport={"width": 1440, "height": 900})
     opened.goto(reproduction.as_uri())
-    opened.locator("svg.main-svg").first.wait_for()
-    last = opened.locator("div.chart").last
+    first, last = opened.locator("div.chart").first, opened.locator("div.chart").last
+    first.scroll_into_view_if_needed()
+    first.locator("svg.main-svg").first.wait_for()
     assert last.locator("svg").count() == 0
     last.scroll_into_view_if_needed()
     last.locator("svg.main-svg").first.wait_for()
