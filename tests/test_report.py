@@ -97,8 +97,16 @@ def test_one_seed_has_no_spread_and_none_has_no_number():
     ],
 )
 def test_the_verdict_is_plain(better, target, floor, mse, verdict):
-    row = summarise(replace(PENDULUM, better=better, target=target), [result(0, mse, floor=floor)])[0]
-    assert row.verdict == verdict
+    recipe = replace(PENDULUM, better=better, target=target, seeds=(0,))
+    assert summarise(recipe, [result(0, mse, floor=floor)])[0].verdict == verdict
+
+
+def test_nothing_is_reached_or_missed_before_all_seeds_are_there():
+    recipe = replace(PENDULUM, target=Target(value=1.5), seeds=(0, 1))
+    few, all_of_them = ([result(seed) for seed in range(n)] for n in (1, 2))
+    assert [summarise(recipe, found)[0].verdict for found in (few, all_of_them)] == ["not all seeds yet", "reached"]
+    assert summarise(recipe, [])[0].verdict == "no result"
+    assert summarise(recipe, [result(0, floor=2.0)])[0].verdict == "below its floor"
 
 
 def test_a_seed_without_a_number_failed_and_nothing_is_reached(tmp_path):
@@ -120,7 +128,8 @@ def test_a_metric_that_older_results_do_not_have_is_missing_and_did_not_fail():
 
 
 def against(better: str, margin: float, ours: Sequence[float], theirs: Mapping[int, float]) -> rows.Row:
-    held = replace(PENDULUM, better=better, target=Target(beyond=(("pendulum/house", margin),)))
+    target, seeds = Target(beyond=(("pendulum/house", margin),)), tuple(range(len(ours)))
+    held = replace(PENDULUM, better=better, target=target, seeds=seeds)
     return summarise(held, [result(seed, mse) for seed, mse in enumerate(ours)], {"pendulum/house": theirs})[0]
 
 
@@ -148,20 +157,28 @@ def test_a_target_can_be_another_recipe_and_more(better, other, verdict):
     [
         ([0.01, 0.02, 0.03], "reached"),  # small beside the spread over seeds, but the same in all of them
         ([0.1, -0.08, 0.01], "missed"),  # above 0 and below its standard error
+        ([0.014, 0.004, -0.004], "missed"),  # above its standard error, as chance has it one time in six
         ([-0.01, -0.02, -0.03], "missed"),
         ([0.01], "nothing to compare with yet"),
         ([-0.01], "missed"),
     ],
 )
-def test_a_gain_is_taken_seed_by_seed_and_must_exceed_its_standard_error(better, gains, verdict):
+def test_a_gain_is_taken_seed_by_seed_and_must_exceed_what_chance_gives(better, gains, verdict):
     sign, theirs = 1 if better == "higher" else -1, dict(enumerate([0.3, 0.9, 0.6]))
     row = against(better, 0.0, [theirs[seed] + sign * gain for seed, gain in enumerate(gains)], theirs)
     assert row.verdict == verdict and row.gains[0].mean == pytest.approx(sum(gains) / len(gains))
 
 
 def test_the_gain_stands_beside_the_target():
-    row = against("higher", 0.0, [0.31, 0.92, 0.63, 0.5], {0: 0.3, 1: 0.9, 2: 0.6, 7: 0.1})
+    row = against("higher", 0.0, [0.31, 0.92, 0.63], {0: 0.3, 1: 0.9, 2: 0.6, 7: 0.1})
     assert rows.target(row) == "≥ pendulum/house; gain over pendulum/house 0.02 ± 0.01 (3): reached"
+    short = against("higher", 0.0, [0.31, 0.92, 0.63, 0.5], {0: 0.3, 1: 0.9, 2: 0.6, 7: 0.1})
+    assert short.verdict == "not all seeds yet" and short.gains == row.gains
+
+
+def test_a_spread_that_is_none_is_written_as_such():
+    row = summarise(PENDULUM, [result(seed, 0.1 + 0.2 + 1e-17 * seed) for seed in range(3)])[0]
+    assert rows.ours(replace(row, std=5e-17)) == "0.3 ± 0 (3, 1 of 4 seeds missing)"
 
 
 def told(row: rows.Row | None = None, **changes: Any) -> paper.Judgement:
@@ -257,6 +274,8 @@ def test_what_falls_short_is_named_in_the_reason():
     assert f"; positions/small-cls, positions/base-cls: {paper.SPIKE}." in paper.judge(clips, "nowhere")[0].reason
     house = replace(row, recipe="uea/lsst-house", is_comparable=True)
     assert "uea/lsst-house: falls short" in paper.judge([house], "nowhere")[6].reason
+    target = replace(row, recipe="uea/epilepsy-house", verdict="missed", is_comparable=False)
+    assert paper.judge([target], "nowhere")[6].reason.endswith(f"; uea/epilepsy-house: {paper.SMALL}.")
     fine = replace(row, verdict="reached", is_comparable=False)
     assert "lsst" not in paper.judge([fine], "nowhere")[6].reason
 
@@ -327,7 +346,7 @@ def test_the_table_and_the_page_come_out_the_same_every_time(folder, tmp_path):
     table, page = (text.decode() for text in written[0])
     (line,) = [line for line in table.splitlines() if "`pendulum/paper`" in line]
     cells = [cell.strip() for cell in line.split("|")]
-    assert cells[3] == "2 ± 1.4 (2, 2 of 4 seeds missing)" and cells[7] == "≤ 0.0033: missed"
+    assert cells[3] == "2 ± 1.4 (2, 2 of 4 seeds missing)" and cells[7] == "≤ 0.0033: not all seeds yet"
     assert "100" not in cells[3] and "no result yet" in table
     assert page.count("<figure>") == 2  # the comparison, and what the source draws
     assert "default-src 'none'" in page and 'src="http' not in page.split("<script>")[0]

@@ -36,6 +36,13 @@ def test_every_sample_is_counted_where_it_was_put():
     assert np.trace(counts) == (chosen == np.arange(9) % 3).sum()
 
 
+def test_a_map_has_as_many_of_each_class_as_there_are():
+    classes = np.repeat([0, 1, 2], [90, 3, 7])
+    chosen = views.balanced(classes, 20)
+    assert np.bincount(classes[chosen]).tolist() == [10, 3, 7] and chosen == sorted(set(chosen))
+    assert views.balanced(classes, 1000) == list(range(100))
+
+
 def test_a_matrix_too_large_to_be_read_is_left_out():
     task, samples = Classification(MODEL, N_CLASSES + 1).eval(), series(target=lambda i, _: i)
     assert views.of(task, samples, with_examples=False) == {}

@@ -32,6 +32,7 @@ def model_card(recipe: Recipe, result: Result, task: Task) -> str:
         "## Protocol",
         f"{result.protocol[:1].upper()}{result.protocol[1:]}.",
         recipe.about.split("\n\n    romae run")[0],  # what follows is about running all rows
+        _stages(recipe, result),
         "## Numbers",
         f"{recipe.metric} on the test data of seed {result.seed}; {recipe.better} is better.",
         "Measured before the weights were rounded to 16 bits.",
@@ -50,6 +51,18 @@ def _units(recipe: Recipe, task: Task) -> str:
         return f"{told}{'' if task.schema is None else ', with the names of channels and classes'}."
     place = type(recipe.data).__module__
     return f"It scales nothing: values and positions must be prepared as the recipe prepares them, in `{place}`."
+
+
+def _stages(recipe: Recipe, result: Result) -> str:
+    """What was done with how many samples."""
+    stages = {
+        "pretrain": "pre-trained without labels",
+        "classify": "trained on classes",
+        "regress": "trained on numbers",
+    }
+    told = f"It was {', then '.join(stages[stage.kind] for stage in recipe.stages)}."
+    sizes = ", ".join(f"{name} {n:,}".replace(",", " ") for name, n in result.n_samples.items())
+    return f"{told} Samples: {sizes}." if sizes else told
 
 
 def _data(name: str) -> str:

@@ -14,6 +14,7 @@ from romae.page import Chart
 from romae.plots import BASELINE, HIDDEN, OBSERVED, PREDICTED, Panel
 
 _COLOURS = (PREDICTED, HIDDEN, "#edae49", OBSERVED, "#8e6c8a", "#66a182", "#2e4057", BASELINE)
+_SYMBOLS = ("circle", "diamond-open", "cross", "square-open", "triangle-up", "star-open", "x")
 _WIDE = 30  # times the smallest value: beyond that, small ones could not be told apart
 _MANY = 20  # classes, beyond which there is no room to name or number each
 _DIGITS = 10  # enough for a date in seconds; fewer would move it
@@ -102,13 +103,13 @@ def confusion(counts: Int64[np.ndarray, "k k"], names: Sequence[Any], caption: s
 def embedding_map(
     points: Float[np.ndarray, "b 2"], ids: Sequence[Any], groups: Shaped[np.ndarray, "b"] | None, caption: str
 ) -> Chart:
-    """Samples as points in the plane, coloured by group where there are groups; a legend names up to twenty."""
+    """Samples as points in the plane, by group in colours and then in symbols; a legend names up to twenty groups."""
     named = np.array(["samples"] * len(points)) if groups is None else groups.astype(str)
     traces, names = [], sorted(set(named.tolist()))
     for number, name in enumerate(names):
         here = np.flatnonzero(named == name)
-        colour = _COLOURS[number % len(_COLOURS)]
-        trace = _points(plain(name), points[here, 0], points[here, 1], colour)
+        colour, symbol = _COLOURS[number % len(_COLOURS)], _SYMBOLS[number // len(_COLOURS) % len(_SYMBOLS)]
+        trace = _points(plain(name), points[here, 0], points[here, 1], colour, symbol=symbol)
         trace |= {"text": [plain(ids[i]) for i in here.tolist()], "hovertemplate": "%{text}"}
         traces.append(trace | {"showlegend": 1 < len(names) <= _MANY})
     axes = {"xaxis": titled("first component"), "yaxis": titled("second component")}

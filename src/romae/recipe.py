@@ -239,6 +239,7 @@ def run(
         device=results.device_name(recipe.stages[-1].train.device),
         versions=results.versions(),
         seconds=round(time.perf_counter() - started, 2),
+        n_samples=_sizes(splits),
         resumed=is_resumed,
         figure=measured.figure,
         losses=tuple(
@@ -298,6 +299,12 @@ def effective_seed(seed: int | None, overrides: Sequence[str]) -> tuple[int, lis
     if seed is not None and seed != int(text):
         raise ValueError(f"the seed is given twice, as {seed} and by {told[-1]}; give it once")
     return int(text), [setting for setting in overrides if setting not in told]
+
+
+def _sizes(splits: Splits) -> dict[str, int]:
+    """How many samples there are of each split that there is."""
+    found = {name: getattr(splits, name) for name in ("train", "validation", "unlabelled", "test")}
+    return {name: len(samples) for name, samples in found.items() if samples is not None}
 
 
 def _require_samples(recipe: Recipe, splits: Splits) -> None:

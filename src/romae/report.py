@@ -24,8 +24,9 @@ INTRODUCTION = """\
 # Reproduction
 
 Written by `romae report` from the files in `results/`; no number of ours is entered by hand. Ours is mean ± standard
-deviation over (n) seeds, each with data, weights and masks of its own. Baselines and floors are computed on the same
-test data, over the same seeds.
+deviation over (n) seeds, each with weights and training masks of its own. Data that are generated, and folds, are its
+own too; official splits, and PhysioNet's one split with its test masks, are the same for all. Baselines and floors are
+computed on the same test data, over the same seeds.
 A floor is what the best possible prediction leaves: a number below it would be a mistake of ours. How each row is run:
 `romae show NAME`; what was tried: [docs/experiments.md](docs/experiments.md).
 

@@ -62,9 +62,9 @@ class Losses:
 class Result:
     """The numbers of one seed. Baselines and floor are on the same data, in the units of the recipe's metric.
 
-    A metric without a number is that of a seed that failed. `figure`, `losses` and `views` hold what the report draws.
-    `commit` ends with +changes where the source was not as committed. `seconds` are those of the process that ended the
-    run; where it was `resumed`, others went before.
+    A metric without a number is that of a seed that failed. `figure`, `losses` and `views` hold what the report draws,
+    `n_samples` the sizes of the splits. `commit` ends with +changes where the source was not as committed. `seconds`
+    are those of the process that ended the run; where it was `resumed`, others went before.
     """
 
     recipe: str
@@ -84,6 +84,7 @@ class Result:
     figure: dict[str, Any]
     losses: tuple[Losses, ...] = ()
     views: dict[str, Any] = field(default_factory=dict)
+    n_samples: dict[str, int] = field(default_factory=dict)
     resumed: bool = False
 
     @property

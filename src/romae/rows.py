@@ -1,7 +1,8 @@
 """Rows of the report: what the results of a recipe come to, beside what they are compared with.
 
 A row is one metric of one recipe over its seeds. A seed whose result holds no number failed: it is named, and where
-one did, nothing is called reached. Nor is it where results were made with other settings than the recipe has now.
+one did, nothing is called reached. Nor is it where seeds are missing, or where results were made with other settings
+than the recipe has now.
 """
 
 import math
@@ -12,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from romae.config import differences
+from romae.config import flat
 from romae.recipe import Recipe, Target, discover
 from romae.results import Result, results_of
 
@@ -25,7 +26,9 @@ Verdict = Literal[
     "below its floor",
     "seeds failed",
     "settings changed since",
+    "not all seeds yet",
 ]
+CHANCE = 0.05  # of calling a gain one that is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +43,12 @@ class Gain:
 
     @property
     def least(self) -> float | None:
-        """What it must exceed: the margin or, where none is asked, its own standard error, which one seed has not."""
+        """What it must exceed: the margin or, where none is asked, what chance gives; one seed cannot tell."""
+        from scipy.stats import t
+
         if self.margin:
             return self.margin
-        return None if self.std is None else self.std / math.sqrt(self.n)
+        return None if self.std is None else float(t.isf(CHANCE, self.n - 1)) * self.std / math.sqrt(self.n)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +121,10 @@ def _row(recipe: Recipe, results: Sequence[Result], metric: str, others: Mapping
     gains = () if target is None else _gains(target, recipe.better, numbers, others)
     verdict = _verdict(target, recipe.better, mean, floor, limit, gains)
     changed = tuple(sorted({path for one in results if one.seed in numbers for path in _changed(recipe, one)}))
-    if verdict != "below its floor" and (failed or changed):
-        verdict = "seeds failed" if failed else "settings changed since"
+    missing = tuple(seed for seed in recipe.seeds if seed not in {*numbers, *failed})
+    if seeds and verdict != "below its floor":
+        is_short = bool(missing) or any(gain.n < len(numbers) for gain in gains)
+        verdict = _blemish(failed, changed, is_short) or verdict
     return Row(
         recipe=recipe.name,
         title=recipe.title,
@@ -129,7 +136,7 @@ def _row(recipe: Recipe, results: Sequence[Result], metric: str, others: Mapping
         std=std,
         n=len(numbers),
         n_planned=len(recipe.seeds),
-        missing_seeds=tuple(seed for seed in recipe.seeds if seed not in {*numbers, *failed}),
+        missing_seeds=missing,
         failed_seeds=failed,
         changed_settings=changed,
         baselines=baselines,
@@ -146,10 +153,14 @@ def _row(recipe: Recipe, results: Sequence[Result], metric: str, others: Mapping
 
 
 def _changed(recipe: Recipe, result: Result) -> list[str]:
-    """The settings in which a result differs from its recipe, but for where it ran and wavelengths from its data."""
+    """The settings in which a result differs from its recipe.
+
+    Where it ran, wavelengths from its data and settings that there were not yet do not count.
+    """
     free = ("model.ladders",) if recipe.ladder == "data" else ()
-    paths = differences(result.config, recipe.overridden(*result.overrides).config)
-    return [path for path in paths if not path.startswith(free) and not path.endswith(".train.device")]
+    then, now = (dict(flat(config)) for config in (result.config, recipe.overridden(*result.overrides).config))
+    changed = [path for path, value in then.items() if path not in now or now[path] != value]
+    return [path for path in changed if not path.startswith(free) and not path.endswith(".train.device")]
 
 
 def _spread(values: Sequence[float]) -> tuple[float | None, float | None]:
@@ -204,6 +215,15 @@ def _verdict(
     return "no target" if limit is None and not gains else "reached"
 
 
+def _blemish(failed: Sequence[int], changed: Sequence[str], is_short: bool) -> Verdict | None:
+    """Why nothing can be said of a target yet."""
+    if failed:
+        return "seeds failed"
+    if changed:
+        return "settings changed since"
+    return "not all seeds yet" if is_short else None
+
+
 # In words
 
 
@@ -224,7 +244,9 @@ def target(row: Row) -> str:
 
 
 def _with_spread(one: Row | Gain) -> str:
-    return number(one.mean) + ("" if one.std is None else f" ± {one.std:.2g}")
+    if one.std is None or one.mean is None:
+        return number(one.mean)
+    return f"{number(one.mean)} ± {0.0 if one.std < 1e-9 * abs(one.mean) else one.std:.2g}"  # not what rounding leaves
 
 
 def published(row: Row) -> str:

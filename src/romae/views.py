@@ -9,7 +9,7 @@ from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int64
 
 from romae import baselines, inference, metrics
 from romae.data.scaling import channel_index
@@ -79,6 +79,14 @@ def spread(n: int, n_wanted: int) -> list[int]:
     return np.unique(np.linspace(0, n - 1, min(n, n_wanted)).round().astype(int)).tolist()
 
 
+def balanced(classes: Int64[np.ndarray, "b"], n_wanted: int) -> list[int]:
+    """Up to so many samples, as many of each class as there are, or as of the others."""
+    rank = np.zeros(len(classes), dtype=np.int64)
+    for one in np.unique(classes):
+        rank[classes == one] = np.arange(np.count_nonzero(classes == one))
+    return np.sort(np.argsort(rank, kind="stable")[:n_wanted]).tolist()
+
+
 def _confusion(task: Classification, samples: Sequence[Sample]) -> dict[str, Any]:
     chosen = inference.predict_proba(task, samples).argmax(1)
     truth = np.array([int(sample.target) for sample in samples])
@@ -121,9 +129,11 @@ def _panels(sample: Sample, answer: Float[np.ndarray, "m c"], schema: Schema | N
 
 
 def _embeddings(task: Task, samples: Sequence[Sample]) -> dict[str, Any]:
-    shown = [samples[i] for i in spread(len(samples), N_MAPPED)]
+    has_classes = isinstance(task, Classification) and task.n_classes <= N_CLASSES
+    chosen = balanced(baselines.classes(samples), N_MAPPED) if has_classes else spread(len(samples), N_MAPPED)
+    shown = [samples[i] for i in chosen]
     points = principal_components(np.asarray(inference.embed(task, shown)))
-    if not isinstance(task, Classification) or task.n_classes > N_CLASSES:
+    if not isinstance(task, Classification) or not has_classes:
         return {"points": points}
     names = class_names(task)
     return {"points": points, "groups": [names[int(sample.target)] for sample in shown]}

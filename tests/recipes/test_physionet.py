@@ -54,6 +54,13 @@ def test_a_task_knows_the_variables_by_their_names(files):
     assert Stays().splits(0).schema.channels == Mortality().splits(0).schema.channels == VARIABLES
 
 
+def test_settings_can_be_chosen_without_a_look_at_the_test(files):
+    choosing, judged = (Stays(tested_on=part).splits(0) for part in ("validation", "test"))
+    held_out, test = ({sample.id for sample in one.test} for one in (choosing, judged))
+    assert held_out == {sample.id for sample in judged.validation} and not held_out & test
+    assert all(sample.hidden is not None for sample in choosing.test)
+
+
 @pytest.mark.parametrize("hide", ["rows", "tokens"])
 def test_split_and_test_masks_do_not_depend_on_the_seed(files, hide):
     one, other = (Stays(hide=hide).splits(seed) for seed in (0, 1))

@@ -11,7 +11,7 @@ not at hand. Here a model is pre-trained on the clips of the training folds alon
     romae run audio/esc50-house --seeds 0-4          8 400 steps a seed; two CPU cores and H200 not timed yet
 
 Expected: pre-training gains five points or more over scratch, and both are far above logistic regression on statistics
-of each bin (0.52). Published, with far more sound to learn from and chosen on the test folds: RoMAE 0.847, SSAST 0.822.
+of each bin (0.56). Published, with far more sound to learn from and chosen on the test folds: RoMAE 0.847, SSAST 0.822.
 `audio/esc50-pretrain` stops before the classes and shows what is reconstructed. Where there are validation clips
 (`--set data.validation=0.125`), none is cut from a recording that is trained on; settings are chosen there.
 """
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 PATCH = (16, 16)
 PERCENTILES = (10, 50, 90)
 N_SHOWN = 3
+FREEDOM = 0.1  # of the baseline, as cross-validation among the training clips of seed 0 prefers it to 0.01 and 1
 COARSE = (4, 2)  # frames and bins to a pixel of a picture
 
 
@@ -97,7 +98,7 @@ class Esc50(Source):
         assert splits.schema is not None and splits.schema.classes is not None
         names = list(splits.schema.classes)[: self.n_classes]
         labels, predicted = baselines.classes(known), predict_proba(task, splits.test).argmax(1)
-        regression = baselines.logistic_regression().fit(self._statistics(known), labels)
+        regression = baselines.logistic_regression(FREEDOM).fit(self._statistics(known), labels)
         other = regression.predict(self._statistics(splits.test))
         held_out = {}
         if splits.validation:
@@ -270,7 +271,8 @@ PAPER = Recipe(
     published=0.847,
     comparable=False,
     target=Target(of_baselines=(("logistic regression", 1.2),), beyond=(("audio/esc50-scratch", 0.05),)),
-    remark="published: pre-trained on AudioSet-20k (LibriSpeech 0.832), chosen on the test folds; SSAST 0.822",
+    remark="published: pre-trained on AudioSet-20k (LibriSpeech 0.832), chosen on the test folds; SSAST 0.800 and "
+    "0.822",
     quick=QUICK,
     data_set="esc50",
     limits="It knows fifty kinds of sound, in clips of five seconds with one sound each, and was judged on no other "

@@ -368,7 +368,8 @@ HOUSE = replace(
     stages=(HOUSE_PRETRAIN, HOUSE_CLASSIFY),
     target=Target(value=0.70, of_baselines=(("best", 1.0),), beyond=(("lightcurves/plasticc-house-scratch", 0.0),)),
     quick=VALIDATED,
-    limits=f"{PAPER.limits} `romae.predict` gives its most probable class, to which macro_f1_unadjusted belongs.",
+    limits=f"{PAPER.limits} `romae.predict` gives its most probable class, to which macro_f1_unadjusted belongs; the "
+    "other numbers are with classes adjusted to their frequency.",
 )
 SCRATCH = replace(
     HOUSE,
