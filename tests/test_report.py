@@ -503,10 +503,12 @@ def test_the_numbers_of_the_readme_are_those_of_the_results():
         told, ours, theirs, baseline, floor = (cell.strip() for cell in line.strip("|").split("|"))
         house = found[told.split("`")[1]]
         paper_row = found[house.recipe.replace("-house", "-paper").replace("/house", "/paper")]
-        assert [ours, theirs] == [f"{row.mean:.3g}" for row in (house, paper_row)], line
+        is_whole = paper_row.mean is not None and not paper_row.missing_seeds
+        assert [ours, theirs] == [f"{house.mean:.3g}", f"{paper_row.mean:.3g}" if is_whole else ""], line
+        assert not house.missing_seeds and not house.changed_settings, line
         value, _, name = baseline.partition(", ")
-        assert value == f"{min(house.baselines.values()):.3g}", line
-        assert name.lower() == min(house.baselines, key=lambda one: house.baselines[one]), line
+        best = (max if house.better == "higher" else min)(house.baselines, key=lambda one: house.baselines[one])
+        assert [value, name.lower()] == [f"{house.baselines[best]:.3g}", best.lower()], line
         assert floor == ("" if house.floor is None else f"{house.floor:.3g}"), line
 
 
