@@ -7,9 +7,11 @@ PLAsTiCC's training set: 7 848 objects of 14 classes. A seed is a fold of five w
 5 to 9 are another division), and nothing is learned from its test objects, in pre-training either.
 
     romae run lightcurves/plasticc-paper --seeds 0-4           9 950 steps a seed; H200 6 minutes, six runs at once
-    romae run lightcurves/plasticc-house --seeds 0-4           14 540 steps a seed; H200 12 minutes, seven at once
-    romae run lightcurves/plasticc-house-scratch --seeds 0-4   5 340 steps a seed; H200 6 minutes, seven at once
+    romae run lightcurves/plasticc-house --seeds 0-4           14 540 steps a seed; CPU a day, H200 12 minutes
+    romae run lightcurves/plasticc-house-scratch --seeds 0-4   5 340 steps a seed; CPU 4 hours, H200 6 minutes
     romae run lightcurves/elasticc --seeds 0-2                 6 600 steps a seed, the paper's batches; not timed yet
+
+CPU means two cores, reckoned from some 20 steps; on the H200 seven runs of house and scratch went at once.
 
 Expected: macro F1 of at least 0.70 with house settings (they have 0.85), more than from scratch, and more than boosted
 trees on simple features per band (0.64). Published for ELAsTiCC: RoMAE-tiny 0.803, ATAT 0.627. Batch and learning rate
