@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from romae.rows import Row, number, ours
+from romae.rows import Row, blemish, number, ours
 
-NO_RESULT, INCOMPLETE, FAILED, CHANGED = "no result yet", "not all seeds yet", "seeds failed", "settings changed since"
-NOT_COMPARABLE, NOT_AT_HAND = "not comparable", "not comparable: its data are not at hand"
+NO_RESULT, NOT_COMPARABLE, NOT_AT_HAND = "no result yet", "not comparable", "not comparable: its data are not at hand"
 LEAST, MOST = 0.01, 0.05  # of a published number: how far off one may be that is reproduced
 UNEXPLAINED = "falls short, which is not explained"
 PUBLISHED_SPEED = 0.87  # of continuous rotary positions, in units of absolute ones
@@ -65,11 +64,11 @@ def _both(stem: str, short: str = UNEXPLAINED, short_house: str = UNEXPLAINED) -
     return Number(f"{stem}-paper", f"{stem}-house", short, short_house)
 
 
-SPIKE = "one seed of five is thrown back by a spike of the loss, which nothing clips"
+SPIKE = "a seed is thrown back by a spike of the loss, which nothing clips"
 JOINT = "the paper's wavelengths and joint queries, where ours differ in both and in size"
-FEW = "less than two of 1 436 test samples below the published number"
-CLOSE = "two of 1 436 test samples below MiniRocket"
-SMALL = "about seven of 138 test cases below MiniRocket, with as few to learn from"
+FEW = "by a few of the 1 436 test samples"
+CLOSE = "below MiniRocket by a few of the 1 436 test samples"
+SMALL = "MiniRocket makes no mistake here, and there are only 137 cases to learn from"
 PLAIN = "a smaller model than ours, which sees frames neither dropped nor with noise"
 _SIZES = ("tiny", "small", "base")
 ITEMS = (
@@ -206,13 +205,9 @@ def _verdict(one: Number, row: Row | None) -> str:
         return NO_RESULT if one.is_at_hand else NOT_AT_HAND
     if row.verdict == "below its floor":
         return row.verdict
-    if row.mean is None or row.failed_seeds:
-        return FAILED
-    if row.changed_settings:
-        return CHANGED
-    if row.missing_seeds:
-        return INCOMPLETE
-    if row.published is None or not row.is_comparable:
+    if found := blemish(row.failed_seeds, row.changed_settings, bool(row.missing_seeds)):
+        return found
+    if row.mean is None or row.published is None or not row.is_comparable:
         return NOT_COMPARABLE
     return _compared(row.mean, row.std or 0.0, row.published, row.better)
 

@@ -124,7 +124,7 @@ def _row(recipe: Recipe, results: Sequence[Result], metric: str, others: Mapping
     missing = tuple(seed for seed in recipe.seeds if seed not in {*numbers, *failed})
     if seeds and verdict != "below its floor":
         is_short = bool(missing) or any(gain.n < len(numbers) for gain in gains)
-        verdict = _blemish(failed, changed, is_short) or verdict
+        verdict = blemish(failed, changed, is_short) or verdict
     return Row(
         recipe=recipe.name,
         title=recipe.title,
@@ -215,8 +215,8 @@ def _verdict(
     return "no target" if limit is None and not gains else "reached"
 
 
-def _blemish(failed: Sequence[int], changed: Sequence[str], is_short: bool) -> Verdict | None:
-    """Why nothing can be said of a target yet."""
+def blemish(failed: Sequence[int], changed: Sequence[str], is_short: bool) -> Verdict | None:
+    """Why nothing can be said of a row yet."""
     if failed:
         return "seeds failed"
     if changed:

@@ -79,12 +79,17 @@ def spread(n: int, n_wanted: int) -> list[int]:
     return np.unique(np.linspace(0, n - 1, min(n, n_wanted)).round().astype(int)).tolist()
 
 
+def rank_in_class(classes: Int64[np.ndarray, "b"]) -> Int64[np.ndarray, "b"]:
+    """How many of the samples before it have the class of a sample."""
+    order, counts = np.argsort(classes, kind="stable"), np.bincount(classes)
+    ranks = np.empty_like(classes)
+    ranks[order] = np.arange(len(classes)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return ranks
+
+
 def balanced(classes: Int64[np.ndarray, "b"], n_wanted: int) -> list[int]:
     """Up to so many samples, as many of each class as there are, or as of the others."""
-    rank = np.zeros(len(classes), dtype=np.int64)
-    for one in np.unique(classes):
-        rank[classes == one] = np.arange(np.count_nonzero(classes == one))
-    return np.sort(np.argsort(rank, kind="stable")[:n_wanted]).tolist()
+    return np.sort(np.argsort(rank_in_class(classes), kind="stable")[:n_wanted]).tolist()
 
 
 def _confusion(task: Classification, samples: Sequence[Sample]) -> dict[str, Any]:
@@ -129,14 +134,11 @@ def _panels(sample: Sample, answer: Float[np.ndarray, "m c"], schema: Schema | N
 
 
 def _embeddings(task: Task, samples: Sequence[Sample]) -> dict[str, Any]:
-    has_classes = isinstance(task, Classification) and task.n_classes <= N_CLASSES
-    chosen = balanced(baselines.classes(samples), N_MAPPED) if has_classes else spread(len(samples), N_MAPPED)
+    names = class_names(task) if isinstance(task, Classification) and task.n_classes <= N_CLASSES else None
+    chosen = balanced(baselines.classes(samples), N_MAPPED) if names else spread(len(samples), N_MAPPED)
     shown = [samples[i] for i in chosen]
-    points = principal_components(np.asarray(inference.embed(task, shown)))
-    if not isinstance(task, Classification) or not has_classes:
-        return {"points": points}
-    names = class_names(task)
-    return {"points": points, "groups": [names[int(sample.target)] for sample in shown]}
+    view = {"points": principal_components(np.asarray(inference.embed(task, shown)))}
+    return view | {"groups": [names[int(sample.target)] for sample in shown]} if names else view
 
 
 def _name(sample: Sample, number: int) -> str:

@@ -31,17 +31,15 @@ N_CLEAN_FRAMES = 5  # at the start of each sequence
 
 def generate(*, seed: int, counts: Mapping[str, int] = COUNTS) -> dict[str, list[Sample]]:
     """Sequences of each split. Splits are drawn independently, so the size of one does not change the others."""
-    randoms = streams(seed, counts)
     return {
-        split: _sequences(n_sequences, random) if n_sequences else []
-        for (split, n_sequences), random in zip(counts.items(), randoms, strict=True)
+        split: _sequences(counts[split], random) if counts[split] else []
+        for split, random in streams(seed, counts).items()
     }
 
 
 def clarity_of(split: str, *, seed: int, counts: Mapping[str, int] = COUNTS) -> Float[np.ndarray, "b n"]:
     """The share of the true image in each kept frame of a split that `generate` made of the same seed and counts."""
-    randoms = dict(zip(counts, streams(seed, counts), strict=True))
-    return _kept_frames(counts[split], randoms[split])[1]
+    return _kept_frames(counts[split], streams(seed, counts)[split])[1]
 
 
 def _kept_frames(

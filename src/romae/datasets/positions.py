@@ -24,10 +24,9 @@ def generate(
     _require_range(low, high)
     if n_tokens < 1:
         raise ValueError(f"a sample needs at least one token, not {n_tokens}")
-    randoms = streams(seed, counts)
     return {
-        split: [_sample(positions) for positions in random.uniform(low, high, (n_samples, n_tokens, 1))]
-        for (split, n_samples), random in zip(counts.items(), randoms, strict=True)
+        split: [_sample(positions) for positions in random.uniform(low, high, (counts[split], n_tokens, 1))]
+        for split, random in streams(seed, counts).items()
     }
 
 

@@ -33,12 +33,11 @@ def generate(*, seed: int, counts: Mapping[str, int] = COUNTS) -> dict[str, list
     Training samples carry no mask, so that a new one may be drawn at each step; all others are `hidden` where
     they are not observed. Splits are drawn independently, so the size of one does not change the others.
     """
-    randoms = streams(seed, counts)
     return {
-        split: _samples(_random_frequencies(n_series, random), "sine", random, has_mask=split != "train")
-        if n_series
+        split: _samples(_random_frequencies(counts[split], random), "sine", random, has_mask=split != "train")
+        if counts[split]
         else []
-        for (split, n_series), random in zip(counts.items(), randoms, strict=True)
+        for split, random in streams(seed, counts).items()
     }
 
 

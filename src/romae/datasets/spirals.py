@@ -62,8 +62,8 @@ def generate(*, seed: int, row: Row = ROWS["A"], counts: Mapping[str, int] = COU
     clean, lowest, extent, randoms = _clean(seed, counts)
     times = np.linspace(0, LAST_TIME, N_POINTS)[:N_FIRST_HALF, None]
     splits = {}
-    for (name, (curves, _)), random in zip(clean.items(), randoms, strict=True):
-        curves = curves[:, :N_FIRST_HALF]
+    for name, random in randoms.items():
+        curves = clean[name][0][:, :N_FIRST_HALF]
         noisy = curves + random.normal(0, row.noise, curves.shape)
         hidden = _hidden(len(curves), row, random)
         splits[name] = [
@@ -85,7 +85,7 @@ def floor(split: str, *, seed: int, row: Row = ROWS["A"], counts: Mapping[str, i
     exactly. Which of the two kinds it is, is plain to see.
     """
     clean, _, extent, randoms = _clean(seed, counts)
-    (curves, is_inwards), random = clean[split], randoms[list(counts).index(split)]
+    (curves, is_inwards), random = clean[split], randoms[split]
     random.normal(0, row.noise, (len(curves), N_FIRST_HALF, 2))  # the noise, drawn before the mask
     total, n_points = 0.0, 0
     for hidden, inwards in zip(_hidden(len(curves), row, random), is_inwards, strict=True):
@@ -98,10 +98,10 @@ def floor(split: str, *, seed: int, row: Row = ROWS["A"], counts: Mapping[str, i
 
 def _clean(
     seed: int, counts: Mapping[str, int]
-) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], np.ndarray, np.ndarray, list[np.random.Generator]]:
+) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], np.ndarray, np.ndarray, dict[str, np.random.Generator]]:
     """The curves and kinds of each split without noise, the common scale, and the streams to go on drawing from."""
     randoms = streams(seed, counts)
-    clean = {name: _curves(n, random) for (name, n), random in zip(counts.items(), randoms, strict=True)}
+    clean = {name: _curves(counts[name], random) for name, random in randoms.items()}
     if not any(counts.values()):
         raise ValueError("spirals share one scale, which takes at least one of them; give a split some samples")
     points = np.concatenate([curves.reshape(-1, 2) for curves, _ in clean.values()])

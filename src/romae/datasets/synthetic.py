@@ -57,10 +57,9 @@ def generate(*, seed: int, grid: Grid = GRIDS["romae"], counts: Mapping[str, int
     Training samples carry no mask, so that a new one may be drawn at each step; all others are `hidden` where
     they are not observed. Splits are drawn independently, so the size of one does not change the others.
     """
-    randoms = streams(seed, counts)
     return {
-        split: _series(n_series, grid, random, has_mask=split != "train")
-        for (split, n_series), random in zip(counts.items(), randoms, strict=True)
+        split: _series(counts[split], grid, random, has_mask=split != "train")
+        for split, random in streams(seed, counts).items()
     }
 
 

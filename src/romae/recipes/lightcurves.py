@@ -45,6 +45,7 @@ from romae.stages import Classify, Pretrain
 from romae.tasks import Task
 from romae.tokens import Sample
 from romae.train_config import TrainConfig
+from romae.views import rank_in_class
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -210,9 +211,7 @@ def _first_of_each(samples: list[Sample], n: int | None) -> list[Sample]:
     """The first objects of each class."""
     if n is None:
         return samples
-    labels = baselines.classes(samples)
-    chosen = np.concatenate([np.flatnonzero(labels == label)[:n] for label in np.unique(labels)])
-    return [samples[i] for i in np.sort(chosen)]
+    return [samples[i] for i in np.flatnonzero(rank_in_class(baselines.classes(samples)) < n)]
 
 
 def _fold(samples: list[Sample], n_folds: int, fold: int, state: int) -> tuple[list[Sample], list[Sample]]:

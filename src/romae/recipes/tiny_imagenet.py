@@ -44,6 +44,7 @@ from romae.stages import Classify, Pretrain
 from romae.tasks import Loss, MaskedReconstruction, Task
 from romae.tokens import collate
 from romae.train_config import TrainConfig
+from romae.views import rank_in_class
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,7 +73,7 @@ class TinyImageNet(Source):
         train = self._samples("train", self.per_class)
         validation = None
         if self.validation_every is not None:
-            is_kept = _rank_in_class(train.targets.numpy()) % self.validation_every == 0
+            is_kept = rank_in_class(train.targets.numpy()) % self.validation_every == 0
             train, validation = (train.chosen(np.flatnonzero(part)) for part in (~is_kept, is_kept))
         test = self._samples("val", self.test_per_class)
         return Splits(train=train, validation=validation, test=test, seed=seed)
@@ -80,7 +81,7 @@ class TinyImageNet(Source):
     def measure(self, task: Task, splits: Splits) -> Measured:
         train, test = _pixels(splits.train), _pixels(splits.test)
         labels, truth = train.targets.numpy(), test.targets.numpy()
-        known = train.chosen(np.flatnonzero(_rank_in_class(labels) < self.n_known))
+        known = train.chosen(np.flatnonzero(rank_in_class(labels) < self.n_known))
         regression = baselines.logistic_regression().fit(_thumbnails(known), known.targets.numpy())
         answers = {
             "RoMAE": np.asarray(predict(task, test)),
@@ -142,15 +143,6 @@ class Reconstruction(TinyImageNet):
 def _pixels(samples: Sequence) -> Pixels:
     assert isinstance(samples, Pixels)
     return samples
-
-
-def _rank_in_class(targets: Int64[np.ndarray, "b"]) -> Int64[np.ndarray, "b"]:
-    """How many of the samples before it have the class of a sample."""
-    order = np.argsort(targets, kind="stable")
-    counts = np.bincount(targets)
-    ranks = np.empty_like(targets)
-    ranks[order] = np.arange(len(targets)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return ranks
 
 
 def _thumbnails(pixels: Pixels) -> Float64[np.ndarray, "b k"]:
