@@ -19,6 +19,7 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "models/README.md": "models/index.md",
     "models/light-curves/README.md": "models/light-curves.md",
+    "models/icu/README.md": "models/icu.md",
 }
 REPORT = "results/report.html"  # written by `romae report`, and in no repository
 HOMES = {site: repository for repository, site in PAGES.items()}

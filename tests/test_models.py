@@ -48,3 +48,14 @@ def test_the_model_of_light_curves_is_as_good_as_its_result(real_data, monkeypat
     for precision, same in ((torch.float16, 0.995), (torch.bfloat16, 0.98)):  # what 16 bits take from values
         rounded = [replace(one, values=one.values.to(precision).float()) for one in seen]
         assert (romae.predict_proba(task, rounded).argmax(1) == chances.argmax(1)).mean() >= same
+
+
+def test_the_model_of_intensive_care_is_as_good_as_its_result(real_data, monkeypatch, without_shape_checks):
+    monkeypatch.setenv("ROMAE_DATA", str(real_data))
+    recipe = find("physionet/rows-house")
+    result = json.loads((ROOT / "results" / recipe.name / "0.json").read_text())
+    splits = recipe.data.splits(0)
+    measured = recipe.data.measure(romae.load(MODELS / "icu"), replace(splits, test=splits.test[::20], seed=1))
+    seen, plausible = measured.metrics["mse_plausible_linear"], measured.metrics["mse_plausible_RoMAE"]
+    all_seen, all_plausible = (result["metrics"][f"mse_plausible_{name}"] for name in ("linear", "RoMAE"))
+    assert plausible / seen == pytest.approx(all_plausible / all_seen, abs=0.05)
