@@ -148,6 +148,13 @@ def test_a_split_takes_each_id_once_and_follows_the_seed():
     assert ids[1] != [sample.id for sample in split(samples, SplitConfig(share=0.25, seed=4))[1]]
 
 
+@pytest.mark.parametrize(("columns", "kinds", "found"), [("band", True, 2), ("band", False, None), (None, True, None)])
+def test_each_channel_of_a_table_is_a_kind_unless_told_otherwise(columns, kinds, found):
+    samples = read_samples(CURVES, replace(COLUMNS, channel=columns).schema(romae.Schema()), None)
+    settings = replace(PRETRAIN.model, kinds=kinds)
+    assert settings.config(samples, romae.fit_scaling(samples)).kinds == found
+
+
 def test_an_id_with_a_channel_of_its_own_is_trained_on():
     held = [sample.id for sample in split(samples_of(CURVES), SplitConfig(share=0.25))[1]]
     rare = CURVES.copy()

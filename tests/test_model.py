@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 import romae.model
 from brute_force import norm
-from romae.model import SIZES, Decoder, Encoder, ModelConfig, Size
+from romae.model import SIZES, Decoder, Encoder, Kinds, ModelConfig, Size
 from romae.rope import Ladder
 from romae.tokens import Tokens
 
@@ -153,6 +153,50 @@ def test_a_block_leaves_out_either_branch_of_a_sample(tokens):
     assert seen == [{0, 1, 2, 3}] * len(LENGTHS)
 
 
+@pytest.fixture
+def of_kinds(tokens) -> Tokens:
+    """Tokens of four kinds, numbered by their last position."""
+    number = torch.arange(tokens.layout.n_tokens) % 4
+    return replace(tokens, positions=torch.stack([tokens.positions[:, 0], number.float()], 1))
+
+
+def test_each_kind_has_an_embedding_of_its_own(of_kinds):
+    kinds, x = Kinds(4, 6), torch.randn(of_kinds.layout.n_tokens, 6)
+    torch.nn.init.normal_(kinds.stretch.weight)
+    number = of_kinds.positions[:, 1].long()
+    expected = x * (1 + kinds.stretch.weight.T[number]) + kinds.shift.weight.T[number]
+    assert_close(kinds(x, of_kinds.positions), expected)
+
+
+@pytest.mark.parametrize("changes", [{}, {"kinds": 5}], ids=["positions alone", "kinds"])
+def test_the_number_of_a_kind_counts_by_itself_where_there_are_kinds(of_kinds, changes):
+    """Rotations know how far apart two kinds are; which ones they are, only embeddings do."""
+    model, before = encoder(cls=False, **changes), of_kinds.positions
+    later, others = (replace(of_kinds, positions=before + torch.tensor(by)) for by in ([41.5, 0.0], [0.0, 1.0]))
+    expected = model(of_kinds).values
+    assert_close(model(later).values, expected, rtol=1e-4, atol=1e-4)
+    assert ((model(others).values - expected).abs().max() > 0.1) == bool(changes)
+
+
+def test_the_decoder_knows_the_kind_that_it_is_asked_for(of_kinds):
+    """With keep=0 nothing is turned, so that positions tell nothing."""
+    for changes, is_told in (({}, False), ({"kinds": 4}, True)):
+        settings = config(keep=0.0, queries="independent", **changes)
+        torch.manual_seed(0)
+        model, decoder = Encoder(settings).eval(), Decoder(settings).eval()
+        answers = decoder(model(of_kinds), of_kinds.positions, of_kinds.layout)
+        first = answers[:5]  # of one sample; its kinds are 0, 1, 2, 3, 0
+        assert_close(first[0], first[4])
+        assert ((first[0] - first[1]).abs().max() > 1e-3) == is_told
+
+
+@pytest.mark.parametrize("number", [4.0, -1.0, 0.5])
+def test_a_kind_that_is_none_gets_a_sentence(of_kinds, number):
+    wrong = replace(of_kinds, positions=of_kinds.positions.index_fill(0, torch.tensor([7]), number))
+    with pytest.raises(ValueError, match=f"token 7 has {number} as its channel, but channels are 0 to 3"):
+        encoder(kinds=4)(wrong)
+
+
 @pytest.mark.parametrize(
     ("settings", "is_random"),
     [
@@ -287,6 +331,8 @@ def test_autocast_agrees_with_full_precision(tokens):
         (lambda: config(position_dims=5), "with 2 heads the nearest widths are 20 and 40"),
         (lambda: Decoder(config(position_dims=3)), "the decoder's head size 8 must be a multiple of 2 x 3"),
         (lambda: config(channels=0), "at least one channel"),
+        (lambda: config(kinds=0), "kinds is how many kinds of tokens there are"),
+        (lambda: encoder().rebuilt(kinds=3), r"\['kinds'\] cannot change here: missing kinds.stretch.weight"),
         (lambda: config(dropout=1.0), "dropout must be at least 0 and below 1"),
         (lambda: config(keep=2.0), "between 0 and 1"),
         (lambda: config(ladders=(Ladder(),)), "1 ladders for 2 position dimensions"),

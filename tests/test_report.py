@@ -20,6 +20,8 @@ from romae.rope import Ladder
 from romae.rows import summarise
 from romae.tasks import Task
 
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
 PENDULUM = replace(find("pendulum/paper"), seeds=(0, 1, 2, 3))
 
 
@@ -249,9 +251,13 @@ VERDICTS = (
 )
 
 
-def test_every_number_of_the_paper_has_a_verdict_and_every_item_a_reason_of_one_sentence():
-    folder = Path(__file__).parents[1] / "results"
-    for one in paper.judge(rows.all_rows(rows.read_all(folder)), folder / "benchmark"):
+@pytest.fixture(scope="module")
+def committed() -> list[rows.Row]:
+    return rows.all_rows(rows.read_all(RESULTS))
+
+
+def test_every_number_of_the_paper_has_a_verdict_and_every_item_a_reason_of_one_sentence(committed):
+    for one in paper.judge(committed, RESULTS / "benchmark"):
         numbers = [
             part
             for part in re.split("[;,] (?=[a-z_]+/|images |audio |beside )", one.numbers)
@@ -493,11 +499,10 @@ def test_a_recipe_whose_seeds_all_failed_is_told_of(folder, monkeypatch, capsys)
     assert "no number: seeds 0, 1 failed" in call(monkeypatch, capsys, "list", "--results", folder)[1]
 
 
-def test_the_numbers_of_the_readme_are_those_of_the_results():
+def test_the_numbers_of_the_readme_are_those_of_the_results(committed):
     """A row names our recipe; the paper's has the same name with another ending."""
-    root = Path(__file__).parents[1]
-    found = {row.recipe: row for row in rows.all_rows(rows.read_all(root / "results")) if row.is_headline}
-    lines = [line for line in (root / "README.md").read_text().splitlines() if re.match(r"\| `[a-z]+/", line)]
+    found = {row.recipe: row for row in committed if row.is_headline}
+    lines = [line for line in (ROOT / "README.md").read_text().splitlines() if re.match(r"\| `[a-z]+/", line)]
     assert len(lines) >= 3
     for line in lines:
         told, ours, theirs, baseline, floor = (cell.strip() for cell in line.strip("|").split("|"))
@@ -512,8 +517,6 @@ def test_the_numbers_of_the_readme_are_those_of_the_results():
         assert floor == ("" if house.floor is None else f"{house.floor:.3g}"), line
 
 
-def test_the_committed_table_is_that_of_the_committed_results():
-    root = Path(__file__).parents[1]
-    found = rows.all_rows(rows.read_all(root / "results"))
-    made = report.to_markdown(found, paper.judge(found, root / "results" / "benchmark"))
-    assert made == (root / "REPRODUCTION.md").read_text(), "run `romae report`"
+def test_the_committed_table_is_that_of_the_committed_results(committed):
+    made = report.to_markdown(committed, paper.judge(committed, RESULTS / "benchmark"))
+    assert made == (ROOT / "REPRODUCTION.md").read_text(), "run `romae report`"

@@ -365,8 +365,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "n_ranks", "n_kills"),
-    [((), 1, 3), (("workers=2", "save_every=4"), 1, 1), (("accumulate=3",), 1, 1), ((), 2, 1), (("shard=true",), 2, 1)],
-    ids=["plain", "workers", "accumulation", "two ranks", "shards"],
+    [((), 1, 3), (("workers=2", "save_every=2", "accumulate=3"), 1, 1), ((), 2, 1), (("shard=true",), 2, 1)],
+    ids=["plain", "workers and accumulation", "two ranks", "shards"],
 )
 def test_killed_at_any_moment_and_resumed_equals_never_stopped(tmp_path, settings, n_ranks, n_kills):
     """With a state after every step, most of the time goes into writing them, so that kills hit writes as well."""

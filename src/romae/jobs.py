@@ -82,13 +82,15 @@ class ScalingConfig:
 class ModelSettings:
     """The parts of a `ModelConfig` that the data leave open. Sizes are given by name or in full.
 
-    `ladder` takes the frequencies of positions from the gaps and spans of the data, or from the paper.
+    `ladder` takes the frequencies of positions from the gaps and spans of the data, or from the paper. `kinds` gives
+    each channel of the table an embedding of its own.
     """
 
     encoder: str | Size = "tiny"
     decoder: str | Size = "tiny-shallow"
     cls: bool = True
     ladder: Literal["data", "paper"] = "data"
+    kinds: bool = True
     queries: Literal["independent", "joint"] = "independent"
     dropout: float = 0.0
 
@@ -110,6 +112,7 @@ class ModelSettings:
             cls=self.cls,
             queries=self.queries,
             ladders=fit_ladders(samples, scaling) if self.ladder == "data" else None,
+            kinds=samples.schema.n_channels if self.kinds else None,
             dropout=self.dropout,
         )
 

@@ -19,7 +19,7 @@ from romae.attention import attend, attend_within, turned
 from romae.config import check_types
 from romae.layout import Layout
 from romae.rope import AxialRope, Ladder, Rotation, Sinusoid, nearest_multiples
-from romae.tokens import Tokens, concat, second_part, taken
+from romae.tokens import Tokens, channel_index, concat, second_part, taken
 from romae.windowed import attend_window, order_along
 
 
@@ -70,6 +70,8 @@ class ModelConfig:
     `queries` says what the decoder's MASK tokens see: the encoded tokens alone, so that a prediction does not depend
     on what else is asked (independent), or each other too, as in the paper (joint).
     `keep` is the share p of rotary frequencies in use; `ladders` sets them per axis (default: the paper's).
+    Rotations tell tokens how far apart they are, not what they are. With `kinds`, the last position is the number of a
+    token's kind, below `kinds` (a variable, a band), and each kind has an embedding of its own.
     `dropout` acts on attention scores and on the feed-forward layer, `attention_dropout` overrides it for the
     scores; stochastic depth grows linearly over the layers up to its value. `window` lets tokens attend to so many
     neighbours on either side along the first position axis, and to CLS, instead of all: an approximation for very long
@@ -85,6 +87,7 @@ class ModelConfig:
     queries: Literal["independent", "joint"] = "independent"
     keep: float = 0.75
     ladders: tuple[Ladder, ...] | None = None
+    kinds: int | None = None
     dropout: float = 0.0
     attention_dropout: float | None = None
     stochastic_depth: float = 0.0
@@ -99,6 +102,8 @@ class ModelConfig:
                 f"a model needs at least one channel and one position dimension, not {self.channels} and "
                 f"{self.position_dims}"
             )
+        if self.kinds is not None and self.kinds < 1:
+            raise ValueError(f"kinds is how many kinds of tokens there are, at least 1, or none, not {self.kinds}")
         if not self.norm_eps > 0:
             raise ValueError(f"norm_eps must be above 0, not {self.norm_eps}")
         if not 0 <= self.keep <= 1:
@@ -134,9 +139,14 @@ class Block(nn.Module):
     On a GPU in half precision x comes with channels of zeros, and the weights are padded to match (alignment.py).
     """
 
+    rate: Tensor
+
     def __init__(self, size: Size, config: ModelConfig, drop: float) -> None:
         super().__init__()
         self.heads, self.head_dim, self.drop = size.heads, size.head_dim, drop
+        self.is_shallow, self.is_plain = drop > 0, drop == config.dropout == 0
+        # A tensor, since a number would be compiled in, for each layer anew.
+        self.register_buffer("rate", torch.tensor(drop), persistent=False)
         self.groups = 2 * config.position_dims if config.positions == "rope" else 1
         self.score_dropout, self.dropout = config.score_dropout, config.dropout
         self.window, self.has_cls = config.window, config.cls
@@ -150,8 +160,9 @@ class Block(nn.Module):
     def forward(
         self, x: Float[Tensor, "t w"], rotation: Rotation | None, layout: Layout, queries: Layout | None = None
     ) -> Float[Tensor, "t w"]:
-        if torch.compiler.is_compiling() and self.training and self.dropout == self.drop == 0:
+        if torch.compiler.is_compiling() and x.is_cuda and self.training and self.is_plain:
             # The compiler would keep every tensor that the backward pass reads; norms and SiLU are cheaper to repeat.
+            # Not on a CPU, where attention to samples of various lengths is not compiled, nor could be what holds it.
             return checkpoint(self._forward, x, rotation, layout, queries, use_reentrant=False, context_fn=_keeping)
         return self._forward(x, rotation, layout, queries)
 
@@ -194,10 +205,10 @@ class Block(nn.Module):
         self, branch: Float[Tensor, "t w"], layout: Layout, queries: Layout | None = None
     ) -> Float[Tensor, "t w"]:
         """Stochastic depth: the branch of a whole sample is left out, the others make up for it."""
-        if not self.training or self.drop == 0:
+        if not self.training or not self.is_shallow:
             return branch
-        kept = torch.rand(layout.n_samples, device=branch.device) >= self.drop
-        factor = kept.to(branch.dtype) / (1 - self.drop)
+        kept = torch.rand(layout.n_samples, device=branch.device) >= self.rate
+        factor = kept.to(branch.dtype) / (1 - self.rate)
         sample = layout.sample_of_token
         if queries is not None:
             sample = torch.cat([sample, queries.sample_of_token])
@@ -261,6 +272,27 @@ class Transformer(nn.Module):
         return x if order is None else torch.empty_like(x).index_copy(0, order, x)
 
 
+_APART = 0.1  # how far the embeddings of kinds lie from each other at first, beside values of size 1
+
+
+class Kinds(nn.Module):
+    """An embedding of its own for each kind of token: x stretched and shifted, by what belongs to the kind."""
+
+    def __init__(self, n_kinds: int, width: int) -> None:
+        super().__init__()
+        self.n_kinds = n_kinds
+        self.stretch, self.shift = (nn.Linear(n_kinds, width, bias=False) for _ in range(2))
+        nn.init.zeros_(self.stretch.weight)
+        nn.init.normal_(self.shift.weight, std=_APART)
+
+    def forward(self, x: Float[Tensor, "t w"], positions: Float32[Tensor, "t d"]) -> Float[Tensor, "t w"]:
+        if positions.device.type == "cpu" and not torch.compiler.is_compiling():
+            channel_index(positions, self.n_kinds)  # on a GPU, who looks would wait: tasks look before
+        # A product with ones and zeros, since the gradient of a look-up adds in no fixed order on a GPU.
+        own = (positions[:, -1:] == torch.arange(self.n_kinds, device=positions.device)).to(x.dtype)
+        return x * (1 + self.stretch(own)) + self.shift(own)
+
+
 class Encoder(nn.Module):
     """Values [t, c] to embeddings [t, w]; with CLS, one more token at the front of each sample, at position 0."""
 
@@ -269,6 +301,7 @@ class Encoder(nn.Module):
         self.config = config
         self.projection = nn.Linear(config.channels, config.encoder.width)
         nn.init.zeros_(self.projection.bias)
+        self.kinds = None if config.kinds is None else Kinds(config.kinds, config.encoder.width)
         self.cls = nn.Parameter(torch.randn(config.encoder.width) * 0.02) if config.cls else None
         self.transformer = Transformer(config.encoder, config)
 
@@ -290,6 +323,8 @@ class Encoder(nn.Module):
                 )
             values = values.to(kind)  # data may be kept in half precision
         embedded = replace(tokens, values=self.projection(values))
+        if self.kinds is not None:
+            embedded = replace(embedded, values=self.kinds(embedded.values, tokens.positions))
         if self.cls is not None:
             embedded = concat(_repeated(self.cls, embedded), embedded)
         return self.transformer(embedded)
@@ -334,11 +369,13 @@ class Decoder(nn.Module):
         self.projection = nn.Linear(config.encoder.width, size.width)
         _spread(self.projection, 1.0)
         self.mask_token = nn.Parameter(torch.randn(size.width) * 0.02)
+        self.kinds = None if config.kinds is None else Kinds(config.kinds, size.width)
         self.transformer = Transformer(size, config)
 
     def forward(self, encoded: Tokens, positions: Float32[Tensor, "q d"], layout: Layout) -> Float[Tensor, "q w"]:
         context = replace(encoded, values=self.projection(encoded.values))
-        queries = Tokens(self.mask_token.to(context.values.dtype).expand(len(positions), -1), positions, layout)
+        masks = self.mask_token.to(context.values.dtype).expand(len(positions), -1)
+        queries = Tokens(masks if self.kinds is None else self.kinds(masks, positions), positions, layout)
         if self.is_joint:
             joined = self.transformer(concat(context, queries))
             return second_part(joined.values, context.layout, layout)

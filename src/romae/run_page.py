@@ -17,14 +17,13 @@ from romae import baselines, charts, inference, metrics, page
 from romae.answers import InferenceConfig
 from romae.checkpoint import read_json
 from romae.config import flat, from_dict
-from romae.data.scaling import channel_index
 from romae.data.series import SampleSet, Schema
 from romae.jobs import DATA, JOB, SplitConfig, load_model, read_samples, require_fit, split
 from romae.page import Block, Choice, Section, Table, Text
 from romae.plots import Panel
 from romae.runs import digest_of
 from romae.tasks import Classification, MaskedReconstruction, Regression, Task
-from romae.tokens import Sample
+from romae.tokens import Sample, channel_index
 from romae.views import channels, class_names, principal_components
 
 N_SHOWN, N_DRAWN, N_TIMES = 12, 2000, 200

@@ -17,7 +17,7 @@ from romae.augmentation import Augmentation, Noise, RandAugment
 from romae.layout import Layout
 from romae.masking import Masking, Source, Strategy, UniformTokens, hide_at_random, noise, split
 from romae.model import Decoder, Encoder, ModelConfig
-from romae.tokens import Batch, Tokens, second_part
+from romae.tokens import Batch, Tokens, channel_index, second_part
 
 
 class Loss(NamedTuple):
@@ -73,6 +73,10 @@ class Task(nn.Module):
         """The batch with its masks drawn and, in training, some of its tokens dropped."""
         if batch.is_prepared:
             return batch
+        if self.config.kinds is not None:
+            for tokens in (batch.tokens, batch.hidden):
+                if tokens is not None:
+                    channel_index(tokens.positions, self.config.kinds)
         batch = self._draw(batch, source)
         if self.drop_tokens > 0 and (self.training if is_training is None else is_training):
             batch = self._drop(batch, source)

@@ -196,6 +196,19 @@ def taken(x: Float[Tensor, "t *w"], index: Int64[Tensor, "u"]) -> Float[Tensor, 
     return taken
 
 
+def channel_index(positions: Float[Tensor, "n d"], n_channels: int) -> Int64[Tensor, "n"]:
+    """The channel of each token: the last position axis as indices below `n_channels`."""
+    coordinates = positions[:, -1]
+    channel = coordinates.round().long()
+    wrong = (channel != coordinates) | (channel < 0) | (channel >= n_channels)
+    if bool(wrong.any()):
+        token = int(wrong.int().argmax())
+        raise ValueError(
+            f"token {token} has {float(coordinates[token])} as its channel, but channels are 0 to {n_channels - 1}"
+        )
+    return channel
+
+
 def sample_mean(x: Float[Tensor, "t w"], layout: Layout) -> Float[Tensor, "b w"]:
     """The mean over each sample's tokens."""
     _require_tokens(layout)

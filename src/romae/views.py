@@ -12,10 +12,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int64
 
 from romae import baselines, inference, metrics
-from romae.data.scaling import channel_index
 from romae.data.series import Schema
 from romae.tasks import Classification, MaskedReconstruction, Regression, Task
-from romae.tokens import Sample
+from romae.tokens import Sample, channel_index
 
 N_CLASSES, N_NUMBERS, N_MAPPED = 60, 500, 300
 N_SHOWN, N_CHANNELS, N_POINTS = 6, 4, 400

@@ -12,9 +12,8 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from romae.data.columns import asked_numbers, dates_from_numbers, to_numpy
-from romae.data.scaling import channel_index
 from romae.data.series import SampleSet, Schema
-from romae.tokens import Sample
+from romae.tokens import Sample, channel_index
 
 if TYPE_CHECKING:
     import pandas as pd

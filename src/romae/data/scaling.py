@@ -18,7 +18,7 @@ from torch import Tensor
 from romae.data.folder import Folder
 from romae.data.series import SampleSet
 from romae.rope import Ladder
-from romae.tokens import Sample
+from romae.tokens import Sample, channel_index
 
 Method = Literal["none", "standard", "robust", "asinh"]
 Origin = float | int | Literal["none", "first", "min"]
@@ -245,19 +245,6 @@ def fit_ladders(samples: Sequence[Sample], scaling: Scaling | None = None) -> tu
         span = float((np.maximum.reduceat(x, starts) - np.minimum.reduceat(x, starts)).max())
         ladders.append(Ladder(scale=gap, shortest=2 * math.pi, longest=2 * math.pi * max(span / gap, 1.0)))
     return tuple(ladders)
-
-
-def channel_index(positions: Float[Tensor, "n d"], n_channels: int) -> Int64[Tensor, "n"]:
-    """The channel of each token: the last position axis as indices below `n_channels`."""
-    coordinates = positions[:, -1]
-    channel = coordinates.round().long()
-    wrong = (channel != coordinates) | (channel < 0) | (channel >= n_channels)
-    if bool(wrong.any()):
-        token = int(wrong.int().argmax())
-        raise ValueError(
-            f"token {token} has {float(coordinates[token])} as its channel, but channels are 0 to {n_channels - 1}"
-        )
-    return channel
 
 
 class _Packed(NamedTuple):

@@ -64,6 +64,11 @@ class Schema:
     def position_dims(self) -> int:
         return 1 + len(self.positions) + (self.channel is not None)
 
+    @property
+    def n_channels(self) -> int | None:
+        """How many indices the last position axis has; None where it is no axis of channels."""
+        return len(self.channels) if self.channel is not None and self.channels else None
+
 
 def require_same_names(found: Schema, known: Schema, *, whose: str, others: str, with_classes: bool = False) -> None:
     """Refuse data whose numbers mean something else than those that are known already.

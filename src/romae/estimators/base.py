@@ -141,7 +141,7 @@ class Estimator(BaseEstimator):
         if last is not None and last.kind == "regress":
             numbers = fit_scaling(training, values="none", target=True)
             scaling = replace(scaling, target_mean=numbers.target_mean, target_scale=numbers.target_scale)
-        model = self._model(pool, scaling, before)
+        model = self._model(pool, scaling, before, None if schema is None else schema.n_channels)
         stages = self._stages(model, pool, len(training), last, is_judged=validation is not None)
         task, histories = before, []
         if stages:
@@ -183,7 +183,9 @@ class Estimator(BaseEstimator):
             return replace(before.scaling or Scaling(), target_mean=None, target_scale=None)
         return fit_scaling(samples, values=self.scaling, origin=rules.fitting_origin(samples))
 
-    def _model(self, pool: Sequence[Sample], scaling: Scaling, before: Task | None) -> ModelConfig | Encoder:
+    def _model(
+        self, pool: Sequence[Sample], scaling: Scaling, before: Task | None, n_kinds: int | None
+    ) -> ModelConfig | Encoder:
         if before is not None:
             return before.encoder
         size = rules.fitting_size(len(pool)) if self.size is None else self.size
@@ -194,6 +196,7 @@ class Estimator(BaseEstimator):
             encoder=size,
             decoder=replace(size, depth=min(size.depth, 2)),
             ladders=fit_ladders(pool, scaling),
+            kinds=n_kinds,
         )
 
     def _stages(
