@@ -128,6 +128,22 @@ def test_five_seeds_test_every_object_once_and_train_on_none_that_they_test(data
     assert other != again == set(tested[: len(again)])
 
 
+def test_with_few_labels_pretraining_still_sees_all_training_objects(data):
+    whole, few, other = (
+        Plasticc().splits(0),
+        Plasticc(labels_per_class=2).splits(0),
+        Plasticc(labels_per_class=2).splits(1),
+    )
+    assert np.bincount(baselines.classes(few.train))[np.unique(baselines.classes(few.train))].tolist() == [2, 2, 2]
+    seen, labelled = ({one.id for one in part} for part in (few.unlabelled, few.train))
+    assert labelled < seen == {one.id for one in whole.train} and few.scaling == whole.scaling
+    assert [one.id for one in few.test] == [one.id for one in whole.test]
+    assert labelled != {one.id for one in other.train}
+    assert Plasticc(labels_per_class=2, uses_unlabelled=False).splits(0).unlabelled is None
+    with pytest.raises(ValueError, match="data.labels_per_class must be at least 1, or none for all, not 0"):
+        Plasticc(labels_per_class=0).splits(0)
+
+
 def test_the_scaling_is_that_of_the_training_objects(data):
     made = Plasticc(validation=0.2).splits(1)
     assert made.scaling == fit_scaling(made.train, values="asinh", per="channel", origin="first")
