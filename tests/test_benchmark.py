@@ -17,15 +17,27 @@ from romae.benchmark.steps import batch_for
 from romae.benchmark.timing import Spread
 from romae.benchmark.workloads import WORKLOADS, Workload
 from romae.tasks import MaskedReconstruction
+from romae.tokens import Tokens
 
 SMALL = Workload(n_samples=6, shortest=5, longest=30, channels=2, size="tiny-shallow", ratio=0.5)
 CPU = torch.device("cpu")
 
 
+def of_kinds(tokens: Tokens, n: int) -> Tokens:
+    positions = tokens.positions.clone()
+    positions[:, -1] = torch.arange(len(positions)) % n
+    return replace(tokens, positions=positions)
+
+
+@pytest.mark.parametrize("kinds", [None, 4])
 @pytest.mark.parametrize("queries", ["joint", "independent"])
-def test_the_padded_baseline_is_the_same_mathematics(queries):
+def test_the_padded_baseline_is_the_same_mathematics(queries, kinds):
     task = SMALL.task(queries=queries)
     batch = batch_for(task, SMALL, "eager", CPU)
+    if kinds:
+        task = MaskedReconstruction(replace(task.config, kinds=kinds))
+        torch.nn.init.normal_(task.encoder.kinds.stretch.weight)
+        batch = replace(batch, tokens=of_kinds(batch.tokens, kinds), hidden=of_kinds(batch.hidden, kinds))
     baseline = PaddedReconstruction(task)
     ours, padded = task(batch), baseline(batch)
     assert_close(padded.total, ours.total, rtol=1e-4, atol=1e-4)

@@ -564,9 +564,11 @@ def test_queries_beyond_single_precision_are_refused():
 def test_a_kind_that_the_model_does_not_know_is_named_before_the_work():
     task = make(MaskedReconstruction, replace(CONFIG, channels=1, position_dims=2, kinds=2))
     known, unknown = (Sample(np.ones((2, 1)), [[0.0, 0.0], [1.0, kind]], id="p7") for kind in (1.0, 2.0))
-    message = "token 1 has 2.0 as its channel, but channels are 0 to 1"
-    with pytest.raises(ValueError, match=f"sample 'p7': {message}"):
+    message = "sample 'p7' has a token of kind 2, which is its last position, but the model has kinds 0 to 1"
+    with pytest.raises(ValueError, match=message):
         embed(task, [known, unknown])
+    with pytest.raises(ValueError, match=message):
+        task.prepare(collate([replace(unknown, hidden=[False, True])]))
     with pytest.raises(ValueError, match="the positions for sample 0: token 0 has 5.0 as its channel"):
         interpolate(task, [known], [[[0.5, 5.0]]])
     with pytest.raises(ValueError, match=message):

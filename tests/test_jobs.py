@@ -155,6 +155,25 @@ def test_each_channel_of_a_table_is_a_kind_unless_told_otherwise(columns, kinds,
     assert settings.config(samples, romae.fit_scaling(samples)).kinds == found
 
 
+@pytest.mark.parametrize("moved", [{"origin": ("first", "min")}, {"unit": (1.0, 2.0)}])
+def test_kinds_need_an_axis_of_channels_that_is_left_as_it_is(tmp_path, moved):
+    config = replace(PRETRAIN, scaling=ScalingConfig(**moved))
+    with pytest.raises(ValueError, match="the scaling moves the last position axis"):
+        pretrain(config, CURVES, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    pretrain(replace(config, model=replace(PRETRAIN.model, kinds=False)), CURVES, tmp_path / "run")
+
+
+def test_a_run_of_a_version_without_kinds_is_resumed_without_them(tmp_path):
+    config = replace(PRETRAIN, model=replace(PRETRAIN.model, kinds=False))
+    pretrain(config, CURVES, tmp_path / "run")
+    job = tmp_path / "run" / "job.json"
+    job.write_text(job.read_text().replace('"kinds": false,', ""))
+    pretrain(config, CURVES, tmp_path / "run", resume=True)
+    with pytest.raises(ValueError, match=r"other settings \(model.kinds\)"):
+        pretrain(PRETRAIN, CURVES, tmp_path / "run", resume=True)
+
+
 def test_an_id_with_a_channel_of_its_own_is_trained_on():
     held = [sample.id for sample in split(samples_of(CURVES), SplitConfig(share=0.25))[1]]
     rare = CURVES.copy()

@@ -123,7 +123,7 @@ def test_independent_queries_do_not_depend_on_how_they_are_grouped(tokens):
 
 def test_stochastic_depth_grows_over_the_layers_and_keeps_the_mean(tokens):
     model = Encoder(config(stochastic_depth=0.5, encoder=Size(width=24, heads=2, depth=4)))
-    assert [block.drop for block in model.transformer.blocks] == [0.125, 0.25, 0.375, 0.5]
+    assert [float(block.rate) for block in model.transformer.blocks] == [0.125, 0.25, 0.375, 0.5]
     block, branch = model.transformer.blocks[-1].train(), torch.ones(tokens.layout.n_tokens, 1)
     torch.manual_seed(0)
     drawn = torch.stack([block._dropped(branch, tokens.layout) for _ in range(3000)])
@@ -162,10 +162,11 @@ def of_kinds(tokens) -> Tokens:
 
 def test_each_kind_has_an_embedding_of_its_own(of_kinds):
     kinds, x = Kinds(4, 6), torch.randn(of_kinds.layout.n_tokens, 6)
+    embedded = replace(of_kinds, values=x)
     torch.nn.init.normal_(kinds.stretch.weight)
     number = of_kinds.positions[:, 1].long()
     expected = x * (1 + kinds.stretch.weight.T[number]) + kinds.shift.weight.T[number]
-    assert_close(kinds(x, of_kinds.positions), expected)
+    assert_close(kinds(embedded).values, expected)
 
 
 @pytest.mark.parametrize("changes", [{}, {"kinds": 5}], ids=["positions alone", "kinds"])
@@ -193,7 +194,7 @@ def test_the_decoder_knows_the_kind_that_it_is_asked_for(of_kinds):
 @pytest.mark.parametrize("number", [4.0, -1.0, 0.5])
 def test_a_kind_that_is_none_gets_a_sentence(of_kinds, number):
     wrong = replace(of_kinds, positions=of_kinds.positions.index_fill(0, torch.tensor([7]), number))
-    with pytest.raises(ValueError, match=f"token 7 has {number} as its channel, but channels are 0 to 3"):
+    with pytest.raises(ValueError, match=f"sample 2 has a token of kind {number:g}, .* the model has kinds 0 to 3"):
         encoder(kinds=4)(wrong)
 
 

@@ -180,6 +180,12 @@ def test_vectors_do_not_decay():
     assert all(names[i].endswith("weight") and "norm" not in names[i] for i in decayed)
 
 
+def test_embeddings_of_kinds_do_not_decay():
+    task = MaskedReconstruction(replace(training_job.task().config, kinds=3))
+    spared = set(map(id, parameter_groups(task, 0.05)[1]["params"]))
+    assert {id(p) for kinds in (task.encoder.kinds, task.decoder.kinds) for p in kinds.parameters()} <= spared
+
+
 def test_the_average_follows_the_weights():
     layer = torch.nn.Linear(1, 1, bias=False)
     with torch.no_grad():

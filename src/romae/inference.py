@@ -250,13 +250,12 @@ def _runs(costs: list[int], budget: int) -> Iterator[slice]:
 def _batch(task: Task, members: list[Sample]) -> Batch:
     """The samples as the task sees them, on its device and in its precision."""
     scaled = members if task.scaling is None else [task.scaling.apply(sample) for sample in members]
-    if task.config.kinds is not None:
-        for sample in scaled:
-            _require_kinds(sample, task.config.kinds)
     if any(sample.hidden is None for sample in scaled):
         scaled = [sample if sample.hidden is None else collate([sample]).tokens.unpack()[0] for sample in scaled]
     weight = task.encoder.projection.weight
-    batch = collate(scaled).to(weight.device)
+    batch = collate(scaled)
+    task.require_kinds(batch)
+    batch = batch.to(weight.device)
     return replace(batch, tokens=batch.tokens.to(dtype=weight.dtype))
 
 
@@ -341,13 +340,6 @@ def _checked(task: Task, samples: Sequence[Sample], i: int | np.integer) -> Samp
     return sample
 
 
-def _require_kinds(sample: Sample, n_kinds: int) -> None:
-    try:
-        channel_index(sample.positions, n_kinds)
-    except ValueError as error:
-        raise ValueError(f"sample {sample.id!r}: {error}") from None
-
-
 def _read_queries(task: Task, samples: Sequence[Sample], positions: Any) -> list[Float64[Tensor, "_ d"]]:
     """The queries of each sample, [q, d], in the data's own units; what is wrong with them is found before the work."""
     if not hasattr(positions, "__len__") or isinstance(positions, str | bytes):
@@ -365,8 +357,10 @@ def _read_queries(task: Task, samples: Sequence[Sample], positions: Any) -> list
         try:
             if scaling.by_channel:
                 scaling.invert_values(torch.zeros(len(queries[i]), task.config.channels), queries[i])
-            elif n_kinds := task.config.kinds or (schema is not None and len(schema.channels or ())):
-                channel_index(queries[i], n_kinds)
+            elif schema is not None and schema.channels:
+                channel_index(queries[i], len(schema.channels))
+            if task.config.kinds is not None:
+                channel_index(queries[i], task.config.kinds)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
     return queries

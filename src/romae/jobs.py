@@ -343,7 +343,10 @@ def _require_same(what: str, path: Path, note: dict[str, Any]) -> None:
     """Refuse to resume a run with other settings or on other data."""
     if not path.is_file():
         return
-    if changed := [name for name in differences(read_json(path), note) if name not in FREE]:
+    before = read_json(path)
+    if "model" in before:
+        before["model"].setdefault("kinds", False)  # runs of older versions had none
+    if changed := [name for name in differences(before, note) if name not in FREE]:
         raise ValueError(
             f"{path.parent} was started with other {what} ({', '.join(changed)}); leave them as they were, or start a "
             "new run in another folder"

@@ -19,7 +19,7 @@ from romae.attention import attend, attend_within, turned
 from romae.config import check_types
 from romae.layout import Layout
 from romae.rope import AxialRope, Ladder, Rotation, Sinusoid, nearest_multiples
-from romae.tokens import Tokens, channel_index, concat, second_part, taken
+from romae.tokens import Tokens, concat, require_kinds, second_part, taken
 from romae.windowed import attend_window, order_along
 
 
@@ -71,7 +71,8 @@ class ModelConfig:
     on what else is asked (independent), or each other too, as in the paper (joint).
     `keep` is the share p of rotary frequencies in use; `ladders` sets them per axis (default: the paper's).
     Rotations tell tokens how far apart they are, not what they are. With `kinds`, the last position is the number of a
-    token's kind, below `kinds` (a variable, a band), and each kind has an embedding of its own.
+    token's kind, below `kinds` (a variable, a band), and each kind has an embedding of its own; a scaling has to leave
+    that axis as it is.
     `dropout` acts on attention scores and on the feed-forward layer, `attention_dropout` overrides it for the
     scores; stochastic depth grows linearly over the layers up to its value. `window` lets tokens attend to so many
     neighbours on either side along the first position axis, and to CLS, instead of all: an approximation for very long
@@ -143,8 +144,8 @@ class Block(nn.Module):
 
     def __init__(self, size: Size, config: ModelConfig, drop: float) -> None:
         super().__init__()
-        self.heads, self.head_dim, self.drop = size.heads, size.head_dim, drop
-        self.is_shallow, self.is_plain = drop > 0, drop == config.dropout == 0
+        self.heads, self.head_dim = size.heads, size.head_dim
+        self.may_be_left_out, self.is_plain = drop > 0, drop == config.dropout == 0
         # A tensor, since a number would be compiled in, for each layer anew.
         self.register_buffer("rate", torch.tensor(drop), persistent=False)
         self.groups = 2 * config.position_dims if config.positions == "rope" else 1
@@ -205,7 +206,7 @@ class Block(nn.Module):
         self, branch: Float[Tensor, "t w"], layout: Layout, queries: Layout | None = None
     ) -> Float[Tensor, "t w"]:
         """Stochastic depth: the branch of a whole sample is left out, the others make up for it."""
-        if not self.training or not self.is_shallow:
+        if not self.training or not self.may_be_left_out:
             return branch
         kept = torch.rand(layout.n_samples, device=branch.device) >= self.rate
         factor = kept.to(branch.dtype) / (1 - self.rate)
@@ -272,7 +273,7 @@ class Transformer(nn.Module):
         return x if order is None else torch.empty_like(x).index_copy(0, order, x)
 
 
-_APART = 0.1  # how far the embeddings of kinds lie from each other at first, beside values of size 1
+_SPREAD = 0.1  # of the embeddings of kinds at first, in each coordinate, beside values of size 1
 
 
 class Kinds(nn.Module):
@@ -283,14 +284,15 @@ class Kinds(nn.Module):
         self.n_kinds = n_kinds
         self.stretch, self.shift = (nn.Linear(n_kinds, width, bias=False) for _ in range(2))
         nn.init.zeros_(self.stretch.weight)
-        nn.init.normal_(self.shift.weight, std=_APART)
+        nn.init.normal_(self.shift.weight, std=_SPREAD)
 
-    def forward(self, x: Float[Tensor, "t w"], positions: Float32[Tensor, "t d"]) -> Float[Tensor, "t w"]:
+    def forward(self, tokens: Tokens) -> Tokens:
+        x, positions = tokens.values, tokens.positions
         if positions.device.type == "cpu" and not torch.compiler.is_compiling():
-            channel_index(positions, self.n_kinds)  # on a GPU, who looks would wait: tasks look before
+            require_kinds(tokens, self.n_kinds)  # on a GPU, who looks would wait: tasks look before
         # A product with ones and zeros, since the gradient of a look-up adds in no fixed order on a GPU.
         own = (positions[:, -1:] == torch.arange(self.n_kinds, device=positions.device)).to(x.dtype)
-        return x * (1 + self.stretch(own)) + self.shift(own)
+        return replace(tokens, values=x * (1 + self.stretch(own)) + self.shift(own))
 
 
 class Encoder(nn.Module):
@@ -314,17 +316,17 @@ class Encoder(nn.Module):
                 f"the model takes {config.position_dims} position dimensions, but the tokens have "
                 f"{tokens.position_dims}"
             )
-        values, kind = tokens.values, self.projection.weight.dtype
+        values, dtype = tokens.values, self.projection.weight.dtype
         if not torch.is_autocast_enabled(tokens.device.type):
-            if torch.promote_types(values.dtype, kind) != kind:
+            if torch.promote_types(values.dtype, dtype) != dtype:
                 raise TypeError(
-                    f"the model computes in {kind}, but the values are {values.dtype}; convert them with "
+                    f"the model computes in {dtype}, but the values are {values.dtype}; convert them with "
                     "tokens.to(dtype=…)"
                 )
-            values = values.to(kind)  # data may be kept in half precision
+            values = values.to(dtype)  # data may be kept in half precision
         embedded = replace(tokens, values=self.projection(values))
         if self.kinds is not None:
-            embedded = replace(embedded, values=self.kinds(embedded.values, tokens.positions))
+            embedded = self.kinds(embedded)
         if self.cls is not None:
             embedded = concat(_repeated(self.cls, embedded), embedded)
         return self.transformer(embedded)
@@ -374,8 +376,9 @@ class Decoder(nn.Module):
 
     def forward(self, encoded: Tokens, positions: Float32[Tensor, "q d"], layout: Layout) -> Float[Tensor, "q w"]:
         context = replace(encoded, values=self.projection(encoded.values))
-        masks = self.mask_token.to(context.values.dtype).expand(len(positions), -1)
-        queries = Tokens(masks if self.kinds is None else self.kinds(masks, positions), positions, layout)
+        queries = Tokens(self.mask_token.to(context.values.dtype).expand(len(positions), -1), positions, layout)
+        if self.kinds is not None:
+            queries = self.kinds(queries)
         if self.is_joint:
             joined = self.transformer(concat(context, queries))
             return second_part(joined.values, context.layout, layout)

@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 
 def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict]:
-    """Matrices decay; norms, biases, CLS and MASK tokens, which are all vectors, do not."""
-    parameters = [p for p in module.parameters() if p.requires_grad]
+    """Matrices decay; norms, biases, CLS and MASK tokens, which are all vectors, and embeddings of kinds do not."""
+    parameters = [(p, p.ndim >= 2 and "kinds" not in name.split(".")) for name, p in module.named_parameters()]
+    parameters = [(p, decays) for p, decays in parameters if p.requires_grad]
     return [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        {"params": [p for p, decays in parameters if decays], "weight_decay": weight_decay},
+        {"params": [p for p, decays in parameters if not decays], "weight_decay": 0.0},
     ]
 
 

@@ -17,7 +17,7 @@ from romae.augmentation import Augmentation, Noise, RandAugment
 from romae.layout import Layout
 from romae.masking import Masking, Source, Strategy, UniformTokens, hide_at_random, noise, split
 from romae.model import Decoder, Encoder, ModelConfig
-from romae.tokens import Batch, Tokens, channel_index, second_part
+from romae.tokens import Batch, Tokens, require_kinds, second_part
 
 
 class Loss(NamedTuple):
@@ -73,14 +73,19 @@ class Task(nn.Module):
         """The batch with its masks drawn and, in training, some of its tokens dropped."""
         if batch.is_prepared:
             return batch
-        if self.config.kinds is not None:
-            for tokens in (batch.tokens, batch.hidden):
-                if tokens is not None:
-                    channel_index(tokens.positions, self.config.kinds)
+        if batch.tokens.device.type == "cpu":
+            self.require_kinds(batch)
         batch = self._draw(batch, source)
         if self.drop_tokens > 0 and (self.training if is_training is None else is_training):
             batch = self._drop(batch, source)
         return replace(batch, is_prepared=True)
+
+    def require_kinds(self, batch: Batch) -> None:
+        """Refuse tokens of kinds that the model does not have; on a GPU this waits."""
+        if self.config.kinds is not None:
+            for tokens in (batch.tokens, batch.hidden):
+                if tokens is not None:
+                    require_kinds(tokens, self.config.kinds, batch.ids or ())
 
     def augmented(self, batch: Batch, generator: torch.Generator | None = None) -> Batch:
         """The batch with its values changed at random, for a step of training; without `augment`, as it is.

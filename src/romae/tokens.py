@@ -209,6 +209,20 @@ def channel_index(positions: Float[Tensor, "n d"], n_channels: int) -> Int64[Ten
     return channel
 
 
+def require_kinds(tokens: Tokens, n_kinds: int, ids: Sequence[Hashable] = ()) -> None:
+    """Refuse tokens whose last position is not the number of a kind that the model has."""
+    kind = tokens.positions[:, -1]
+    wrong = (kind != kind.round()) | (kind < 0) | (kind >= n_kinds)
+    if bool(wrong.any()):
+        token = int(wrong.int().argmax())
+        sample = int(tokens.layout.sample_of_token[token])
+        name = repr(ids[sample]) if ids and ids[sample] is not None else sample
+        raise ValueError(
+            f"sample {name} has a token of kind {float(kind[token]):g}, which is its last position, but the model has "
+            f"kinds 0 to {n_kinds - 1}"
+        )
+
+
 def sample_mean(x: Float[Tensor, "t w"], layout: Layout) -> Float[Tensor, "b w"]:
     """The mean over each sample's tokens."""
     _require_tokens(layout)

@@ -72,6 +72,8 @@ def train(
     """
     _require_names_alike(task, samples, validation)
     if scaling is not None:
+        if task.config.kinds is not None:
+            scaling.require_still_channels()
         task.scaling = scaling
         if task.schema is None and isinstance(samples, SampleSet):
             task.schema = samples.schema
@@ -399,6 +401,8 @@ class _Trainer:
 
     def _prepared(self, batch: Batch, epoch: int) -> Batch:
         prepare = Preparation(self.task, self.config.seed, is_training=epoch != VALIDATION)
+        if not batch.is_prepared:
+            self.task.require_kinds(batch)
         batch = prepare(batch.to(self.device, non_blocking=True), epoch)
         return batch if self.gather is None else with_values(batch, self.gather)
 

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from romae.model import Block, Transformer
+from romae.model import Block, Kinds, Transformer
 from romae.rope import Rotation, rotate
 from romae.tasks import Loss, MaskedReconstruction
 from romae.tokens import Batch, Tokens
@@ -41,18 +41,26 @@ class PaddedReconstruction(nn.Module):
         assert batch.hidden is not None
         encoder, decoder = self.task.encoder, self.task.decoder
         x, positions, valid = _padded(batch.tokens)
-        x = encoder.projection(x.to(encoder.projection.weight.dtype))
+        x = _of_kinds(encoder.kinds, encoder.projection(x.to(encoder.projection.weight.dtype)), positions)
         if encoder.cls is not None:
             x = torch.cat([encoder.cls.to(x.dtype).expand(len(x), 1, -1), x], dim=1)
             positions, valid = F.pad(positions, (0, 0, 1, 0)), F.pad(valid, (1, 0), value=True)
         x = decoder.projection(_stack(encoder.transformer, x, positions, valid))
         target, queries, asked = _padded(batch.hidden)
-        masks = decoder.mask_token.to(x.dtype).expand(*queries.shape[:2], -1)
+        masks = _of_kinds(decoder.kinds, decoder.mask_token.to(x.dtype).expand(*queries.shape[:2], -1), queries)
         # Whether queries are seen, by each other and by the visible tokens, is all that the two kinds differ in.
         positions = torch.cat([positions, queries], dim=1)
         valid = torch.cat([valid, asked if decoder.is_joint else torch.zeros_like(asked)], dim=1)
         x = _stack(decoder.transformer, torch.cat([x, masks], dim=1), positions, valid)[:, -queries.shape[1] :]
         return self.task.head(x.flatten(0, 1)).unflatten(0, x.shape[:2]), target, asked
+
+
+def _of_kinds(kinds: Kinds | None, x: Float[Tensor, "b n w"], positions: Float[Tensor, "b n d"]) -> Tensor:
+    """Each token stretched and shifted as its kind is, looked up in the tables."""
+    if kinds is None:
+        return x
+    number = positions[..., -1].long()
+    return x * (1 + kinds.stretch.weight.T[number]) + kinds.shift.weight.T[number]
 
 
 def _padded(tokens: Tokens) -> tuple[Float[Tensor, "b n c"], Float[Tensor, "b n d"], Bool[Tensor, "b n"]]:

@@ -150,6 +150,14 @@ class Scaling:
             raise ValueError(f"channel {unseen} was not in the training data, so it has no scale; leave it out")
         return centre, scale
 
+    def require_still_channels(self) -> None:
+        """Refuse, for a model with kinds, to move the axis whose whole numbers they are."""
+        if self.origins and (self.origins[-1], self.units[-1]) != ("none", 1.0):
+            raise ValueError(
+                "the scaling moves the last position axis, whose whole numbers are the kinds of the model; give that "
+                "axis the origin 'none' and the unit 1, or the model no kinds"
+            )
+
     def _require_axes(self, positions: Tensor) -> None:
         if self.units and len(self.units) != positions.shape[1]:
             raise ValueError(f"{positions.shape[1]} position axes, but the scaling was fitted on {len(self.units)}")
