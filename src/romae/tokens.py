@@ -199,28 +199,29 @@ def taken(x: Float[Tensor, "t *w"], index: Int64[Tensor, "u"]) -> Float[Tensor, 
 def channel_index(positions: Float[Tensor, "n d"], n_channels: int) -> Int64[Tensor, "n"]:
     """The channel of each token: the last position axis as indices below `n_channels`."""
     coordinates = positions[:, -1]
-    channel = coordinates.round().long()
-    wrong = (channel != coordinates) | (channel < 0) | (channel >= n_channels)
-    if bool(wrong.any()):
-        token = int(wrong.int().argmax())
+    if (token := _first_beyond(coordinates, n_channels)) is not None:
         raise ValueError(
             f"token {token} has {float(coordinates[token])} as its channel, but channels are 0 to {n_channels - 1}"
         )
-    return channel
+    return coordinates.round().long()
 
 
 def require_kinds(tokens: Tokens, n_kinds: int, ids: Sequence[Hashable] = ()) -> None:
     """Refuse tokens whose last position is not the number of a kind that the model has."""
     kind = tokens.positions[:, -1]
-    wrong = (kind != kind.round()) | (kind < 0) | (kind >= n_kinds)
-    if bool(wrong.any()):
-        token = int(wrong.int().argmax())
+    if (token := _first_beyond(kind, n_kinds)) is not None:
         sample = int(tokens.layout.sample_of_token[token])
         name = repr(ids[sample]) if ids and ids[sample] is not None else sample
         raise ValueError(
             f"sample {name} has a token of kind {float(kind[token]):g}, which is its last position, but the model has "
             f"kinds 0 to {n_kinds - 1}"
         )
+
+
+def _first_beyond(numbers: Float[Tensor, "n"], n: int) -> int | None:
+    """The first that is no whole number from 0 to n - 1."""
+    wrong = (numbers != numbers.round()) | (numbers < 0) | (numbers >= n)
+    return int(wrong.int().argmax()) if bool(wrong.any()) else None
 
 
 def sample_mean(x: Float[Tensor, "t w"], layout: Layout) -> Float[Tensor, "b w"]:

@@ -401,8 +401,8 @@ class _Trainer:
 
     def _prepared(self, batch: Batch, epoch: int) -> Batch:
         prepare = Preparation(self.task, self.config.seed, is_training=epoch != VALIDATION)
-        if not batch.is_prepared:
-            self.task.require_kinds(batch)
+        if self.device.type != "cpu" and not batch.is_prepared:
+            self.task.require_kinds(batch)  # on the device, who looks would wait
         batch = prepare(batch.to(self.device, non_blocking=True), epoch)
         return batch if self.gather is None else with_values(batch, self.gather)
 
