@@ -5,6 +5,7 @@ import pytest
 from quick import check_quick
 
 from romae import baselines, metrics
+from romae.datasets import physionet2012
 from romae.datasets.physionet2012 import OUTCOME_COLUMNS, VARIABLES
 from romae.recipe import find
 from romae.recipes.physionet import MASKING, RECIPES, Mortality, Stays, _found, _standardised
@@ -59,6 +60,15 @@ def test_settings_can_be_chosen_without_a_look_at_the_test(files):
     held_out, test = ({sample.id for sample in one.test} for one in (choosing, judged))
     assert held_out == {sample.id for sample in judged.validation} and not held_out & test
     assert all(sample.hidden is not None for sample in choosing.test)
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_settings_of_mortality_can_be_chosen_within_set_a(files, both):
+    splits = Mortality(tested_on="a", both=both).splits(0)
+    train, validation, test = ({one.id for one in part} for part in (splits.train, splits.validation, splits.test))
+    assert not train & validation and not test & (train | validation)
+    assert train | validation | test == {one.id for one in physionet2012.load("a").samples()} and len(test) == 15
+    assert splits.unlabelled is None or {one.id for one in splits.unlabelled} == train | test
 
 
 @pytest.mark.parametrize("hide", ["rows", "tokens"])

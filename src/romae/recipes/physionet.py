@@ -129,11 +129,12 @@ class Stays(Source):
 class Mortality(Source):
     """Who died in hospital: set a to learn from, with a stratified part of it for validation, and set b as test.
 
-    Pre-training sees the training stays of set a, or with `both` the stays of set b as well, which it takes no outcome
-    from.
+    Pre-training sees the training stays of set a, or with `both` the stays of the test as well, which it takes no
+    outcome from. To choose settings without a look at set b, `tested_on="a"` keeps a quarter of set a as test.
     """
 
     both: bool = False
+    tested_on: Literal["b", "a"] = "b"
     minutes: float = 5.0
     validation: float = 0.15
     n_records: int | None = None
@@ -142,10 +143,16 @@ class Mortality(Source):
         from sklearn.model_selection import train_test_split
 
         _require_records(self.n_records)
-        known, test = (physionet2012.load(letter).samples()[: self.n_records] for letter in "ab")
-        train, validation = train_test_split(
-            known, test_size=self.validation, random_state=seed, stratify=baselines.classes(known)
-        )
+
+        def apart(stays: list[Sample], share: float) -> list[list[Sample]]:
+            return train_test_split(stays, test_size=share, random_state=seed, stratify=baselines.classes(stays))
+
+        known = physionet2012.load("a").samples()[: self.n_records]
+        if self.tested_on == "a":
+            known, test = apart(known, 0.25)
+        else:
+            test = physionet2012.load("b").samples()[: self.n_records]
+        train, validation = apart(known, self.validation)
         return Splits(
             train=train,
             validation=validation,
