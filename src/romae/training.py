@@ -13,34 +13,31 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from romae.capacity import Buffer, Filled, with_values
+from romae.capacity import Filled
 from romae.checkpoint import described, read_json
 from romae.config import differences, to_dict
 from romae.data.loading import Loader
-from romae.data.packed import Gather, Packed, packed
-from romae.data.pixels import Pixels
+from romae.data.packed import packed
 from romae.data.scaling import Scaling, scaled
 from romae.data.series import SampleSet, require_same_names
-from romae.evaluation import NOTHING, VALIDATION, evaluate
+from romae.evaluation import evaluate
+from romae.feeding import Feed
 from romae.guards import LossWatch, stop_signals
-from romae.masking import Strategy
 from romae.optim import WeightAverage, optimiser, warmup_cosine
-from romae.preparation import Filling, Piece, Preparation, fitting_capacity
+from romae.preparation import Piece
 from romae.progress import Progress
 from romae.runs import History, Run, State, digest_of, fill_optimiser, optimiser_tensors
 from romae.seeds import seed_step
 from romae.sharding import sharded, spread, whole
 from romae.steps import Captured, Modes, Step, compile_blocks, optimised, uncompile_blocks, uncompiled
 from romae.tasks import Task
-from romae.tokens import Batch, Sample
+from romae.tokens import Sample
 from romae.train_config import FREE, TrainConfig
 
 Log = Callable[[int, Mapping[str, float]], None]
-SETTLED = 0.25  # of the free memory of a device, for the values of all samples
 REQUEUE = 75  # EX_TEMPFAIL: a batch system may start the run again
 
 
@@ -122,29 +119,15 @@ class _Trainer:
         self.device, self.is_first = self.accelerator.device, self.accelerator.is_main_process
         torch.backends.cuda.matmul.allow_tf32 = config.precision == "tf32"
         self.samples, self.validation = samples, validation
-        self.held: Sequence[Sample] | Packed = packed(samples) or samples
         self.held_validation = None if validation is None else packed(validation) or validation
-        self.loader = Loader(
-            self.held,
-            batch_size=None if config.tokens_per_batch else config.batch_size,
-            tokens_per_batch=config.tokens_per_batch,
-            shuffle=True,
-            seed=config.seed,
-            group=config.group,
-            rank=self.accelerator.process_index,
-            n_ranks=self.accelerator.num_processes,
-            pieces=config.accumulate,
-            workers=config.workers,
-            pin=self.device.type == "cuda",
-        )
-        self.n_batches = [self.loader.n_batches(epoch) for epoch in range(config.epochs)]
-        self.n_steps = sum(self.n_batches)
+        self.feed = Feed(task, samples, config, self.accelerator)
+        self.n_steps = sum(self.feed.n_batches)
         self.modes = Modes.of(
             config,
             self.accelerator,
             self.n_steps,
             is_windowed=task.config.window is not None,
-            padding=self._padding(),
+            padding=self.feed.padding,
         )
         self.module = self._spread_out() if config.shard else task  # what is trained; on one rank alone, the task
         made = optimiser(
@@ -167,8 +150,6 @@ class _Trainer:
             self.accelerator, self.model, self.optimiser, config.clip, config.nonfinite == "skip", self.average
         ).take
         self.captured: Captured | None = None
-        self.gather: Gather | None = None  # values by their rows, where those of all samples lie on the device
-        self.generator = torch.Generator(self.device)  # of what changes images at random
         self.lr = torch.zeros((), device=self.device)
         self.step, self.epoch, self.batch = 0, 0, 0
         self.best_loss, self.best_step, self.n_worse = float("inf"), 0, 0
@@ -184,18 +165,21 @@ class _Trainer:
 
     def train(self) -> History:
         started = time.perf_counter()
-        trivial = self._trivial_loss(self.loader, "there is nothing to learn from these samples")
+        trivial = self.feed.trivial_loss(self.feed.loader, "there is nothing to learn from these samples")
         if self.held_validation is not None:
-            self._trivial_loss(Loader(self.held_validation, batch_size=1), "the validation samples cannot be judged")
+            loader = Loader(self.held_validation, batch_size=1)
+            self.feed.trivial_loss(loader, "the validation samples cannot be judged")
         self.model.train()
-        self._make_ready()
+        self.feed.make_ready(is_fixed=self.modes.is_fixed)
+        if self.modes.is_compiled:
+            compile_blocks(self.module, is_fixed=self.modes.is_fixed)
         shown = Progress(self.title, self.n_steps, start=self.step, is_shown=self.is_first and not self.quiet)
         with shown, contextlib.nullcontext() if self.run is None else stop_signals(self._ask_to_stop):
-            for batch in self._together(self._pieces()):
-                n_tokens = self._step(batch)
+            for pieces in self._left():
+                n_tokens = self._step(pieces)
                 self.step, self.batch = self.step + 1, self.batch + 1
                 shown.advance(n_tokens)
-                if self.batch == self.n_batches[self.epoch]:
+                if self.batch == self.feed.n_batches[self.epoch]:
                     self.epoch, self.batch = self.epoch + 1, 0
                 self._after_step(shown, trivial)
                 if self._is_over():
@@ -205,21 +189,28 @@ class _Trainer:
         self.history.seconds = time.perf_counter() - started
         return self.history
 
+    def _left(self) -> Iterator[list[Piece]]:
+        """The batches that are left of this run: none where it was at its end, or ended early before."""
+        if self.epoch >= self.config.epochs or self._is_over():
+            return iter(())
+        return self.feed.batches(self.epoch, self.batch)
+
     def _step(self, pieces: list[Piece]) -> int:
         """One optimiser step over this rank's share of a batch. Returns the number of its tokens."""
         config = self.config
         self._set_rate(config.lr * warmup_cosine(self.step, n_steps=self.n_steps, n_warmup=self.n_warmup))
         seed = seed_step(config.seed, self.step, self.accelerator.process_index)
         if self.task.augment is not None:
-            self.generator.manual_seed(seed)
+            self.feed.generator.manual_seed(seed)
         found = [piece for piece in pieces if piece is not None]
         if self.modes.is_recorded and isinstance(pieces[0], Filled):
             sums: Tensor | None = self._played(pieces[0])
         else:
-            unit = float(self.loader.lengths[self._indices()].sum())
+            unit = float(self.feed.n_tokens(self.epoch, self.batch))
             is_off_size = self.modes.is_fixed and not isinstance(pieces[0], Filled)
             with uncompiled() if is_off_size else contextlib.nullcontext():
-                sums = self.take(map(self._arrived, pieces), len(pieces), unit)
+                arrived = (self.feed.arrived(piece, self.epoch) for piece in pieces)
+                sums = self.take(arrived, len(pieces), unit)
         if sums is None:
             self.history.n_skipped += 1
         else:
@@ -230,7 +221,7 @@ class _Trainer:
 
     def _played(self, filled: Filled) -> Tensor:
         """A step of a recorded graph, which is recorded here at the first."""
-        batch = self._in_place(filled)
+        batch = self.feed.in_place(filled)
         if self.captured is None:
             plain = getattr(self.optimiser, "optimizer", self.optimiser)
 
@@ -331,91 +322,6 @@ class _Trainer:
         if self.config.precision == "fp16":
             raise ValueError("shard=True does not go with fp16, whose scaler wants whole gradients; use bf16")
         return sharded(self.task, self.device, n_ranks)
-
-    # Batches
-
-    def _pieces(self) -> Iterator[Piece]:
-        """All that is left of this run; empty where nothing is, or where it ended early before."""
-        if self.epoch >= self.config.epochs or self._is_over():
-            return iter(())
-        return self.loader.epochs(self.epoch, self.config.epochs, start=self.batch)
-
-    def _together(self, pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
-        for piece in pieces:
-            rest = [next(pieces) for _ in range(self.config.accumulate - 1)]
-            yield [piece, *rest]
-
-    def _indices(self) -> np.ndarray:
-        if getattr(self, "_planned_epoch", None) != self.epoch:
-            self._planned_epoch, self._plan = self.epoch, self.loader.plan(self.epoch)
-        return self._plan[self.batch]
-
-    def _make_ready(self) -> None:
-        """Say where batches are prepared, and in what size; called in training mode, in which tokens are dropped."""
-        prepare = Preparation(self.task, self.config.seed, is_training=True)
-        if self.modes.is_fixed:
-            self.gather = self._settled()
-            capacity, example = fitting_capacity(self.loader, prepare)
-            self.buffer = Buffer(capacity, example, self.device, self.gather)
-            is_made_here = self.config.workers == 0 and self.device.type == "cuda"
-            self.loader.transform = Filling(prepare, capacity, pin=is_made_here)
-        elif self.config.workers:
-            self.loader.transform = prepare  # else on the device, in `_arrived`
-        if self.modes.is_compiled:
-            compile_blocks(self.module, is_fixed=self.modes.is_fixed)
-
-    def _padding(self) -> float:
-        """How many times its tokens attention would have in batches of a fixed size, which know no lengths."""
-        if self.config.precision == "bf16" and self.task.config.score_dropout == 0:
-            return 1.0
-        lengths = self.loader.lengths
-        return float(lengths.max() / lengths.mean())
-
-    def _settled(self) -> Gather | None:
-        """All values on the device, and batches that only name their rows; None where they do not fit or are needed."""
-        masking, held = getattr(self.task, "masking", None), self.held
-        if not isinstance(held, Packed | Pixels) or not isinstance(masking, Strategy | None):
-            return None  # a masking of the user's own may look at values
-        if self.task.config.channels < 4:  # the numbers of rows would hardly be fewer bytes
-            return None
-        if held.n_bytes > SETTLED * torch.cuda.mem_get_info(self.device)[0]:
-            return None
-        self.loader.samples = held.numbered()
-        return held.settled(self.device)
-
-    def _arrived(self, piece: Piece) -> tuple[Batch, float]:
-        """A piece as it is on the device, and whether it counts."""
-        if isinstance(piece, Filled):
-            return self._in_place(piece), 1.0
-        if piece is None:
-            return self._prepared(self.loader.stand_in(), self.epoch), 0.0
-        return self.task.augmented(self._prepared(piece, self.epoch), self.generator), 1.0
-
-    def _in_place(self, filled: Filled) -> Batch:
-        """A batch of fixed size, where a recorded step looks for it."""
-        self.buffer.fill(filled)
-        batch = self.buffer.batch
-        if self.task.augment is not None:
-            batch.tokens.values.copy_(self.task.augmented(batch, self.generator).tokens.values)
-        return batch
-
-    def _prepared(self, batch: Batch, epoch: int) -> Batch:
-        prepare = Preparation(self.task, self.config.seed, is_training=epoch != VALIDATION)
-        if self.device.type != "cpu" and not batch.is_prepared:
-            self.task.require_kinds(batch)  # on the device, who looks would wait
-        batch = prepare(batch.to(self.device, non_blocking=True), epoch)
-        return batch if self.gather is None else with_values(batch, self.gather)
-
-    def _trivial_loss(self, loader: Loader, complaint: str) -> float:
-        """What a model that learns nothing would get on the first samples; refused where there is nothing to get."""
-        batch = loader.batch(np.arange(min(len(loader.lengths), 512)))
-        was_training = self.task.training
-        self.task.eval()
-        loss = self.task.trivial(self._prepared(batch, VALIDATION))
-        self.task.train(was_training)
-        if float(loss.weight) == 0 and len(batch) == len(loader.lengths):
-            raise ValueError(f"{complaint}: {NOTHING}")
-        return float(loss.total / loss.weight.clamp(min=1))
 
     # Stopping
 
