@@ -167,8 +167,11 @@ def test_kinds_need_an_axis_of_channels_that_is_left_as_it_is(tmp_path, moved):
 def test_a_run_of_a_version_without_kinds_is_resumed_without_them(tmp_path):
     config = replace(PRETRAIN, model=replace(PRETRAIN.model, kinds=False))
     pretrain(config, CURVES, tmp_path / "run")
-    job = tmp_path / "run" / "job.json"
-    job.write_text(job.read_text().replace('"kinds": false,', ""))
+    for name in ("job.json", "config.json"):
+        path = tmp_path / "run" / name
+        known = json.loads(path.read_text())
+        known["model"] = {key: value for key, value in known["model"].items() if "kinds" not in key}
+        path.write_text(json.dumps(known))
     pretrain(config, CURVES, tmp_path / "run", resume=True)
     with pytest.raises(ValueError, match=r"other settings \(model.kinds\)"):
         pretrain(PRETRAIN, CURVES, tmp_path / "run", resume=True)

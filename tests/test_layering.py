@@ -1,9 +1,13 @@
 """The architecture holds: a file imports only files above it, and the core needs torch alone."""
 
 import ast
+import builtins
+import dis
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType
 
 import romae
 
@@ -11,9 +15,9 @@ SOURCE = Path(romae.__file__).parent
 ORDER = """
 config layout tokens capacity patches augmentation rope alignment fused_attention fused_rotation attention windowed
 model masking tasks data datasets metrics baselines minirocket seeds train_config optim checkpoint reference progress
-runs guards preparation sharding steps evaluation feeding training inference stages jobs answers views results recipe card
-estimators rows paper plots page charts figure_charts result_blocks report run_page demo benchmark cli_tables cli_data
-cli_recipes cli recipes
+runs guards preparation sharding steps evaluation feeding training inference stages jobs answers views results recipe
+card estimators rows paper plots page charts figure_charts result_blocks report run_page demo benchmark cli_tables
+cli_data cli_recipes cli recipes
 """.split()
 # The one door downwards: a method that saves, found where people look for it.
 DOORS = {("tasks", "checkpoint")}
@@ -48,6 +52,22 @@ def test_a_file_imports_only_files_above_it():
         for other in imported_layers(path):
             is_above = ORDER.index(other) < ORDER.index(here) or (other == here and path.parent != SOURCE)
             assert is_above or (here, other) in DOORS, f"{path.name} imports {other}, which stands below it"
+
+
+def looked_up(code: CodeType) -> Iterator[str]:
+    """The names that the functions of a file look up beyond their own variables."""
+    yield from (one.argval for one in dis.get_instructions(code) if one.opname == "LOAD_GLOBAL")
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from looked_up(inner)
+
+
+def test_every_name_is_known_in_its_file():
+    """The linters are told not to look, since the names of shapes in annotations would be unknown to them."""
+    for path in SOURCE.rglob("*.py"):
+        code = compile(path.read_text(), str(path), "exec")
+        known = {one.argval for one in dis.get_instructions(code) if one.opname == "STORE_NAME"}
+        assert set(looked_up(code)) <= known | {*dir(builtins), "__file__", "__path__"}, path
 
 
 def test_the_core_imports_torch_and_jaxtyping_alone():

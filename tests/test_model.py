@@ -161,12 +161,19 @@ def of_kinds(tokens) -> Tokens:
 
 
 def test_each_kind_has_an_embedding_of_its_own(of_kinds):
-    kinds, x = Kinds(4, 6), torch.randn(of_kinds.layout.n_tokens, 6)
+    kinds, x = Kinds(4, 6, 0.1), torch.randn(of_kinds.layout.n_tokens, 6)
     embedded = replace(of_kinds, values=x)
     torch.nn.init.normal_(kinds.stretch.weight)
     number = of_kinds.positions[:, 1].long()
     expected = x * (1 + kinds.stretch.weight.T[number]) + kinds.shift.weight.T[number]
     assert_close(kinds(embedded).values, expected)
+
+
+@pytest.mark.parametrize("spread", [0.1, 1.0])
+def test_kinds_begin_as_wide_as_they_are_told(spread):
+    told = config(kinds=200, kinds_spread=spread)
+    for kinds in (Encoder(told).kinds, Decoder(told).kinds):
+        assert kinds.shift.weight.std().item() == pytest.approx(spread, rel=0.1)
 
 
 @pytest.mark.parametrize("changes", [{}, {"kinds": 5}], ids=["positions alone", "kinds"])
@@ -332,6 +339,7 @@ def test_autocast_agrees_with_full_precision(tokens):
         (lambda: config(position_dims=5), "with 2 heads the nearest widths are 20 and 40"),
         (lambda: Decoder(config(position_dims=3)), "the decoder's head size 8 must be a multiple of 2 x 3"),
         (lambda: config(channels=0), "at least one channel"),
+        (lambda: config(kinds=3, kinds_spread=0.0), "kinds_spread is a deviation, above 0, not 0.0"),
         (lambda: config(kinds=0), "kinds is how many kinds of tokens there are"),
         (lambda: encoder().rebuilt(kinds=3), r"\['kinds'\] cannot change here: missing kinds.stretch.weight"),
         (lambda: config(dropout=1.0), "dropout must be at least 0 and below 1"),

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from romae.checkpoint import load, read_json
-from romae.config import differences, to_dict
+from romae.config import differences, from_dict, to_dict
 from romae.data.columns import TimeUnit
 from romae.data.queries import require_same_clock
 from romae.data.scaling import Method, Origin, Scaling, Unit, fit_ladders, fit_scaling
@@ -83,7 +83,7 @@ class ModelSettings:
     """The parts of a `ModelConfig` that the data leave open. Sizes are given by name or in full.
 
     `ladder` takes the frequencies of positions from the gaps and spans of the data, or from the paper. `kinds` gives
-    each channel of the table an embedding of its own.
+    each channel of the table an embedding of its own, which begins with the deviation `kinds_spread`.
     """
 
     encoder: str | Size = "tiny"
@@ -91,6 +91,7 @@ class ModelSettings:
     cls: bool = True
     ladder: Literal["data", "paper"] = "data"
     kinds: bool = True
+    kinds_spread: float = 0.1
     queries: Literal["independent", "joint"] = "independent"
     dropout: float = 0.0
 
@@ -113,6 +114,7 @@ class ModelSettings:
             queries=self.queries,
             ladders=fit_ladders(samples, scaling) if self.ladder == "data" else None,
             kinds=samples.schema.n_channels if self.kinds else None,
+            kinds_spread=self.kinds_spread,
             dropout=self.dropout,
         )
 
@@ -344,8 +346,8 @@ def _require_same(what: str, path: Path, note: dict[str, Any]) -> None:
     if not path.is_file():
         return
     before = read_json(path)
-    if "model" in before:
-        before["model"].setdefault("kinds", False)  # runs of older versions had none
+    if "model" in before:  # older versions had no kinds
+        before["model"] = to_dict(from_dict(ModelSettings, {"kinds": False, **before["model"]}, where="model"))
     if changed := [name for name in differences(before, note) if name not in FREE]:
         raise ValueError(
             f"{path.parent} was started with other {what} ({', '.join(changed)}); leave them as they were, or start a "

@@ -71,8 +71,9 @@ class ModelConfig:
     on what else is asked (independent), or each other too, as in the paper (joint).
     `keep` is the share p of rotary frequencies in use; `ladders` sets them per axis (default: the paper's).
     Rotations tell tokens how far apart they are, not what they are. With `kinds`, the last position is the number of a
-    token's kind, below `kinds` (a variable, a band), and each kind has an embedding of its own; a scaling has to leave
-    that axis as it is.
+    token's kind, below `kinds` (a variable, a band), and each kind has an embedding of its own, whose numbers begin
+    with the deviation `kinds_spread`: near 1 kinds are told apart from the start, near 0 they are learned as one until
+    they prove different. A scaling has to leave that axis as it is.
     `dropout` acts on attention scores and on the feed-forward layer, `attention_dropout` overrides it for the
     scores; stochastic depth grows linearly over the layers up to its value. `window` lets tokens attend to so many
     neighbours on either side along the first position axis, and to CLS, instead of all: an approximation for very long
@@ -89,6 +90,7 @@ class ModelConfig:
     keep: float = 0.75
     ladders: tuple[Ladder, ...] | None = None
     kinds: int | None = None
+    kinds_spread: float = 0.1
     dropout: float = 0.0
     attention_dropout: float | None = None
     stochastic_depth: float = 0.0
@@ -105,6 +107,8 @@ class ModelConfig:
             )
         if self.kinds is not None and self.kinds < 1:
             raise ValueError(f"kinds is how many kinds of tokens there are, at least 1, or none, not {self.kinds}")
+        if not self.kinds_spread > 0:
+            raise ValueError(f"kinds_spread is a deviation, above 0, not {self.kinds_spread}")
         if not self.norm_eps > 0:
             raise ValueError(f"norm_eps must be above 0, not {self.norm_eps}")
         if not 0 <= self.keep <= 1:
@@ -273,18 +277,15 @@ class Transformer(nn.Module):
         return x if order is None else torch.empty_like(x).index_copy(0, order, x)
 
 
-_SPREAD = 0.1  # of the embeddings of kinds at first, in each coordinate, beside values of size 1
-
-
 class Kinds(nn.Module):
     """An embedding of its own for each kind of token: x stretched and shifted, by what belongs to the kind."""
 
-    def __init__(self, n_kinds: int, width: int) -> None:
+    def __init__(self, n_kinds: int, width: int, spread: float) -> None:
         super().__init__()
         self.n_kinds = n_kinds
         self.stretch, self.shift = (nn.Linear(n_kinds, width, bias=False) for _ in range(2))
         nn.init.zeros_(self.stretch.weight)
-        nn.init.normal_(self.shift.weight, std=_SPREAD)
+        nn.init.normal_(self.shift.weight, std=spread)
 
     def forward(self, tokens: Tokens) -> Tokens:
         x, positions = tokens.values, tokens.positions
@@ -295,6 +296,10 @@ class Kinds(nn.Module):
         return replace(tokens, values=x * (1 + self.stretch(own)) + self.shift(own))
 
 
+def _kinds(config: ModelConfig, size: Size) -> Kinds | None:
+    return None if config.kinds is None else Kinds(config.kinds, size.width, config.kinds_spread)
+
+
 class Encoder(nn.Module):
     """Values [t, c] to embeddings [t, w]; with CLS, one more token at the front of each sample, at position 0."""
 
@@ -303,7 +308,7 @@ class Encoder(nn.Module):
         self.config = config
         self.projection = nn.Linear(config.channels, config.encoder.width)
         nn.init.zeros_(self.projection.bias)
-        self.kinds = None if config.kinds is None else Kinds(config.kinds, config.encoder.width)
+        self.kinds = _kinds(config, config.encoder)
         self.cls = nn.Parameter(torch.randn(config.encoder.width) * 0.02) if config.cls else None
         self.transformer = Transformer(config.encoder, config)
 
@@ -371,7 +376,7 @@ class Decoder(nn.Module):
         self.projection = nn.Linear(config.encoder.width, size.width)
         _spread(self.projection, 1.0)
         self.mask_token = nn.Parameter(torch.randn(size.width) * 0.02)
-        self.kinds = None if config.kinds is None else Kinds(config.kinds, size.width)
+        self.kinds = _kinds(config, size)
         self.transformer = Transformer(size, config)
 
     def forward(self, encoded: Tokens, positions: Float32[Tensor, "q d"], layout: Layout) -> Float[Tensor, "q w"]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from romae.capacity import Filled
 from romae.checkpoint import described, read_json
-from romae.config import differences, to_dict
+from romae.config import differences, from_dict, to_dict
 from romae.data.loading import Loader
 from romae.data.packed import packed
 from romae.data.scaling import Scaling, scaled
@@ -26,6 +26,7 @@ from romae.data.series import SampleSet, require_same_names
 from romae.evaluation import evaluate
 from romae.feeding import Feed
 from romae.guards import LossWatch, stop_signals
+from romae.model import ModelConfig
 from romae.optim import WeightAverage, optimiser, warmup_cosine
 from romae.preparation import Piece
 from romae.progress import Progress
@@ -362,6 +363,8 @@ class _Trainer:
 
     def _resume(self, run: Run, description: dict[str, Any]) -> None:
         was = read_json(run.folder / "config.json")
+        for name, kind in (("train", TrainConfig), ("model", ModelConfig)):  # with what an older version did not know
+            was[name] = to_dict(from_dict(kind, was[name], where=name))
         if changed := [name for name in differences(was, description) if name not in FREE]:
             raise ValueError(f"{run.folder} was started with other settings ({', '.join(changed)}); start a new run")
         state = run.read()
