@@ -130,6 +130,17 @@ def test_rows_that_are_dropped_are_told_in_one_line(run, monkeypatch):
 # Stopping
 
 
+def test_a_run_of_a_version_without_kinds_is_resumed(run):
+    assert run("pretrain", "curves.parquet", *COLUMNS, "--out", "run", *TINY, "--set", "model.kinds=false").code == 0
+    for path in (Path("run/job.json"), Path("run/config.json")):
+        told = json.loads(path.read_text())
+        told["model"] = {key: value for key, value in told["model"].items() if "kinds" not in key}
+        path.write_text(json.dumps(told))
+    done = run("pretrain", "curves.parquet", "--out", "run", "--resume")
+    assert done.code == 0, done.err
+    assert romae.load("run/best").config.kinds is None
+
+
 @pytest.mark.parametrize(
     ("signals", "code", "message"),
     [

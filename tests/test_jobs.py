@@ -175,6 +175,9 @@ def test_a_run_of_a_version_without_kinds_is_resumed_without_them(tmp_path):
     pretrain(config, CURVES, tmp_path / "run", resume=True)
     with pytest.raises(ValueError, match=r"other settings \(model.kinds\)"):
         pretrain(PRETRAIN, CURVES, tmp_path / "run", resume=True)
+    (tmp_path / "run" / "job.json").write_text('{"hurry": true}')
+    with pytest.raises(ValueError, match="job.json is damaged, or of a newer version: unknown key 'hurry'"):
+        pretrain(config, CURVES, tmp_path / "run", resume=True)
 
 
 def test_an_id_with_a_channel_of_its_own_is_trained_on():

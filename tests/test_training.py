@@ -308,6 +308,21 @@ def test_a_run_is_not_overwritten_and_not_resumed_with_other_settings(tmp_path):
         trained(resume=True)
 
 
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ("[]", "it lacks the settings of training or model"),
+        ('{"train": {}}', "it lacks the settings of training or model"),
+        ('{"train": {"hurry": true}, "model": {}}', "unknown key 'train.hurry'"),
+    ],
+)
+def test_settings_of_a_run_that_cannot_be_read_are_named(tmp_path, settings, complaint):
+    trained("epochs=1", out=tmp_path / "run")
+    (tmp_path / "run" / "config.json").write_text(settings)
+    with pytest.raises(ValueError, match=rf"config.json is damaged, or of a newer version: {complaint}.*; start a new"):
+        trained("epochs=1", out=tmp_path / "run", resume=True)
+
+
 def test_a_run_is_not_resumed_with_another_task_or_on_other_samples(tmp_path):
     samples, config = training_job.samples(), training_job.config("epochs=1")
     train(training_job.task(), samples, config, out=tmp_path / "run", quiet=True)

@@ -213,9 +213,12 @@ def _configured(
 ) -> "C":
     """The settings of a file, or else of the run to resume, then the options, then what --set says."""
     from romae.config import load_config, override
+    from romae.jobs import read_job
 
-    file = file or before
-    config = kind() if file is None else load_config(kind, file)
+    if file is not None:
+        config = load_config(kind, file)
+    else:
+        config = kind() if before is None else read_job(kind, before)
     config = replace(config, columns=replace(config.columns, **columns), **options)
     return override(config, *(settings or ()))
 

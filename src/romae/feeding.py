@@ -1,4 +1,4 @@
-"""What training is fed with: the batches of all epochs, with what a task draws drawn, where a step looks for them."""
+"""What training is fed with: the batches of all epochs, prepared, in a fixed size if need be, on their device."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING

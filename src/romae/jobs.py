@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from romae.checkpoint import load, read_json
-from romae.config import differences, from_dict, to_dict
+from romae.config import C, differences, from_dict, to_dict
 from romae.data.columns import TimeUnit
 from romae.data.queries import require_same_clock
 from romae.data.scaling import Method, Origin, Scaling, Unit, fit_ladders, fit_scaling
@@ -310,9 +310,10 @@ def _trained(
     if not Run(out).is_fresh and not resume:
         raise ValueError(f"{out} already holds a run; resume it, or choose another folder")
     notes = {JOB: to_dict(config), DATA: _digests(training, validation)}
-    if resume:
-        _require_same("settings", out / JOB, notes[JOB])
-        _require_same("data", out / DATA, notes[DATA])
+    if resume and (out / JOB).is_file():
+        _require_same("settings", out, to_dict(read_job(type(config), out / JOB)), notes[JOB])
+    if resume and (out / DATA).is_file():
+        _require_same("data", out, read_json(out / DATA), notes[DATA])
     for name, note in notes.items():
         text = json.dumps(note, indent=2) + "\n"
         write_whole(out / name, partial(Path.write_text, data=text))
@@ -341,16 +342,22 @@ def _forget(folder: Path, before: set[Path] | None) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def _require_same(what: str, path: Path, note: dict[str, Any]) -> None:
+def read_job(kind: type[C], path: Path) -> C:
+    """The settings of a run, as this version or an older one wrote them down."""
+    told = read_json(path)
+    if isinstance(told, dict) and isinstance(told.get("model"), dict):
+        told["model"].setdefault("kinds", False)  # which older versions did not know
+    try:
+        return from_dict(kind, told)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} is damaged, or of a newer version: {error}") from None
+
+
+def _require_same(what: str, folder: Path, before: Any, now: dict[str, Any]) -> None:
     """Refuse to resume a run with other settings or on other data."""
-    if not path.is_file():
-        return
-    before = read_json(path)
-    if "model" in before:  # older versions had no kinds
-        before["model"] = to_dict(from_dict(ModelSettings, {"kinds": False, **before["model"]}, where="model"))
-    if changed := [name for name in differences(before, note) if name not in FREE]:
+    if changed := [name for name in differences(before, now) if name not in FREE]:
         raise ValueError(
-            f"{path.parent} was started with other {what} ({', '.join(changed)}); leave them as they were, or start a "
+            f"{folder} was started with other {what} ({', '.join(changed)}); leave them as they were, or start a "
             "new run in another folder"
         )
 

@@ -3,6 +3,7 @@
 Shapes: t tokens, b samples, w width, h heads, e head size, c channels, d position dimensions.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -107,8 +108,8 @@ class ModelConfig:
             )
         if self.kinds is not None and self.kinds < 1:
             raise ValueError(f"kinds is how many kinds of tokens there are, at least 1, or none, not {self.kinds}")
-        if not self.kinds_spread > 0:
-            raise ValueError(f"kinds_spread is a deviation, above 0, not {self.kinds_spread}")
+        if not 0 < self.kinds_spread < math.inf:
+            raise ValueError(f"kinds_spread is a deviation, a number above 0, not {self.kinds_spread}")
         if not self.norm_eps > 0:
             raise ValueError(f"norm_eps must be above 0, not {self.norm_eps}")
         if not 0 <= self.keep <= 1:

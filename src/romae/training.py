@@ -362,9 +362,7 @@ class _Trainer:
         return {name: None if part is None else digest_of(part) for name, part in parts.items()}
 
     def _resume(self, run: Run, description: dict[str, Any]) -> None:
-        was = read_json(run.folder / "config.json")
-        for name, kind in (("train", TrainConfig), ("model", ModelConfig)):  # with what an older version did not know
-            was[name] = to_dict(from_dict(kind, was[name], where=name))
+        was = _known(run.folder / "config.json")
         if changed := [name for name in differences(was, description) if name not in FREE]:
             raise ValueError(f"{run.folder} was started with other settings ({', '.join(changed)}); start a new run")
         state = run.read()
@@ -438,6 +436,17 @@ class _Trainer:
         if self.config.trackers:
             self.accelerator.end_training()
         self.accelerator.wait_for_everyone()
+
+
+def _known(path: Path) -> dict[str, Any]:
+    """What a run was started with; settings that are newer than the run have their defaults."""
+    was, kinds = read_json(path), {"train": TrainConfig, "model": ModelConfig}
+    try:
+        if not isinstance(was, dict) or not kinds.keys() <= was.keys():
+            raise ValueError("it lacks the settings of training or model")
+        return was | {name: to_dict(from_dict(kind, was[name], where=name)) for name, kind in kinds.items()}
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} is damaged, or of a newer version: {error}; start a new run") from None
 
 
 def require_trackers(trackers: tuple[str, ...]) -> list[str] | None:

@@ -1,5 +1,7 @@
 """The PhysioNet recipes keep to their protocol, and run on small files of the challenge's format."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from quick import check_quick
@@ -68,7 +70,8 @@ def test_settings_of_mortality_can_be_chosen_within_set_a(files, both):
     train, validation, test = ({one.id for one in part} for part in (splits.train, splits.validation, splits.test))
     assert not train & validation and not test & (train | validation)
     assert train | validation | test == {one.id for one in physionet2012.load("a").samples()} and len(test) == 15
-    assert splits.unlabelled is None or {one.id for one in splits.unlabelled} == train | test
+    unlabelled = None if splits.unlabelled is None else {one.id for one in splits.unlabelled}
+    assert unlabelled == (train | test if both else None)
 
 
 @pytest.mark.parametrize("hide", ["rows", "tokens"])
@@ -145,6 +148,16 @@ def test_pre_training_on_both_sets_keeps_validation_stays_out_and_changes_nothin
 def test_a_scratch_row_is_the_house_row_without_pre_training():
     house, scratch = find("physionet/mortality-house"), find("physionet/mortality-scratch")
     assert scratch.stages == house.stages[1:] and (scratch.data, scratch.model) == (house.data, house.model)
+
+
+@pytest.mark.parametrize(
+    "row", ["rows-house", "tokens-house", "mortality-house", "mortality-both", "mortality-scratch"]
+)
+def test_a_row_with_kinds_is_the_house_row_but_for_them(row):
+    house, kinds = find(f"physionet/{row}"), find(f"physionet/{row.removesuffix('-house')}-kinds")
+    assert replace(kinds.model, kinds=None, kinds_spread=house.model.kinds_spread) == house.model
+    assert kinds.model.kinds == len(VARIABLES) and "distances alone" not in kinds.remark
+    assert (kinds.data, kinds.stages, kinds.ladder) == (house.data, house.stages, house.ladder)
 
 
 def test_deaths_found_rise_from_none_to_all_and_a_perfect_score_finds_them_first():

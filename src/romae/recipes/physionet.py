@@ -8,13 +8,14 @@ what a test record hides is always the same.
     romae run physionet/rows-paper --seeds 0-2        76 000 steps a seed; CPU and H200 not timed yet
     romae run physionet/rows-house --seeds 0-2        22 800 steps a seed; H200 8 minutes
     romae run physionet/mortality-house --seeds 0-2   9 630 steps a seed; H200 5 minutes
+    romae run physionet/mortality-kinds --seeds 0-2   the same, each variable with an embedding of its own
 
 Six runs went at once there. Expected: at most 0.35 for times (house settings have 0.349) and 0.27 for numbers (0.262),
 where lines give 0.457 and 0.476. Published are 0.562 for HeTVAE and 0.467 (table) or 0.570 (text) for RoMAE, with a
 normalisation that is not, so they are orientation only. Mortality is learned from set a, its encoder pre-trained on set
 a alone or on both sets, and tested on set b: AUROC above those of logistic regression and boosting on summary features,
-which the protocol has at 0.852 and 0.859. Rows that end with `-kinds` are house rows in which each variable has an
-embedding of its own. The files are read from ROMAE_DATA; `romae data get physionet2012` downloads them.
+which the protocol has at 0.852 and 0.859, and ours at 0.862 and 0.864. Rows for hidden values and from scratch have a
+sibling with `-kinds` too. The files are read from ROMAE_DATA; `romae data get physionet2012` downloads them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -286,10 +287,7 @@ LIMITS = (
 )
 
 
-BY_DISTANCE = "; it knows variables by their distances alone, which costs it much (docs/experiments.md)"
-
-
-def _with_kinds(house: Recipe) -> Recipe:
+def _with_kinds(house: Recipe, remark: str | None = None) -> Recipe:
     """A row of ours in which each variable has an embedding of its own."""
     return replace(
         house,
@@ -297,7 +295,7 @@ def _with_kinds(house: Recipe) -> Recipe:
         title=f"{house.title}, kinds",
         protocol=f"{house.protocol}; an embedding of its own for each variable",
         model=replace(house.model, kinds=len(VARIABLES), kinds_spread=1.0),
-        remark=house.remark.removesuffix(BY_DISTANCE),
+        remark=house.remark if remark is None else remark,
     )
 
 
@@ -347,6 +345,10 @@ FINETUNE = replace(HOUSE, epochs=30, lr=3e-4, ema=0.99)
 CLASSIFY = Classify(
     n_classes=2, train=FINETUNE, dropout=0.2, stochastic_depth=0.2, drop_tokens=0.8, augment=Noise(scale=0.3)
 )
+ASKED = (
+    "the target asks for AUPRC above both as well, which stands among the further numbers; the encoder is not that of "
+    "the interpolation rows, which have learned from stays of set b"
+)
 MORTALITY = Recipe(
     name="physionet/mortality-house",
     title="PhysioNet 2012, in-hospital mortality",
@@ -361,8 +363,7 @@ MORTALITY = Recipe(
     better="higher",
     seeds=(0, 1, 2),
     target=Target(of_baselines=(("best", 1.0),)),
-    remark="the target asks for AUPRC above both as well, which stands among the further numbers; the encoder is not "
-    f"that of the interpolation rows, which have learned from stays of set b{BY_DISTANCE}",
+    remark=f"{ASKED}; it knows variables by their distances alone, which costs it much (docs/experiments.md)",
     quick=(*QUICK, "stages.0.train.epochs=1", "stages.1.train.epochs=4"),
     data_set="physionet2012",
     limits=LIMITS,
@@ -391,5 +392,7 @@ RECIPES = (
     MORTALITY,
     BOTH,
     SCRATCH,
-    *map(_with_kinds, (MORTALITY, BOTH, SCRATCH)),
+    _with_kinds(MORTALITY, ASKED),
+    _with_kinds(BOTH, ASKED),
+    _with_kinds(SCRATCH),
 )
