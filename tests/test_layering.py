@@ -44,6 +44,12 @@ def test_every_file_has_its_layer():
     assert {layer(path) for path in SOURCE.rglob("*.py")} - {"__init__", "__main__"} <= set(ORDER)
 
 
+def test_the_table_of_the_architecture_names_every_file():
+    table = (SOURCE.parents[1] / "docs" / "architecture.md").read_text().split("| file |")[1].split("\n\n")[0]
+    for name in ORDER:
+        assert f"{name}.py" in table or f"{name}/" in table, name
+
+
 def test_a_file_imports_only_files_above_it():
     for path in SOURCE.rglob("*.py"):
         here = layer(path)
