@@ -386,7 +386,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "n_ranks", "n_kills"),
-    [((), 1, 2), (("workers=2", "save_every=2", "accumulate=3"), 1, 1), ((), 2, 1), (("shard=true",), 2, 1)],
+    [((), 1, 3), (("workers=2", "save_every=2", "accumulate=3"), 1, 1), ((), 2, 1), (("shard=true",), 2, 1)],
     ids=["plain", "workers and accumulation", "two ranks", "shards"],
 )
 def test_killed_at_any_moment_and_resumed_equals_never_stopped(tmp_path, settings, n_ranks, n_kills):

@@ -440,11 +440,11 @@ class _Trainer:
 
 def _known(path: Path) -> dict[str, Any]:
     """What a run was started with; settings that are newer than the run have their defaults."""
-    was, kinds = read_json(path), {"train": TrainConfig, "model": ModelConfig}
+    was, parts = read_json(path), {"train": TrainConfig, "model": ModelConfig}
     try:
-        if not isinstance(was, dict) or not kinds.keys() <= was.keys():
+        if not isinstance(was, dict) or not parts.keys() <= was.keys():
             raise ValueError("it lacks the settings of training or model")
-        return was | {name: to_dict(from_dict(kind, was[name], where=name)) for name, kind in kinds.items()}
+        return was | {name: to_dict(from_dict(kind, was[name], where=name)) for name, kind in parts.items()}
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged, or of a newer version: {error}; start a new run") from None
 
