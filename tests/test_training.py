@@ -73,6 +73,15 @@ def test_a_run_learns_and_tells(tmp_path):
     assert history.best["validation"] == min(record["validation"] for record in history.records)
 
 
+def test_what_learning_nothing_gives_is_told_of_samples_of_all_classes(capsys):
+    """Samples often lie class by class; the first hundreds would all be of one."""
+    samples = [Sample(torch.randn(2, 1), torch.rand(2, 1), target=torch.tensor(i // 600)) for i in range(1200)]
+    size = Size(width=8, heads=1, depth=1)
+    task = Classification(ModelConfig(channels=1, position_dims=1, encoder=size), 2)
+    train(task, samples, TrainConfig(epochs=1, batch_size=1200, device="cpu"))
+    assert "trivial 0.6931" in capsys.readouterr().err
+
+
 def test_every_task_can_be_trained():
     data = [replace(s, target=i % 2) for i, s in enumerate(training_job.samples())]
     task = Classification(ModelConfig(channels=1, position_dims=1, encoder=Size(width=16, heads=2, depth=1)), 2)

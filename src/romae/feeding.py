@@ -20,6 +20,7 @@ from romae.train_config import TrainConfig
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
+FEW = 512  # samples that the trivial loss is told from
 SETTLED = 0.25  # of the free memory of a device, for the values of all samples
 
 
@@ -96,13 +97,17 @@ class Feed:
         return batch
 
     def trivial_loss(self, loader: Loader, complaint: str) -> float:
-        """What a model that learns nothing would get on the first samples; refused where there is nothing to get."""
-        batch = loader.batch(np.arange(min(len(loader.lengths), 512)))
+        """What a model that learns nothing would get on some of the samples; refused where there is nothing to get.
+
+        They are taken evenly from all, which may lie in the order of their classes.
+        """
+        n = len(loader.lengths)
+        batch = loader.batch(np.linspace(0, n - 1, min(n, FEW)).astype(np.int64))
         was_training = self.task.training
         self.task.eval()
         loss = self.task.trivial(self._prepared(batch, VALIDATION))
         self.task.train(was_training)
-        if float(loss.weight) == 0 and len(batch) == len(loader.lengths):
+        if float(loss.weight) == 0 and len(batch) == n:
             raise ValueError(f"{complaint}: {NOTHING}")
         return float(loss.total / loss.weight.clamp(min=1))
 
