@@ -249,6 +249,55 @@ def test_interpolation_of_scalar_tokens_gives_every_channel():
     assert_allclose(np.stack(fitted.interpolate(X, positions))[:, 0, 0], found[:, 1, 1], rtol=1e-5)
 
 
+def in_bands(**columns) -> pd.DataFrame:
+    """A flux near 100, 200 and 300 in three bands, with errors near 1, of eight objects."""
+    random = np.random.default_rng(0)
+    flux = {"g": 100.0, "i": 200.0, "r": 300.0}
+    rows = [(f"o{i}", t, band, flux[band], 1.0) for i in range(8) for t in range(6) for band in flux]
+    frame = pd.DataFrame(rows, columns=["id", "t", "band", "flux", "err"])
+    frame["flux"] += random.normal(size=len(frame))
+    frame["err"] += random.normal(scale=0.01, size=len(frame))
+    return frame.assign(**columns)
+
+
+IN_BANDS = {"id": "id", "time": "t", "channel": "band"}
+
+
+def test_interpolation_keeps_channels_and_columns_of_values_apart():
+    fitted = RoMAEInterpolator(**SMALL, columns=IN_BANDS | {"values": ["flux", "err"]}).fit(in_bands())
+    found = fitted.interpolate(in_bands().query("id < 'o2'"), [2.0, 5.0])
+    assert found.shape == (2, 2, 3, 2)
+    assert_allclose(found[..., 0], np.broadcast_to([100, 200, 300], (2, 2, 3)), rtol=0.05)
+    assert_allclose(found[..., 1], 1, rtol=0.1)
+
+
+def test_a_channel_that_was_never_measured_is_nan_in_between(without_shape_checks):
+    X = np.stack([np.sin(np.linspace(0, 6, 12)), np.full(12, np.nan), np.ones(12)], axis=-1)[None].repeat(6, axis=0)
+    found = clone(INTERPOLATOR).fit(X).interpolate(X[:1], [0.5, 3.0])
+    assert_array_equal(np.isnan(found[0]), [[False, True, False]] * 2)
+
+
+def test_dates_without_a_time_zone_are_in_that_of_the_training_data():
+    zoned = pd.Timestamp("2024-01-01", tz="America/New_York") + pd.to_timedelta(in_bands()["t"], unit="D")
+    table, bare = in_bands(t=zoned), in_bands(t=zoned.dt.tz_localize(None))
+    settings = {"columns": IN_BANDS | {"values": "flux", "time_unit": "day"}}
+    fitted = RoMAEInterpolator(**SMALL, **settings).fit(table)
+    times = zoned[:3] + pd.Timedelta("5h")
+    found = [fitted.interpolate(x, t) for x, t in ((table, times), (bare, times.dt.tz_localize(None)))]
+    assert_array_equal(*found)
+    known = fitted.task_.schema
+    positions = [torch.cat([one.positions for one in read_samples(x, known=known)]) for x in (table, bare)]
+    assert_array_equal(*positions)
+
+
+def test_embeddings_of_a_table_are_a_frame_by_id():
+    fitted = RoMAEEmbedder(**SMALL, columns=IN_BANDS | {"values": "flux"}).fit(in_bands())
+    vectors = fitted.transform(in_bands())
+    found = fitted.set_output(transform="pandas").transform(in_bands())
+    assert_array_equal(found.to_numpy(), vectors)
+    assert list(found.index) == [f"o{i}" for i in range(8)] and list(found.columns[:1]) == ["romaeembedder0"]
+
+
 def test_an_interpolator_is_scored_against_the_mean(without_shape_checks):
     constant = RoMAEInterpolator(**SMALL | {"pretrain_epochs": 60, "lr": 3e-3}).fit(np.tile([[1.0], [-1.0]], (24, 8)))
     assert constant.score(np.tile([[1.0], [-1.0]], (8, 8))) > 0.9

@@ -1,5 +1,6 @@
 """The loop: sums over real targets, whatever the ranks and pieces; resuming equals never having stopped."""
 
+import contextlib
 import errno
 import json
 import os
@@ -82,6 +83,13 @@ def test_what_learning_nothing_gives_is_told_of_samples_of_all_classes(capsys):
     assert "trivial 0.6931" in capsys.readouterr().err
 
 
+def test_a_gpu_without_64_bit_floats_is_left_alone(monkeypatch):
+    """Accelerate would take that of a Mac, where no loss could be summed."""
+    monkeypatch.setattr("accelerate.state.is_mps_available", lambda *_, **__: True)
+    task, _ = trained("epochs=1", "device=auto")
+    assert next(task.parameters()).device.type in ("cuda", "cpu")
+
+
 def test_every_task_can_be_trained():
     data = [replace(s, target=i % 2) for i, s in enumerate(training_job.samples())]
     task = Classification(ModelConfig(channels=1, position_dims=1, encoder=Size(width=16, heads=2, depth=1)), 2)
@@ -143,6 +151,22 @@ def test_images_are_changed_in_training_and_nowhere_else():
 def test_half_precision_trains_on_cpu_too(precision):
     _, history = trained(f"precision={precision}", "epochs=20")
     assert history.last["loss"] < history.records[0]["loss"]
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_precision_ends_with_its_run(is_stopped):
+    """Else a second run in full precision would be one in bf16, and so would every loss that is asked for."""
+
+    def stop(*_):
+        raise RuntimeError("stop here")
+
+    task, fresh = training_job.task(), training_job.task()
+    with pytest.raises(RuntimeError, match="stop here") if is_stopped else contextlib.nullcontext():
+        settings = training_job.config("precision=bf16", "epochs=1")
+        train(task, training_job.samples(), settings, log=stop if is_stopped else None)
+    fresh.load_state_dict(task.state_dict())
+    losses = [evaluate(one, training_job.samples()) for one in (task, fresh)]
+    assert losses[0] == losses[1]
 
 
 @pytest.mark.cuda
@@ -299,6 +323,17 @@ def test_a_full_disk_leaves_the_last_state_whole(tmp_path, monkeypatch):
     ):
         run.write(2, State({"model": {"w": torch.ones(2)}}, {"step": 2}))
     assert run.read().numbers["step"] == 1 and len(os.listdir(tmp_path / "states")) == 1
+
+
+def test_a_run_that_could_not_be_described_leaves_no_folder(tmp_path):
+    class Nothing:
+        def hidden(self, tokens, source=None):
+            return torch.zeros(tokens.layout.n_tokens, dtype=torch.bool)
+
+    task = MaskedReconstruction(training_job.task().config, masking=Nothing())
+    with pytest.raises(ValueError, match="this task cannot be saved"):
+        train(task, training_job.samples(), training_job.config(), out=tmp_path / "run")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path):

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
 
 from romae import inference
 from romae.data.export import to_sample_table, to_table
@@ -13,6 +12,7 @@ from romae.data.queries import grid_of_times, read_queries
 from romae.data.series import SampleSet, Schema
 from romae.jobs import Columns, load_model, read_samples, require_fit, write_whole
 from romae.tasks import Classification, Regression, Task
+from romae.train_config import chosen_device
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,5 +110,4 @@ def _opened(config: InferenceConfig, data: Any, model: str | Path) -> tuple[Task
     schema = replace(config.columns.schema(task.schema or Schema()), label=None, classes=None)
     require_fit(task, schema, f"the model in {model}")
     samples = read_samples(data, schema, task.schema)
-    device = "cuda" if config.device == "auto" and torch.cuda.is_available() else "cpu"
-    return task.to(device), samples
+    return task.to(chosen_device(config.device)), samples

@@ -24,7 +24,7 @@ from romae.data.columns import TimeUnit
 from romae.data.queries import require_same_clock
 from romae.data.scaling import Method, Origin, Scaling, Unit, fit_ladders, fit_scaling
 from romae.data.series import SampleSet, Schema
-from romae.data.tables import from_table
+from romae.data.tables import from_schema
 from romae.masking import Strategy, UniformTokens
 from romae.model import SIZES, ModelConfig, Size
 from romae.runs import History, Run, digest_of
@@ -214,20 +214,12 @@ def load_model(path: str | Path) -> Task:
 
 
 def read_samples(data: Any, schema: Schema, known: Schema | None) -> SampleSet:
-    """Samples from a table; channels and the unit of time are those already known to a model, if there is one."""
-    samples = from_table(
-        data,
-        id=schema.id,
-        time=schema.time,
-        channel=schema.channel,
-        values=schema.values,
-        label=schema.label,
-        positions=schema.positions,
-        channels=known.channels if known is not None and known.channel and schema.channel else None,
-        time_unit=schema.time_unit or "second",
-    )
-    if known is not None:
-        require_same_clock(samples.schema.time_unit, known.time_unit, samples.schema.time)
+    """Samples from a table; channels, the unit of time and its zone are those already known to a model, if any."""
+    if known is None:
+        return from_schema(data, replace(schema, time_zone=None))
+    channels = known.channels if known.channel and schema.channel else None
+    samples = from_schema(data, replace(schema, time_zone=known.time_zone), channels)
+    require_same_clock(samples.schema.time_unit, known.time_unit, samples.schema.time)
     return samples
 
 

@@ -78,7 +78,10 @@ class ModelConfig:
     `dropout` acts on attention scores and on the feed-forward layer, `attention_dropout` overrides it for the
     scores; stochastic depth grows linearly over the layers up to its value. `window` lets tokens attend to so many
     neighbours on either side along the first position axis, and to CLS, instead of all: an approximation for very long
-    samples.
+    samples; it is for `queries="joint"`, or for encoders alone.
+    `positions="absolute"` adds sines and cosines of the positions instead of rotating, which is the paper's baseline.
+    `checkpointing` computes each block again in the backward pass: less memory, more time. `norm_eps` keeps norms away
+    from a division by zero.
     """
 
     channels: int

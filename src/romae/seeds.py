@@ -12,7 +12,7 @@ def seed_everything(*key: int) -> int:
 
 
 def seed_step(*key: int) -> int:
-    """The same for the generators of CPU, CUDA and MPS alone, in a tenth of the time.
+    """The same for the generators of CPU and CUDA alone, in a tenth of the time.
 
     `torch.manual_seed` also takes note of its call for devices that are not there, at every step.
     """
@@ -20,8 +20,6 @@ def seed_step(*key: int) -> int:
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_available():
         torch.cuda.manual_seed_all(seed)
-    if torch.backends.mps.is_available():
-        torch.mps.manual_seed(seed)
     return seed
 
 

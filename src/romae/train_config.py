@@ -6,6 +6,7 @@ from typing import Literal
 
 from romae.config import check_types
 
+Device = Literal["auto", "cpu"]
 # What may differ when a run is resumed, because it changes how a step is taken and not what it computes.
 FREE = {f"train.{name}" for name in ("workers", "compile", "graph", "shard", "n_states", "trackers")}
 
@@ -14,14 +15,22 @@ FREE = {f"train.{name}" for name in ("workers", "compile", "graph", "shard", "n_
 class TrainConfig:
     """How to train.
 
-    A batch of `batch_size` samples, or of `tokens_per_batch` tokens, makes one step; ranks share it, and each rank
-    takes its share in `accumulate` pieces. `warmup` is a number of steps, or a share of all steps if it is below 1.
-    `ema` averages the weights, which are then validated and saved. `validate_every` and `save_every` count steps; by
-    default both happen after each epoch. `patience` stops after so many validations without improvement.
-    `nonfinite="skip"` leaves out batches whose loss is not a number, and counts them; it costs a look at the loss in
-    every step. `compile` fuses what lies between matrix products, which takes some seconds first; `graph` records a
-    step as one CUDA graph and plays it back. Both fill batches up to a fixed size. By default they are used on one GPU
-    where there are steps enough to make up for their preparation. `shard` spreads the model over all processes.
+    - Batches: one of `batch_size` samples, or of `tokens_per_batch` tokens, makes one step; ranks share it, and each
+      rank takes its share in `accumulate` pieces. `group` puts samples of like lengths into one batch. `workers` are
+      processes that read and prepare batches ahead.
+    - Optimiser: `optimiser`, `lr`, `weight_decay`, `betas` of AdamW, `momentum` of SGD. `warmup` is a number of steps,
+      or a share of all steps if it is below 1; after it the rate falls along a cosine to 0. `clip` is the largest norm
+      of all gradients. `ema` averages the weights, which are then validated and saved.
+    - Precision and device: `precision` is that of matrix products, weights stay in float32. `device="auto"` takes a
+      GPU that CUDA or ROCm knows, else the CPU; Apple's have no 64-bit floats, which losses are summed in.
+    - Times: `validate_every` and `save_every` count steps; by default both happen after each epoch. The newest
+      `n_states` states are kept. `patience` stops after so many validations without improvement.
+    - `nonfinite="skip"` leaves out batches whose loss is not a number, and counts them; it costs a look at the loss in
+      every step.
+    - Speed: `compile` fuses what lies between matrix products, which takes some seconds first; `graph` records a step
+      as one CUDA graph and plays it back. Both fill batches up to a fixed size. By default they are used on one GPU
+      where there are steps enough to make up for their preparation. `shard` spreads the model over all processes.
+    - `trackers` names what records a run, "tensorboard" or "wandb" for example; `seed` decides all that is random.
     """
 
     epochs: int = 10
@@ -38,7 +47,7 @@ class TrainConfig:
     clip: float | None = 1.0
     ema: float | None = None
     precision: Literal["float32", "tf32", "bf16", "fp16"] = "float32"
-    device: Literal["auto", "cpu"] = "auto"
+    device: Device = "auto"
     workers: int = 0
     seed: int = 0
     validate_every: int | None = None
@@ -71,3 +80,10 @@ class TrainConfig:
             raise ValueError(f"clip must be above 0, or none to leave gradients alone, not {self.clip}")
         if self.ema is not None and not 0 < self.ema < 1:
             raise ValueError(f"ema is the weight of the past, between 0 and 1, not {self.ema}")
+
+
+def chosen_device(device: Device) -> Literal["cuda", "cpu"]:
+    """Where a model is trained and asked."""
+    import torch
+
+    return "cuda" if device == "auto" and torch.cuda.is_available() else "cpu"

@@ -36,7 +36,7 @@ from romae.sharding import sharded, spread, whole
 from romae.steps import Captured, Modes, Step, compile_blocks, optimised, uncompile_blocks, uncompiled
 from romae.tasks import Task
 from romae.tokens import Sample
-from romae.train_config import FREE, TrainConfig
+from romae.train_config import FREE, TrainConfig, chosen_device
 
 Log = Callable[[int, Mapping[str, float]], None]
 REQUEUE = 75  # EX_TEMPFAIL: a batch system may start the run again
@@ -76,7 +76,11 @@ def train(
         if task.schema is None and isinstance(samples, SampleSet):
             task.schema = samples.schema
         samples, validation = scaled(samples, scaling), None if validation is None else scaled(validation, scaling)
-    return _Trainer(task, samples, config, validation, out, resume, log, title, quiet).train()
+    trainer = _Trainer(task, samples, config, validation, out, resume, log, title, quiet)
+    try:
+        return trainer.train()
+    finally:
+        trainer.let_go()
 
 
 def _require_names_alike(task: Task, samples: Sequence[Sample], validation: Sequence[Sample] | None) -> None:
@@ -114,8 +118,9 @@ class _Trainer:
         mixed = config.precision if config.precision in ("bf16", "fp16") else "no"
         trackers = require_trackers(config.trackers)
         AcceleratorState._reset_state()  # an earlier run in this process may have had another precision
+        on_cpu = chosen_device(config.device) == "cpu"
         self.accelerator = Accelerator(
-            mixed_precision=mixed, cpu=config.device == "cpu", log_with=trackers, project_dir=str(out or "runs")
+            mixed_precision=mixed, cpu=on_cpu, log_with=trackers, project_dir=str(out or "runs")
         )
         self.device, self.is_first = self.accelerator.device, self.accelerator.is_main_process
         torch.backends.cuda.matmul.allow_tf32 = config.precision == "tf32"
@@ -189,6 +194,11 @@ class _Trainer:
         self._finish()
         self.history.seconds = time.perf_counter() - started
         return self.history
+
+    def let_go(self) -> None:
+        """Take off the task what Accelerate put around its loss, a precision above all, which would stay there."""
+        if not self.config.shard:
+            self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
 
     def _left(self) -> Iterator[list[Piece]]:
         """The batches that are left of this run: none where it was at its end, or ended early before."""
@@ -345,11 +355,11 @@ class _Trainer:
             if resume:
                 raise ValueError("to resume a run, say where it is: out=…")
             return None
+        description = {"train": to_dict(self.config), **described(self.task), "data": self._digests()}
         run = Run(out, n_states=self.config.n_states)
         self.accelerator.wait_for_everyone()
         if not resume and not run.is_fresh:
             raise ValueError(f"{run.folder} already holds a run; resume it, or choose another folder")
-        description = {"train": to_dict(self.config), **described(self.task), "data": self._digests()}
         if not run.is_fresh:
             self._resume(run, description)
         elif self.is_first:

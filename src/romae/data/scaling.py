@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from romae.data.folder import Folder
@@ -129,6 +129,10 @@ class Scaling:
             return target.double()
         mean, scale = self._target_tables(target)
         return target.double() * scale + mean
+
+    def is_known(self, n_channels: int) -> Bool[Tensor, "m"]:
+        """Which of so many channels the training data had, as far as this scaling can tell."""
+        return (self._tables[1] != 0).all(1) if self.by_channel else torch.ones(n_channels, dtype=torch.bool)
 
     @cached_property
     def _tables(self) -> tuple[Float64[Tensor, "m c"], Float64[Tensor, "m c"]]:

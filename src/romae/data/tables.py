@@ -87,6 +87,14 @@ def from_table_like(table: Any, schema: Schema) -> SampleSet:
     return SampleSet(found.samples, schema)
 
 
+def from_schema(table: Any, schema: Schema, channels: Sequence[Name] | None = None) -> SampleSet:
+    """Samples from the columns that a schema names, in its time zone where dates have none; labels are what they are.
+
+    `channels` fix the names of the channels and their order.
+    """
+    return _samples(table, replace(schema, classes=None), channels, labels_are_numbers=False)
+
+
 def _samples(table: Any, schema: Schema, channels: Sequence[Name] | None, *, labels_are_numbers: bool) -> SampleSet:
     """Samples from the columns of a schema, which comes back with what was found in them."""
     id, time, channel = schema.id, schema.time, schema.channel

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-import torch
 from jaxtyping import Shaped
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
@@ -28,7 +27,7 @@ from romae.model import SIZES, Encoder, ModelConfig, Size
 from romae.stages import Pretrain, Stage, run_stages
 from romae.tasks import Task
 from romae.tokens import Sample
-from romae.train_config import TrainConfig
+from romae.train_config import TrainConfig, chosen_device
 
 E = TypeVar("E", bound="Estimator")
 FORMAT = 1
@@ -241,7 +240,7 @@ class Estimator(BaseEstimator):
 
     def _placed(self, task: Task) -> Task:
         """The task where its answers are computed."""
-        return task.to("cuda" if self.device == "auto" and torch.cuda.is_available() else "cpu")
+        return task.to(chosen_device(self.device))
 
     # Saving
 

@@ -7,17 +7,18 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Float64
+from jaxtyping import Bool, Float64, Int64
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.metrics import r2_score
 from sklearn.utils import Tags
+from sklearn.utils._set_output import _get_output_config
 
 from romae import inference
 from romae.data.columns import asked_numbers
 from romae.data.scaling import Method
 from romae.data.series import Schema
 from romae.estimators.base import Estimator
-from romae.estimators.inputs import Tokens
+from romae.estimators.inputs import Tokens, is_table
 from romae.masking import UniformTokens, hide
 from romae.model import Size
 from romae.tasks import MaskedReconstruction, Task
@@ -81,12 +82,14 @@ class RoMAEInterpolator(_Unsupervised):
             )
         return before
 
-    def interpolate(self, X: Any, times: Any) -> list[Float64[np.ndarray, "_ c"]] | Float64[np.ndarray, "b q c"]:
+    def interpolate(self, X: Any, times: Any) -> list[Float64[np.ndarray, "_ *c"]] | Float64[np.ndarray, "b q *c"]:
         """The values of all channels at these times, in the units of the data.
 
         `times` is one array for all series, which gives an array [b, q, c], or a list with one for each, which gives a
-        list of arrays [q, c]. Where data have more position axes than time and channel, positions [q, d] take the place
-        of times, as in `romae.interpolate`.
+        list of arrays [q, c]. Where a measurement has several values, such as a flux and its error, and channels are an
+        axis, they are the last axis: [b, q, c, k]. A channel that was never measured in training is NaN. Where data
+        have more position axes than time and channel, positions [q, d] take the place of times, as in
+        `romae.interpolate`.
         """
         samples = self._asked(X)
         times = times.to_numpy() if hasattr(times, "iloc") else times  # a pandas column is indexed by its own labels
@@ -96,8 +99,11 @@ class RoMAEInterpolator(_Unsupervised):
         asked = [times] * len(samples) if is_shared else times
         schema = self.task_.schema
         if schema is not None and schema.channel is not None and all(np.ndim(one) == 1 for one in asked):
-            values = inference.interpolate(self.task_, samples, [_for_each_channel(one, schema) for one in asked])
-            values = [x.reshape(-1, len(schema.channels)) for x in values]
+            is_known = np.ones(len(schema.channels), dtype=bool)
+            if self.task_.scaling is not None:
+                is_known = self.task_.scaling.is_known(len(is_known)).numpy()
+            places = [_for_each_channel(one, schema, np.flatnonzero(is_known)) for one in asked]
+            values = [_by_channel(x, is_known) for x in inference.interpolate(self.task_, samples, places)]
         else:
             values = inference.interpolate(self.task_, samples, asked)
         return np.stack(values) if is_shared else values
@@ -127,10 +133,16 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         tags.transformer_tags.preserves_dtype = []
         return tags
 
-    def transform(self, X: Any) -> Float32[np.ndarray, "b w"]:
-        """The encoder's view of each series."""
+    def transform(self, X: Any) -> Any:
+        """The encoder's view of each series [b, w]; `set_output(transform="pandas")` gives a frame, by id for tables."""
         samples = self._asked(X)
-        return np.asarray(inference.embed(self.task_, samples))
+        vectors = np.asarray(inference.embed(self.task_, samples))
+        if is_table(X) and _get_output_config("transform", self)["dense"] == "pandas":
+            import pandas as pd
+
+            # Else scikit-learn would give it the index of X, whose rows are measurements.
+            return pd.DataFrame(vectors, index=pd.Index([sample.id for sample in samples]))
+        return vectors
 
     @property
     def _n_features_out(self) -> int:
@@ -167,8 +179,17 @@ def _determination(
     return float(np.mean(scores))
 
 
-def _for_each_channel(times: Any, schema: Schema) -> Float64[np.ndarray, "q 2"]:
-    """The positions of all channels at each time, one time after the other."""
+def _by_channel(values: Float64[np.ndarray, "t k"], is_known: Bool[np.ndarray, "c"]) -> Float64[np.ndarray, "q *c"]:
+    """What was asked `_for_each_channel`, with NaN for the others; of a single value there is no axis."""
+    n_values = values.shape[1]
+    table = np.full((len(values) // is_known.sum(), len(is_known), n_values), np.nan)
+    table[:, is_known] = values.reshape(len(table), -1, n_values)
+    return table[..., 0] if n_values == 1 else table
+
+
+def _for_each_channel(
+    times: Any, schema: Schema, channels: Int64[np.ndarray, "known"]
+) -> Float64[np.ndarray, "q 2"]:
+    """The positions of these channels at each time, one time after the other."""
     times = asked_numbers(np.asarray(times), schema.time_unit, schema.time_zone, "times")
-    channels = np.arange(len(schema.channels), dtype=np.float64)
     return np.stack([np.repeat(times, len(channels)), np.tile(channels, len(times))], axis=1)

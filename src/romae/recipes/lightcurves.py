@@ -2,7 +2,7 @@
 
 A token is (flux, error of the flux), its position (days since the first point, index of the band). Flux spans orders of
 magnitude: the model sees its inverse hyperbolic sine in units of the band's median size, and the same for its error.
-The paper's data, ELAsTiCC, are not at hand; `lightcurves/elasticc` is for those who have them. The other rows are
+The paper's data, ELAsTiCC, were not used; `lightcurves/elasticc` is for those who have them. The other rows are
 PLAsTiCC's training set: 7 848 objects of 14 classes. A seed is a fold of five with equal shares of the classes (seeds
 5 to 9 are another division), and nothing is learned from its test objects, in pre-training either.
 
@@ -358,7 +358,7 @@ PAPER = Recipe(
     metric="macro_f1",
     better="higher",
     target=Target(of_baselines=(("gradient boosting", 1.0),)),
-    remark="the paper has ELAsTiCC, which is not at hand",
+    remark="the paper has ELAsTiCC, which was not used",
     quick=UNDROPPED,
     data_set="plasticc",
     limits="The light curves are simulated, the training set of the challenge, brighter and nearer than what a survey "
@@ -478,7 +478,7 @@ ELASTICC = replace(
     seeds=(0, 1, 2),
     published=0.803,
     target=Target(value=0.803),
-    remark="the files are not at hand; ATAT 0.627",
+    remark="not run; published: RoMAE, and ATAT 0.627",
     data_set="elasticc",
     limits="The light curves are simulated; on those of a telescope it was not judged.",
 )

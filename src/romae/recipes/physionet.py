@@ -10,12 +10,12 @@ what a test record hides is always the same.
     romae run physionet/mortality-house --seeds 0-2   9 630 steps a seed; H200 5 minutes
     romae run physionet/mortality-kinds --seeds 0-2   the same, each variable with an embedding of its own
 
-Six runs went at once there. Expected: at most 0.35 for times (house settings have 0.349) and 0.27 for numbers (0.262),
-where lines give 0.457 and 0.476. Published are 0.562 for HeTVAE and 0.467 (table) or 0.570 (text) for RoMAE, with a
-normalisation that is not, so they are orientation only. Mortality is learned from set a, its encoder pre-trained on set
-a alone or on both sets, and tested on set b: AUROC above those of logistic regression and boosting on summary features,
-which the protocol has at 0.852 and 0.859, and ours at 0.862 and 0.864. Rows for hidden values and from scratch have a
-sibling with `-kinds` too. The files are read from ROMAE_DATA; `romae data get physionet2012` downloads them.
+Times are with six runs on one GPU. Expected: at most 0.35 for times (house settings have 0.349) and 0.27 for numbers
+(0.262), where lines give 0.457 and 0.476. Published are 0.562 for HeTVAE and 0.467 (table) or 0.570 (text) for RoMAE;
+their normalisation is not published, so they are orientation only. Mortality is learned from set a, its encoder pre-
+trained on set a alone or on both sets, and tested on set b: AUROC above those of logistic regression and boosting on
+summary features, which have 0.862 and 0.864. Rows for hidden values and from scratch have a sibling with `-kinds` too.
+The files are read from ROMAE_DATA; `romae data get physionet2012` downloads them.
 """
 
 from collections.abc import Mapping, Sequence

@@ -232,7 +232,7 @@ def _paper(slug: str, told: _Set) -> Recipe:
         target=Target(value=told.published) if is_whole else None,
         remark=f"published: RoMAE; best of the others, stopped early on the test set: {told.best}"
         if told.best
-        else "TEST not at hand; published on it: RoMAE 0.7447, mTAN 0.7789",
+        else "TEST not used; published on it: RoMAE 0.7447, mTAN 0.7789",
         quick=(*QUICK, *QUICK_SGD),
         data_set=f"uea/{told.name}",
     )
