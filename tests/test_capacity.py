@@ -94,6 +94,16 @@ def test_what_a_capacity_was_made_around_fits_unless_it_is_unlike_the_rest(batch
     assert capacity.filled(largest) is not None
 
 
+def test_targets_of_tokens_are_told_from_targets_of_samples_where_a_batch_has_single_tokens():
+    task = TASKS["regression per token"]()
+    batches = [prepared(task, lengths) for lengths in ([1, 1, 1], [4, 2, 1])]
+    capacity = Capacity.around(batches, 3, 4)
+    assert capacity.is_target_per_token
+    assert not Capacity.around([prepared(TASKS["regression"](), [4, 2, 1])], 3, 4).is_target_per_token
+    filled = capacity.filled(batches[1])
+    assert len(filled.target) == filled.tokens.layout.n_tokens
+
+
 def test_a_batch_that_is_too_large_is_not_squeezed_in():
     task = TASKS["classification"]()
     capacity = Capacity.around([prepared(task, [5, 7])], n_samples=2, longest=9)

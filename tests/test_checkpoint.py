@@ -110,7 +110,7 @@ def test_a_checkpoint_of_the_first_format_is_read(tmp_path):
     assert load(tmp_path / "a").scaling is None
 
 
-def test_the_hub_is_a_folder_far_away(tmp_path, monkeypatch):
+def test_the_hub_is_a_folder_far_away(tmp_path, monkeypatch, without_shape_checks):
     uploaded = {}
 
     class Hub:
@@ -132,6 +132,10 @@ def test_the_hub_is_a_folder_far_away(tmp_path, monkeypatch):
     assert load("someone/sines").config == CONFIG and uploaded["name"] == "someone/sines"
     with pytest.raises(ValueError, match="the Hub has no such model for us: 404"):
         load("someone/cosines")
+    with pytest.raises(TypeError, match="from a folder or by its name on the Hub, not from None"):
+        load(None)
+    with pytest.raises(ValueError, match="could not be uploaded as someone/sines: .*; log in"):
+        TASKS[0].push_to_hub("someone/sines")  # the folder is there already
 
 
 def test_saving_again_replaces_the_checkpoint_and_leaves_nothing_else(tmp_path):

@@ -135,3 +135,14 @@ def test_none_is_no_value_or_the_word_as_the_setting_has_it():
     )
     with pytest.raises(TypeError, match="epochs must be int, not None"):
         override(EXAMPLE, "epochs=none")
+
+
+def test_a_file_of_settings_is_read_in_utf_8(tmp_path, monkeypatch):
+    @dataclass(frozen=True, kw_only=True)
+    class Named:
+        id: str
+
+    monkeypatch.setattr("io.text_encoding", lambda encoding, *_: encoding or "ascii")
+    path = tmp_path / "job.toml"
+    path.write_bytes('id = "étoile"'.encode())
+    assert load_config(Named, path).id == "étoile"

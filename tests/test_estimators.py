@@ -481,6 +481,14 @@ def saved(interpolator, tmp_path):
     return tmp_path / "curves"
 
 
+def test_labels_that_a_file_cannot_hold_are_named_and_nothing_is_written(tmp_path):
+    y = pd.to_datetime(["2024-01-01", "2024-01-02"] * 4).to_numpy()
+    fitted = clone(CLASSIFIER).fit(PAIRS[:8], y)
+    with pytest.raises(ValueError, match="this estimator cannot be saved: .*; labels are text, numbers or booleans"):
+        fitted.save(tmp_path / "dates")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_frozen_encoder_stays_and_another_learns(saved, interpolator):
     settings = {**SMALL, "size": None, "pretrain_epochs": None, "pretrained": saved}
     before = weights_of(interpolator)

@@ -261,6 +261,13 @@ def test_labels_that_are_absent_unknown_or_missing_do_not_matter_to_predictions(
         pd.testing.assert_frame_equal(predict_table(InferenceConfig(), table, classifier), want)
 
 
+def test_the_column_of_the_label_may_be_something_else_where_none_is_read(classifier):
+    config = InferenceConfig(columns=Columns(id="kind"))
+    assert set(embed_table(config, CURVES, classifier)["kind"]) == set(CURVES["kind"])
+    with pytest.raises(ValueError, match="column 'kind' is read as something else"):
+        predict_table(config, CURVES, classifier)
+
+
 def test_a_table_with_other_column_names_is_answered_in_its_own(classifier, pretrained):
     renamed = CURVES.rename(columns={"star": "object", "mjd": "time", "flux": "value"})
     config = InterpolateConfig(columns=Columns(id="object", time="time", values=("value",)))
@@ -481,11 +488,17 @@ def test_a_grid_of_times_leaves_no_axis_open(tmp_path):
     ("make", "message"),
     [
         (lambda: SplitConfig(share=1.0), "share is the part of the ids to validate on"),
+        (lambda: SplitConfig(seed=-1), "validation.seed must be at least 0, not -1"),
+        (
+            lambda: from_dict(ModelSettings, {"encoder": {"width": 25, "heads": 2, "depth": 1}}),
+            "width 25 .* 2 heads",
+        ),
+        (lambda: from_dict(ScalingConfig, {"origin": "foo"}), "'none' or 'first' or 'min'"),
         (lambda: ModelSettings(encoder="huge"), "there is no size 'huge'; there are .*'tiny'"),
         (lambda: from_dict(PretrainConfig, {"mask": {}}), "unknown key 'mask'; PretrainConfig has"),
         (lambda: from_dict(FinetuneConfig, {"model": {}}), "unknown key 'model'; FinetuneConfig has"),
     ],
 )
 def test_settings_are_checked(make, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         make()

@@ -252,6 +252,19 @@ def test_a_loss_that_is_no_number_stops_the_run_and_names_the_batch(tmp_path, pr
     assert all(torch.isfinite(x).all() for x in state.tensors["model"].values())
 
 
+@pytest.mark.parametrize(
+    ("samples", "config", "message"),
+    [
+        (torch.zeros(3, 2), TrainConfig(), "samples are instances of Sample, and the first is Tensor"),
+        ((one for one in ()), TrainConfig(), "samples are a list, a SampleSet or a store, not generator"),
+        ([], {"epochs": 1}, "config is a TrainConfig, for example TrainConfig.epochs=5., not dict"),
+    ],
+)
+def test_what_cannot_be_trained_on_is_named(samples, config, message, without_shape_checks):
+    with pytest.raises(TypeError, match=message):
+        train(training_job.task(), samples, config)
+
+
 def test_bad_batches_can_be_left_out_and_counted():
     task, config = training_job.task(), training_job.config("batch_size=1", "nonfinite=skip", "epochs=2")
     history = train(task, poisoned(), config)
@@ -263,6 +276,8 @@ def test_bad_batches_can_be_left_out_and_counted():
     ("settings", "message"),
     [
         (("epochs=0",), "epochs must be at least 1"),
+        (("seed=-1",), "seed must be at least 0"),
+        (("seed=9223372036854775808",), "63 bits at most"),
         (("lr=0",), "lr must be above 0"),
         (("shard=true",), "spreads a model over several processes, and this is one"),
         (("warmup=-1",), "warmup"),

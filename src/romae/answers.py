@@ -40,6 +40,11 @@ def predict_table(config: InferenceConfig, data: Any, model: str | Path) -> "pd.
     """One row per id: its most probable class and the probability of each, or the numbers predicted for it."""
     task, samples = _opened(config, data, model)
     known = task.schema or Schema()
+    if known.label in samples.schema.columns:
+        raise ValueError(
+            f"column {known.label!r} is read as something else, but answers go to a column of this name, which the "
+            "model has learned; rename the table's"
+        )
     schema = replace(samples.schema, label=known.label, classes=known.classes)
     if isinstance(task, Classification):
         chances = inference.predict_proba(task, samples, tokens_per_batch=config.tokens_per_batch)
@@ -107,7 +112,8 @@ def write_table(table: "pd.DataFrame", path: str | Path) -> None:
 def _opened(config: InferenceConfig, data: Any, model: str | Path) -> tuple[Task, SampleSet]:
     """A model, and the samples of a table in its terms. A label that the table may have is not read."""
     task = load_model(model)
-    schema = replace(config.columns.schema(task.schema or Schema()), label=None, classes=None)
+    known = replace(task.schema or Schema(), label=None, classes=None)  # whose name another column may have now
+    schema = replace(config.columns.schema(known), label=None, classes=None)
     require_fit(task, schema, f"the model in {model}")
     samples = read_samples(data, schema, task.schema)
     return task.to(chosen_device(config.device)), samples

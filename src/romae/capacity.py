@@ -81,11 +81,9 @@ class Capacity:
                 replace(room, n_tokens=max(room.n_tokens + n_fillers, least))
                 for room, least in zip(rooms, needed, strict=True)
             ]
-        target = batches[0].target
-        per_token = target is not None and all(
-            batch.target is not None and len(batch.target) == batch.tokens.layout.n_tokens != len(batch)
-            for batch in batches
-        )
+        n_rows = [0 if batch.target is None else len(batch.target) for batch in batches]
+        n_tokens = [batch.tokens.layout.n_tokens for batch in batches]
+        per_token = n_rows == n_tokens and n_tokens != [len(batch) for batch in batches]
         hidden = rooms[1] if len(rooms) > 1 else None
         return cls(n_samples=n_samples, tokens=rooms[0], hidden=hidden, is_target_per_token=per_token)
 

@@ -130,13 +130,20 @@ def push_to_hub(task: Task, name: str, *, private: bool = False, half: bool = Fa
     hub = HfApi()
     with tempfile.TemporaryDirectory() as folder:
         save(task, Path(folder) / "model", half=half, card=card)
-        hub.create_repo(name, private=private, exist_ok=True)
-        hub.upload_folder(repo_id=name, folder_path=str(Path(folder) / "model"))
+        try:
+            hub.create_repo(name, private=private, exist_ok=True)
+            hub.upload_folder(repo_id=name, folder_path=str(Path(folder) / "model"))
+        except Exception as error:  # no connection, no right to write, and whatever else the Hub has to say
+            raise ValueError(
+                f"the model could not be uploaded as {name}: {error}; log in with `hf auth login`"
+            ) from None
     return f"https://huggingface.co/{name}"
 
 
 def _local(path: str | Path) -> Path:
     """The folder itself, or the files of a name on the Hub."""
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"a model is loaded from a folder or by its name on the Hub, not from {path!r}")
     if Path(path).is_dir():
         return Path(path)
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)):
@@ -217,7 +224,7 @@ def read_json(path: Path) -> Any:
     if not path.is_file():
         raise ValueError(f"{path} does not exist; a checkpoint is a folder that holds it")
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is damaged or no JSON: {error}") from None
 
@@ -226,13 +233,14 @@ def _swap(written: Path, directory: Path) -> None:
     """Put a finished folder in its place. A crash leaves the old one, the new one, or the old one set aside."""
     for file in written.iterdir():
         os.chmod(file, 0o644)
-        with file.open("rb") as opened:
+        with file.open("rb+") as opened:  # Windows flushes no file that is only read
             os.fsync(opened.fileno())
     os.chmod(written, 0o755)
     if not directory.exists():
         os.replace(written, directory)
         return
     aside = Path(tempfile.mkdtemp(prefix=f".{directory.name}-old-", dir=directory.parent))
+    aside.rmdir()  # only its name was wanted; Windows replaces no folder
     os.replace(directory, aside)
     try:
         os.replace(written, directory)

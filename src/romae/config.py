@@ -52,7 +52,7 @@ def load_config(cls: type[C], path: str | Path) -> C:
     """Read a configuration from a .json or .toml file."""
     path = Path(path)
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from None
@@ -213,5 +213,14 @@ def _read_union(arguments: tuple[Any, ...], value: Any, where: str) -> Any:
             reasons.append(error)
     if len(reasons) == 1:
         raise reasons[0]
-    names = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
-    raise TypeError(f"{where} must be {names}, not {value!r}")
+    tables = [i for i, kind in enumerate(kinds) if dataclasses.is_dataclass(kind)]
+    if isinstance(value, Mapping) and len(tables) == 1 and len(reasons) == len(kinds):
+        raise reasons[tables[0]]
+    raise TypeError(f"{where} must be {' or '.join(map(_words, kinds))}, not {value!r}")
+
+
+def _words(kind: Any) -> str:
+    """A type as people write it; choices by their values."""
+    if typing.get_origin(kind) is typing.Literal:
+        return " or ".join(map(repr, typing.get_args(kind)))
+    return getattr(kind, "__name__", str(kind))

@@ -66,6 +66,8 @@ class SplitConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.share < 1:
             raise ValueError(f"share is the part of the ids to validate on, from 0 to below 1, not {self.share}")
+        if self.seed < 0:
+            raise ValueError(f"validation.seed must be at least 0, not {self.seed}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

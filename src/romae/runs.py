@@ -202,7 +202,10 @@ def _digest(path: Path) -> str:
 
 
 def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
+    """Have a file, or where the system knows how the list of a folder, on the disk before anything relies on it."""
+    if path.is_dir() and os.name == "nt":
+        return
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
         os.fsync(handle)
     finally:

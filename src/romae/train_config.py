@@ -67,6 +67,8 @@ class TrainConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed must be at least 0 and have 63 bits at most, not {self.seed}")
         if not 0 < self.lr < math.inf:
             raise ValueError(f"lr must be above 0, not {self.lr}")
         if not 0 <= self.warmup < math.inf:

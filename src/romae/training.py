@@ -68,6 +68,7 @@ def train(
     from the newest whole state, if there is one. With validation samples, the task ends with the weights of the best
     validation. `quiet` shows no progress.
     """
+    _require_kinds_of_arguments(samples, config)
     _require_names_alike(task, samples, validation)
     if scaling is not None:
         if task.config.kinds is not None:
@@ -81,6 +82,18 @@ def train(
         return trainer.train()
     finally:
         trainer.let_go()
+
+
+def _require_kinds_of_arguments(samples: Any, config: Any) -> None:
+    if not isinstance(config, TrainConfig):
+        raise TypeError(f"config is a TrainConfig, for example TrainConfig(epochs=5), not {type(config).__name__}")
+    if not hasattr(samples, "__len__") or not hasattr(samples, "__getitem__"):
+        raise TypeError(f"samples are a list, a SampleSet or a store, not {type(samples).__name__}; list(…) makes one")
+    if len(samples) and not isinstance(samples[0], Sample):
+        raise TypeError(
+            f"samples are instances of Sample, and the first is {type(samples[0]).__name__}; romae.from_arrays, "
+            "from_table and the like make them"
+        )
 
 
 def _require_names_alike(task: Task, samples: Sequence[Sample], validation: Sequence[Sample] | None) -> None:

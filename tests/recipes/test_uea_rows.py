@@ -72,6 +72,11 @@ def test_thirty_percent_of_the_steps_are_dropped_and_the_others_stay_where_they_
     assert len({tuple(one) for one in places[0][::3]}) > 1, "every sample drops steps of its own"
 
 
+def test_a_share_of_dropped_steps_that_cannot_be_is_refused(archive):
+    with pytest.raises(ValueError, match="data.drop is the share of time steps to drop"):
+        find("uea/lsst-house").overridden("data.drop=-3").data.splits(0)
+
+
 def test_settings_can_be_chosen_without_a_look_at_the_test_half(archive):
     """There is no TEST file here."""
     write_half(archive, "BasicMotions", "train", 20)

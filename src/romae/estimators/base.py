@@ -257,7 +257,7 @@ class Estimator(BaseEstimator):
         with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
             written, aside = Path(folder) / "new", Path(folder) / "old"
             self.task_.save(written / MODEL)
-            (written / DESCRIPTION).write_text(json.dumps(self._description(), indent=2) + "\n")
+            (written / DESCRIPTION).write_text(self._described() + "\n")
             if path.exists():
                 os.replace(path, aside)
             os.replace(written, path)
@@ -281,6 +281,12 @@ class Estimator(BaseEstimator):
             setattr(estimator, name, _revived(value))
         estimator.task_ = estimator._placed(checkpoint.load(path / MODEL))
         return estimator
+
+    def _described(self) -> str:
+        try:
+            return json.dumps(self._description(), indent=2)
+        except TypeError as error:
+            raise ValueError(f"this estimator cannot be saved: {error}; labels are text, numbers or booleans") from None
 
     def _description(self) -> dict[str, Any]:
         settings = {

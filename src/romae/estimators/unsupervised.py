@@ -134,7 +134,10 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         return tags
 
     def transform(self, X: Any) -> Any:
-        """The encoder's view of each series [b, w]; `set_output(transform="pandas")` gives a frame, by id for tables."""
+        """The encoder's view of each series [b, w].
+
+        With `set_output(transform="pandas")` it is a frame, and that of a table has its ids as index.
+        """
         samples = self._asked(X)
         vectors = np.asarray(inference.embed(self.task_, samples))
         if is_table(X) and _get_output_config("transform", self)["dense"] == "pandas":
@@ -187,9 +190,7 @@ def _by_channel(values: Float64[np.ndarray, "t k"], is_known: Bool[np.ndarray, "
     return table[..., 0] if n_values == 1 else table
 
 
-def _for_each_channel(
-    times: Any, schema: Schema, channels: Int64[np.ndarray, "known"]
-) -> Float64[np.ndarray, "q 2"]:
+def _for_each_channel(times: Any, schema: Schema, channels: Int64[np.ndarray, "known"]) -> Float64[np.ndarray, "q 2"]:
     """The positions of these channels at each time, one time after the other."""
     times = asked_numbers(np.asarray(times), schema.time_unit, schema.time_zone, "times")
     return np.stack([np.repeat(times, len(channels)), np.tile(channels, len(times))], axis=1)

@@ -65,6 +65,8 @@ class Uea(Source):
     n_features: int = 10_000
 
     def splits(self, seed: int) -> Splits:
+        if not 0 <= self.drop < 1:
+            raise ValueError(f"data.drop is the share of time steps to drop, from 0 to below 1, not {self.drop}")
         train, class_names = self._half("train", seed)
         if self.split == "official":
             test = self._half("test", seed).samples
