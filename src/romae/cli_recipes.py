@@ -99,8 +99,8 @@ def run(
     Example: romae run positions/tiny-cls --seeds 0-4
     """
     from romae.checkpoint import require_place
-    from romae.jobs import require_writable
     from romae.recipe import effective_seed, find
+    from romae.writing import require_writable
 
     recipe = find(name)
     if seed is not None and seeds is not None:

@@ -7,12 +7,8 @@ The command line calls these functions and nothing else. A training job leaves i
 """
 
 import json
-import os
 import shutil
-import tempfile
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -32,6 +28,7 @@ from romae.seeds import seed_everything
 from romae.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.train_config import FREE, TrainConfig
 from romae.training import train
+from romae.writing import write_whole_text
 
 JOB, DATA = "job.json", "data.json"
 
@@ -269,28 +266,6 @@ def split(samples: SampleSet, config: SplitConfig) -> tuple[SampleSet, SampleSet
     return samples[~is_validation], samples[is_validation]  # type: ignore[call-overload]
 
 
-def require_writable(folder: str | Path) -> None:
-    """Refuse a folder that could not be written to when the work is done; none is made here."""
-    place = Path(folder).absolute()
-    while not place.exists():
-        place = place.parent
-    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-        raise ValueError(f"cannot write to {folder}: {place} is not a folder that may be written to; choose another")
-
-
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let a function write a file under another name, then put it in its place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    os.close(handle)
-    try:
-        write(Path(name))
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    finally:
-        Path(name).unlink(missing_ok=True)
-
-
 def _trained(
     config: Any,
     task: Task,
@@ -315,8 +290,7 @@ def _trained(
     if resume and (out / DATA).is_file():
         _require_same("data", out, read_json(out / DATA), notes[DATA])
     for name, note in notes.items():
-        text = json.dumps(note, indent=2) + "\n"
-        write_whole(out / name, partial(Path.write_text, data=text))
+        write_whole_text(out / name, json.dumps(note, indent=2) + "\n")
     try:
         history = train(
             task,

@@ -14,7 +14,6 @@ import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,9 @@ import numpy as np
 
 from romae import __version__
 from romae.config import from_dict, to_dict
-from romae.jobs import write_whole
 from romae.train_config import FREE
 from romae.views import spread
+from romae.writing import write_whole_text
 
 TRIALS = "trials"
 DIGITS = 4  # of the numbers that figures are drawn from
@@ -112,7 +111,7 @@ def write_result(result: Result, folder: str | Path) -> Path:
     body = to_dict(replace(result, figure=compact(result.figure), views=compact(result.views)))
     lines = [f"{json.dumps(key)}: {json.dumps(_finite(value))}" for key, value in body.items()]
     text = "{\n" + ",\n".join(lines) + "\n}\n"
-    write_whole(path, partial(Path.write_text, data=text))
+    write_whole_text(path, text)
     return path
 
 
