@@ -29,6 +29,7 @@ from romae.tasks import Task
 from romae.tokens import Sample
 
 C = TypeVar("C")
+Better = Literal["lower", "higher"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -83,6 +84,12 @@ class Source(Protocol):
         return {}
 
 
+def gained(ours: float, other: float, better: Better) -> float:
+    """By how much a number is better than another."""
+    difference = ours - other
+    return difference if better == "higher" else -difference
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """What a number has to reach: a value, a multiple of the floor, multiples of baselines; all that are given.
@@ -96,12 +103,7 @@ class Target:
     of_baselines: tuple[tuple[str, float], ...] = ()
     beyond: tuple[tuple[str, float], ...] = ()
 
-    def limit(
-        self,
-        baselines: Mapping[str, float],
-        floor: float | None,
-        better: Literal["lower", "higher"],
-    ) -> float | None:
+    def limit(self, baselines: Mapping[str, float], floor: float | None, better: Better) -> float | None:
         """The strictest of value, floor and baselines; what is not known sets none."""
         strictest = min if better == "lower" else max
         limits = [] if self.value is None else [self.value]
@@ -111,7 +113,7 @@ class Target:
         limits += [factor * known[name] for name, factor in self.of_baselines if name in known]
         return strictest(limits) if limits else None
 
-    def words(self, better: Literal["lower", "higher"]) -> str:
+    def words(self, better: Better) -> str:
         """Such as: ≤ best baseline, ≤ 0.5 x linear."""
         told = [] if self.value is None else [f"{self.value:g}"]
         told += [] if self.of_floor is None else [f"{self.of_floor:g} x floor"]
@@ -140,7 +142,7 @@ class Recipe:
     model: ModelConfig
     stages: tuple[Stage, ...]
     metric: str
-    better: Literal["lower", "higher"] = "lower"
+    better: Better = "lower"
     ladder: Literal["paper", "data"] = "paper"
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     published: float | None = None
