@@ -126,7 +126,7 @@ def run(
             if _is_first_rank() and not as_json:
                 typer.echo(f"{path}: {_told(recipe, result)}")
     if _is_first_rank() and as_json:
-        typer.echo(json.dumps([one.told for one in found]))
+        typer.echo(json.dumps([one.summary for one in found]))
 
 
 def report(

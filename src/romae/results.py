@@ -91,7 +91,7 @@ class Result:
         return self.quick or not all(_is_free(setting) for setting in self.overrides)
 
     @property
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """All but what is there to be drawn, ready for JSON."""
         body = to_dict(replace(self, figure={}, losses=(), views={}))
         return _finite({key: value for key, value in body.items() if key not in ("figure", "losses", "views")})
@@ -100,8 +100,8 @@ class Result:
         """Where this result belongs."""
         if not self.is_trial:
             return Path(folder) / self.recipe / f"{self.seed}.json"
-        told = hashlib.sha256("\n".join(self.overrides).encode()).hexdigest()[:8] if self.overrides else ""
-        name = "-".join(part for part in (str(self.seed), "quick" if self.quick else "", told) if part)
+        digest = hashlib.sha256("\n".join(self.overrides).encode()).hexdigest()[:8] if self.overrides else ""
+        name = "-".join(part for part in (str(self.seed), "quick" if self.quick else "", digest) if part)
         return Path(folder) / TRIALS / self.recipe / f"{name}.json"
 
 
