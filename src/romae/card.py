@@ -47,8 +47,8 @@ def model_card(recipe: Recipe, result: Result, task: Task) -> str:
 def _units(recipe: Recipe, task: Task) -> str:
     """In which units the model takes its samples."""
     if task.scaling is not None:
-        told = "It takes samples as the recipe reads them, in their own units; how it scales them is in config.json"
-        return f"{told}{'' if task.schema is None else ', with the names of channels and classes'}."
+        sentence = "It takes samples as the recipe reads them, in their own units; how it scales them is in config.json"
+        return f"{sentence}{'' if task.schema is None else ', with the names of channels and classes'}."
     place = type(recipe.data).__module__
     return f"It scales nothing: values and positions must be prepared as the recipe prepares them, in `{place}`."
 
@@ -60,13 +60,13 @@ def _stages(recipe: Recipe, result: Result) -> str:
         "classify": "trained on classes",
         "regress": "trained on numbers",
     }
-    told = f"It was {', then '.join(stages[stage.kind] for stage in recipe.stages)}."
+    sentence = f"It was {', then '.join(stages[stage.kind] for stage in recipe.stages)}."
     sizes = ", ".join(f"{name} {n:,}".replace(",", " ") for name, n in result.n_samples.items())
-    return f"{told} Samples: {sizes}." if sizes else told
+    return f"{sentence} Samples: {sizes}." if sizes else sentence
 
 
 def _data(name: str) -> str:
     if name == "":
         return GENERATED
-    told = datasets.find(name)
-    return f"{told.title} ({told.homepage}). Licence: {told.licence}. Cite: {told.citation}."
+    dataset = datasets.find(name)
+    return f"{dataset.title} ({dataset.homepage}). Licence: {dataset.licence}. Cite: {dataset.citation}."

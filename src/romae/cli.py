@@ -9,10 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from romae import __version__
-from romae.cli_data import COMMANDS
-from romae.cli_recipes import COMMANDS as EXPERIMENTS
-from romae.cli_tables import print_table
+from romae import __version__, cli_data, cli_jobs, cli_recipes
+from romae.cli_tables import Json, print_table
 
 app = typer.Typer(
     help="RoMAE: learn from measurements at real-valued positions. Start with: romae demo",
@@ -23,8 +21,6 @@ data_app = typer.Typer(
     help="The public data sets: what is there, how to get it, whether it is whole.", no_args_is_help=True
 )
 app.add_typer(data_app, name="data")
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 def main() -> None:
@@ -76,8 +72,8 @@ def demo(
     accuracies = [{"method": name, "accuracy": value} for name, value in outcome.accuracy.items()]
     if as_json:
         files = {name: str(getattr(outcome, name)) for name in ("picture", "page", "table")}
-        told = {"rows": rows, "classification": accuracies, "seconds": outcome.seconds, **files}
-        typer.echo(json.dumps(told | {"next": outcome.next_commands}))
+        summary = {"rows": rows, "classification": accuracies, "seconds": outcome.seconds, **files}
+        typer.echo(json.dumps(summary | {"next": outcome.next_commands}))
         return
     print_table("Error at readings that were hidden from the model", rows)
     print_table("Share of new series whose speed was told", accuracies)
@@ -87,10 +83,9 @@ def demo(
         typer.echo(f"  {command}")
 
 
-for command in COMMANDS:
-    app.command()(command)
-for name, experiment in EXPERIMENTS.items():
-    app.command(name)(experiment)
+for group, file in ((app, cli_jobs), (app, cli_recipes), (data_app, cli_data)):
+    for name, command in file.COMMANDS.items():
+        group.command(name)(command)
 
 
 @app.command("import-reference")
@@ -143,63 +138,10 @@ def check_reference(
         raise typer.Exit(1)
 
 
-@data_app.command("list")
-def data_list(as_json: Json = False) -> None:
-    """The data sets that romae can read, and whether they are here.
-
-    Example: romae data list
-    """
-    from romae.datasets import discover
-    from romae.datasets.files import data_root
-
-    rows = [
-        {"name": d.name, "here": d.is_present(), "title": d.title, "licence": d.licence} for d in discover().values()
-    ]
-    if as_json:
-        typer.echo(json.dumps({"folder": str(data_root()), "datasets": rows}))
-    else:
-        print_table(f"Data sets in {data_root()} (set ROMAE_DATA to look elsewhere)", rows)
-
-
-@data_app.command("get")
-def data_get(name: Annotated[str, typer.Argument(help="A name from `romae data list`, or uea/<Name>.")]) -> None:
-    """Download a data set from its official address; an interrupted download goes on where it stopped.
-
-    Example: romae data get uea/BasicMotions
-    """
-    from romae.datasets import find
-
-    with _Bars() as report:
-        folder = find(name).get(report=report)
-    typer.echo(f"{name} is in {folder}")
-
-
-@data_app.command("check")
-def data_check(
-    names: Annotated[list[str], typer.Argument(help="Names from `romae data list`.")], as_json: Json = False
-) -> None:
-    """Read data sets and compare their counts with the published ones.
-
-    Example: romae data check uea/BasicMotions physionet2012
-    """
-    from romae.datasets import find
-
-    found = []
-    for name in names:
-        found.append({"name": name, "content": find(name).verify()})
-        if not as_json:
-            typer.echo(f"{name}: {found[-1]['content']}")
-    if as_json:
-        typer.echo(json.dumps(found))
-
-
-Results = Annotated[Path, typer.Option("--out", help="The folder for the result.")]
-
-
 @app.command("benchmark")
 def benchmark(
     names: Annotated[list[str] | None, typer.Argument(help="What to measure; everything by default.")] = None,
-    out: Results = Path("results/benchmark"),
+    out: Annotated[Path, typer.Option(help="The folder for the result.")] = Path("results/benchmark"),
     as_json: Json = False,
 ) -> None:
     """Measure speed and memory on this machine: steps, attached, positions, lengths, attention, loading.
@@ -222,24 +164,3 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     """A row for a table: of a spread, its median."""
     shown = {key: value["median"] if isinstance(value, dict) else value for key, value in row.items()}
     return {key.replace("_", " "): value for key, value in shown.items()}
-
-
-class _Bars:
-    """Progress bars for downloads, one per file."""
-
-    def __enter__(self) -> Any:
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-        self.progress = Progress(*columns, disable=not sys.stderr.isatty())
-        self.tasks: dict[str, Any] = {}
-        self.progress.start()
-        return self.report
-
-    def report(self, name: str, n_bytes: int, total: int | None) -> None:
-        if name not in self.tasks:
-            self.tasks[name] = self.progress.add_task(name, total=total)
-        self.progress.update(self.tasks[name], completed=n_bytes, total=total)
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()

@@ -1,310 +1,81 @@
-"""The commands for people's own tables: pretrain, finetune, predict, embed, interpolate."""
+"""The commands for public data sets: data list, data get, data check."""
 
-import contextlib
 import json
-import os
-import shlex
-import signal
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from romae.answers import InferenceConfig, InterpolateConfig
-    from romae.jobs import FinetuneConfig, PretrainConfig, Trained
-
-    C = TypeVar("C", PretrainConfig, FinetuneConfig, InferenceConfig, InterpolateConfig)
-
-CTRL_C = 128 + signal.SIGINT
-
-Data = Annotated[Path, typer.Argument(help="A table with one row per measurement: .csv, .csv.gz or .parquet.")]
-Id = Annotated[str | None, typer.Option("--id", help="The column that says which rows belong together.")]
-Time = Annotated[str | None, typer.Option("--time", help="The column of times: numbers or dates.")]
-Channel = Annotated[
-    str | None, typer.Option("--channel", help="The column that says what was measured, such as a band or a sensor.")
-]
-Value = Annotated[list[str] | None, typer.Option("--value", help="A column of values; give it again for further ones.")]
-Position = Annotated[
-    list[str] | None, typer.Option("--position", help="A further column of positions, such as a depth; repeatable.")
-]
-ConfigFile = Annotated[Path | None, typer.Option("--config", help="Settings in a .toml or .json file.")]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="One setting, as key=value: train.epochs=20; repeatable.")
-]
-Folder = Annotated[Path, typer.Option("--out", help="The folder of the run.")]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on where the run in --out stopped, with the settings it was started with.")
-]
-Model = Annotated[
-    str, typer.Option("--model", help="The folder of a finished run, a checkpoint, or a name on the Hugging Face Hub.")
-]
-Table = Annotated[Path, typer.Option("--out", help="The table to write: .csv, .csv.gz or .parquet.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a sentence.")]
+from romae.cli_tables import Json, print_table
 
 
-def pretrain(
-    data: Data,
-    out: Folder,
-    id: Id = None,
-    time: Time = None,
-    channel: Channel = None,
-    value: Value = None,
-    position: Position = None,
-    config: ConfigFile = None,
-    settings: Settings = None,
-    resume: Resume = False,
-    as_json: Json = False,
-) -> None:
-    """Learn from a table without labels: hide some rows, predict them from the others.
+def list_datasets(as_json: Json = False) -> None:
+    """The data sets that romae can read, and whether they are here.
 
-    The settings in use are written to job.json in the folder of the run; --config job.json makes the same run again.
-
-    Example: romae pretrain curves.parquet --id star --time mjd --channel band --value flux --out run
+    Example: romae data list
     """
-    from romae import jobs
+    from romae.datasets import discover
+    from romae.datasets.files import data_root
 
-    columns = _given(id=id, time=time, channel=channel, values=value, positions=position)
-    before = _job(out) if resume else None
-    told = _configured(jobs.PretrainConfig, config, columns, settings, before)
-    with resumable(out, "pretrain", data, "--out", out):
-        _tell(jobs.pretrain(told, data, out, resume=resume), as_json)
-
-
-def finetune(
-    data: Data,
-    pretrained: Annotated[str, typer.Option(help="The folder of a finished run, a checkpoint, or a name on the Hub.")],
-    out: Folder,
-    label: Annotated[
-        str | None, typer.Option(help="The column to learn, one label per id: text and integers are classes.")
-    ] = None,
-    id: Id = None,
-    time: Time = None,
-    channel: Channel = None,
-    value: Value = None,
-    position: Position = None,
-    config: ConfigFile = None,
-    settings: Settings = None,
-    resume: Resume = False,
-    as_json: Json = False,
-) -> None:
-    """Teach a pre-trained model the label of each id: a class, or a number.
-
-    Columns are called as in pre-training unless you name others.
-
-    Example: romae finetune labelled.parquet --pretrained run --label kind --out classifier --set frozen=true
-    """
-    from romae import jobs
-
-    columns = _given(id=id, time=time, channel=channel, values=value, positions=position)
-    before = _job(out) if resume else None
-    told = _configured(jobs.FinetuneConfig, config, columns, settings, before, **_given(label=label))
-    with resumable(out, "finetune", data, "--pretrained", pretrained, "--out", out):
-        _tell(jobs.finetune(told, data, pretrained, out, resume=resume), as_json)
-
-
-def predict(
-    data: Data,
-    model: Model,
-    out: Table,
-    id: Id = None,
-    time: Time = None,
-    channel: Channel = None,
-    value: Value = None,
-    position: Position = None,
-    config: ConfigFile = None,
-    settings: Settings = None,
-    as_json: Json = False,
-) -> None:
-    """Predict the label of each id: one row with the class and all probabilities, or with the number.
-
-    Example: romae predict new.parquet --model classifier --out predictions.csv
-    """
-    from romae import answers
-
-    answers.require_table_ending(out)
-    columns = _given(id=id, time=time, channel=channel, values=value, positions=position)
-    told = _configured(answers.InferenceConfig, config, columns, settings)
-    _write(answers.predict_table(told, data, model), out, as_json)
-
-
-def embed(
-    data: Data,
-    model: Model,
-    out: Table,
-    id: Id = None,
-    time: Time = None,
-    channel: Channel = None,
-    value: Value = None,
-    position: Position = None,
-    config: ConfigFile = None,
-    settings: Settings = None,
-    as_json: Json = False,
-) -> None:
-    """Turn each id into a vector, for search, clustering or a model of your own: one row per id.
-
-    Example: romae embed curves.parquet --model run --out embeddings.parquet
-    """
-    from romae import answers
-
-    answers.require_table_ending(out)
-    columns = _given(id=id, time=time, channel=channel, values=value, positions=position)
-    told = _configured(answers.InferenceConfig, config, columns, settings)
-    _write(answers.embed_table(told, data, model), out, as_json)
-
-
-def interpolate(
-    data: Data,
-    model: Model,
-    out: Table,
-    queries: Annotated[
-        Path | None, typer.Option(help="A table of what to ask: id, time and, where the data have one, channel.")
-    ] = None,
-    at: Annotated[
-        str | None, typer.Option(help="An even grid start:stop:n for every id and channel, such as 0:10:101.")
-    ] = None,
-    id: Id = None,
-    time: Time = None,
-    channel: Channel = None,
-    value: Value = None,
-    position: Position = None,
-    config: ConfigFile = None,
-    settings: Settings = None,
-    as_json: Json = False,
-) -> None:
-    """Ask a pre-trained model for values at any time: at each row of a table of queries, or on a grid.
-
-    Example: romae interpolate curves.parquet --model run --at 0:10:101 --out filled.csv
-    """
-    from romae import answers
-
-    answers.require_table_ending(out)
-    columns = _given(id=id, time=time, channel=channel, values=value, positions=position)
-    told = _configured(answers.InterpolateConfig, config, columns, settings)
-    _write(answers.interpolate_table(told, data, model, queries=queries, at=at), out, as_json)
-
-
-COMMANDS = (pretrain, finetune, predict, embed, interpolate)
-
-
-def _given(**options: Any) -> dict[str, Any]:
-    """The options that were used."""
-    return {name: tuple(one) if isinstance(one, list) else one for name, one in options.items() if one}
-
-
-def _job(out: Path) -> Path | None:
-    from romae.jobs import JOB
-
-    return out / JOB if (out / JOB).is_file() else None
-
-
-def _configured(
-    kind: "type[C]",
-    file: Path | None,
-    columns: dict[str, Any],
-    settings: list[str] | None,
-    before: Path | None = None,
-    **options: Any,
-) -> "C":
-    """The settings of a file, or else of the run to resume, then the options, then what --set says."""
-    from romae.config import load_config, override
-    from romae.jobs import read_job
-
-    if file is not None:
-        config = load_config(kind, file)
+    rows = [
+        {"name": d.name, "here": d.is_present(), "title": d.title, "licence": d.licence} for d in discover().values()
+    ]
+    if as_json:
+        typer.echo(json.dumps({"folder": str(data_root()), "datasets": rows}))
     else:
-        config = kind() if before is None else read_job(kind, before)
-    config = replace(config, columns=replace(config.columns, **columns), **options)
-    return override(config, *(settings or ()))
+        print_table(f"Data sets in {data_root()} (set ROMAE_DATA to look elsewhere)", rows)
 
 
-@contextlib.contextmanager
-def resumable(folder: Path | None, *command: str | Path) -> Iterator[None]:
-    """Ctrl-C lets a run save its state first, and a run that was stopped says how to go on with it.
+def get(name: Annotated[str, typer.Argument(help="A name from `romae data list`, or uea/<Name>.")]) -> None:
+    """Download a data set from its official address; an interrupted download goes on where it stopped.
 
-    The states lie somewhere in `folder`; a run without one keeps none. `command` is what starts the run.
+    Example: romae data get uea/BasicMotions
     """
-    from romae.training import REQUEUE, Interrupted
+    from romae.datasets import find
 
-    again = shlex.join(map(str, ("romae", *command, "--resume")))
-    owner, was_pressed = os.getpid(), False
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        nonlocal was_pressed
-        if os.getpid() != owner:
-            return  # a terminal tells loading processes as well; they go on until the run no longer needs them
-        # A run that is under way saves and stops on SIGTERM.
-        if was_pressed or not callable(signal.getsignal(signal.SIGTERM)):
-            raise KeyboardInterrupt
-        was_pressed = True
-        typer.echo("romae: stopping after this step; press Ctrl-C again to stop at once", err=True)
-        signal.raise_signal(signal.SIGTERM)
-
-    before = signal.signal(signal.SIGINT, stop)
-    try:
-        yield
-    except Interrupted:
-        typer.echo(f"romae: the run has saved its state and stopped; resume it with: {again}", err=True)
-        raise typer.Exit(CTRL_C if was_pressed else REQUEUE) from None
-    except (KeyboardInterrupt, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not was_pressed:
-            raise
-        typer.echo(f"romae: the run was stopped; {_what_is_left(folder, again)}", err=True)
-        raise typer.Exit(CTRL_C) from None
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with _Bars() as report:
+        folder = find(name).get(report=report)
+    typer.echo(f"{name} is in {folder}")
 
 
-def _what_is_left(folder: Path | None, again: str) -> str:
-    if folder is None:
-        return "it has kept nothing; with --out it can be resumed"
-    if any(folder.rglob("states/[0-9]*")):
-        return f"resume from its last state with: {again}"
-    return "it has not saved a state yet"
+def check(
+    names: Annotated[list[str], typer.Argument(help="Names from `romae data list`.")], as_json: Json = False
+) -> None:
+    """Read data sets and compare their counts with the published ones.
 
+    Example: romae data check uea/BasicMotions physionet2012
+    """
+    from romae.datasets import find
 
-def _tell(trained: "Trained", as_json: bool) -> None:
-    """Say how a run ended, once if there are several processes."""
-    if os.environ.get("RANK", "0") != "0":
-        return
-    task, history = trained.task, trained.history
-    summary = {
-        "model": str(trained.model),
-        "task": type(task).__name__,
-        "parameters": sum(p.numel() for p in task.parameters()),
-        "training": trained.n_training,
-        "validation": trained.n_validation,
-        "steps": history.last["step"],
-        "seconds": history.seconds,
-        "loss": history.last["loss"],
-        "validation_loss": history.best.get("validation"),
-    }
+    found = []
+    for name in names:
+        found.append({"name": name, "content": find(name).verify()})
+        if not as_json:
+            typer.echo(f"{name}: {found[-1]['content']}")
     if as_json:
-        typer.echo(json.dumps(summary))
-        return
-    checked = ""
-    if trained.n_validation:
-        checked = f", at best {summary['validation_loss']:.4g} on {trained.n_validation} samples kept out"
-    typer.echo(
-        f"{trained.model}: {summary['task']} with {summary['parameters']:,} parameters, trained on "
-        f"{trained.n_training:,} samples for {summary['steps']:,} steps in {history.seconds:.1f} s; "
-        f"loss {summary['loss']:.4g}{checked}"
-    )
+        typer.echo(json.dumps(found))
 
 
-def _write(table: "pd.DataFrame", out: Path, as_json: bool) -> None:
-    """Write a table and say what is in it."""
-    from romae.answers import write_table
+COMMANDS: dict[str, Callable[..., None]] = {"list": list_datasets, "get": get, "check": check}
 
-    write_table(table, out)
-    names = list(table.columns)
-    if as_json:
-        typer.echo(json.dumps({"out": str(out), "rows": len(table), "columns": names}))
-        return
-    shown = ", ".join(names[:6]) + (f", … ({len(names)} columns)" if len(names) > 6 else "")
-    typer.echo(f"{out}: {len(table):,} rows of {shown}")
+
+class _Bars:
+    """Progress bars for downloads, one per file."""
+
+    def __enter__(self) -> Any:
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+        self.progress = Progress(*columns, disable=not sys.stderr.isatty())
+        self.tasks: dict[str, Any] = {}
+        self.progress.start()
+        return self.report
+
+    def report(self, name: str, n_bytes: int, total: int | None) -> None:
+        if name not in self.tasks:
+            self.tasks[name] = self.progress.add_task(name, total=total)
+        self.progress.update(self.tasks[name], completed=n_bytes, total=total)
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()

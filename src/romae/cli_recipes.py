@@ -1,20 +1,20 @@
 """The commands for experiments and runs: list, show, run, report, page."""
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from romae.cli_data import resumable
-from romae.cli_tables import print_table
+from romae.cli_runs import is_first_rank, resumable
+from romae.cli_tables import Json, print_table
 
 if TYPE_CHECKING:
-    from romae.recipe import Recipe
+    from romae.recipe import Finished, Recipe
     from romae.results import Result
 
 Name = Annotated[str, typer.Argument(help="A name from `romae list`.")]
@@ -23,7 +23,6 @@ Settings = Annotated[
     typer.Option("--set", help="One setting, as key=value: train.epochs=6, model.cls=false, data.…, stages.0.…"),
 ]
 Results = Annotated[Path, typer.Option("--results", help="The folder of results.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Quick = Annotated[bool, typer.Option("--quick", help="A few seconds; the numbers mean nothing and are not counted.")]
 
 
@@ -99,16 +98,16 @@ def run(
     Example: romae run positions/tiny-cls --seeds 0-4
     """
     from romae.checkpoint import require_place
-    from romae.jobs import require_writable
     from romae.recipe import effective_seed, find
+    from romae.recipe import run as run_recipe
+    from romae.writing import require_writable
 
     recipe = find(name)
     if seed is not None and seeds is not None:
         raise ValueError("give either --seed or --seeds, not both")
     if resume and out is None:
         raise ValueError("--resume needs --out, the folder of the run that was stopped")
-    if device not in ("auto", "cpu"):
-        raise ValueError(f"--device must be auto or cpu, not {device!r}; choose a GPU with CUDA_VISIBLE_DEVICES")
+    chosen_device = _read_device(device)
     wanted: list[int | None] = [seed] if seeds is None else list(_read_seeds(seeds))
     if save is not None and len(wanted) > 1:
         raise ValueError("--save keeps the model of one seed; give --seed instead of --seeds")
@@ -118,15 +117,18 @@ def run(
     chosen = [effective_seed(one, settings or [])[0] for one in wanted]
     found = []
     same = [word for word in sys.argv[1:] if word != "--resume"]
+    start = partial(run_recipe, recipe, quick=quick, overrides=settings or (), device=chosen_device, resume=resume)
     with resumable(None if out is None else out / name, *same):
         for one in chosen:
-            place = None if out is None else out / name / str(one)
-            result, path = _run_one(recipe, one, quick, settings or [], results, place, resume, save, device)
-            found.append(result)
-            if _is_first_rank() and not as_json:
-                typer.echo(f"{path}: {_told(recipe, result)}")
-    if _is_first_rank() and as_json:
-        typer.echo(json.dumps([one.told for one in found]))
+            finished = start(one, out=None if out is None else out / name / str(one))
+            found.append(finished.result)
+            if is_first_rank():
+                path = _write(recipe, finished, results, save)
+                if not as_json:
+                    typer.echo(f"{path}: {_in_one_line(recipe, finished.result)}")
+            del finished  # the next run needs the memory of its model
+    if is_first_rank() and as_json:
+        typer.echo(json.dumps([one.summary for one in found]))
 
 
 def report(
@@ -182,9 +184,9 @@ def page(
 
     if data is None and (kept_out or label or settings):
         raise ValueError("--label, --kept-out and --set say how to show a table; give it with --data")
-    told = run_page.PageConfig(label=label, samples="kept out" if kept_out else "all")
-    told = override(told, *(settings or ()))
-    typer.echo(f"written to {run_page.write(run, data=data, config=told, out=out)}")
+    config = run_page.PageConfig(label=label, samples="kept out" if kept_out else "all")
+    config = override(config, *(settings or ()))
+    typer.echo(f"written to {run_page.write(run, data=data, config=config, out=out)}")
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -196,45 +198,30 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 
 
-def _run_one(
-    recipe: "Recipe",
-    seed: int,
-    quick: bool,
-    settings: list[str],
-    results: Path,
-    out: Path | None,
-    resume: bool,
-    save: Path | None,
-    device: Literal["auto", "cpu"] | str,
-) -> tuple["Result", Path]:
+def _write(recipe: "Recipe", finished: "Finished", results: Path, save: Path | None) -> Path:
+    """Write the result of a run and, where it is wanted, its model; return where the result is."""
     from romae.card import model_card
-    from romae.recipe import run as run_recipe
     from romae.results import write_result
 
-    result, task = run_recipe(
-        recipe,
-        seed,
-        quick=quick,
-        overrides=settings,
-        device="cpu" if device == "cpu" else "auto",
-        out=out,
-        resume=resume,
-    )
-    if not _is_first_rank():
-        return result, result.path(results)
+    result, task = finished
     path = write_result(result, results)  # first, so that a model that cannot be saved costs no result
     if save is not None:
         task.save(save, half=True, card=model_card(recipe, result, task))
-    return result, path
+    return path
 
 
-def _told(recipe: "Recipe", result: "Result") -> str:
-    """A result in one line."""
+def _in_one_line(recipe: "Recipe", result: "Result") -> str:
     beside = [f"{name} {value:.4g}" for name, value in result.baselines.items()]
     beside += [] if result.floor is None else [f"floor {result.floor:.4g}"]
     trial = " (a trial, not counted)" if result.is_trial else ""
     spent = f"{result.seconds:.0f} s{' since it was resumed' if result.resumed else ''}"
     return f"{recipe.metric} {result.metrics[recipe.metric]:.4g}{trial}; {', '.join(beside)}; {spent}"
+
+
+def _read_device(text: str) -> Literal["auto", "cpu"]:
+    if text not in ("auto", "cpu"):
+        raise ValueError(f"--device must be auto or cpu, not {text!r}; choose a GPU with CUDA_VISIBLE_DEVICES")
+    return "cpu" if text == "cpu" else "auto"
 
 
 def _read_seeds(text: str) -> list[int]:
@@ -251,7 +238,3 @@ def _read_seeds(text: str) -> list[int]:
 def _written(seeds: tuple[int, ...]) -> str:
     is_row = len(seeds) > 1 and seeds == tuple(range(seeds[0], seeds[-1] + 1))
     return f"{seeds[0]}-{seeds[-1]}" if is_row else ",".join(map(str, seeds))
-
-
-def _is_first_rank() -> bool:
-    return os.environ.get("RANK", "0") == "0"

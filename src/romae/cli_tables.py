@@ -1,10 +1,12 @@
-"""Tables of the command line: with lines on a terminal; elsewhere plain text, each row on one line."""
+"""Tables of the command line: with lines on a terminal; elsewhere plain text, each row on one line; or else JSON."""
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
 def print_table(title: str, rows: Sequence[dict[str, Any]]) -> None:

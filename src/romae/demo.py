@@ -17,7 +17,6 @@ from romae.answers import write_table
 from romae.data.export import to_table
 from romae.data.scaling import fit_ladders
 from romae.data.series import SampleSet, Schema
-from romae.jobs import require_writable
 from romae.masking import UniformTokens
 from romae.model import ModelConfig, Size
 from romae.page import Chart, Choice, Section, Table, Text
@@ -28,6 +27,7 @@ from romae.tasks import Classification, MaskedReconstruction
 from romae.tokens import Layout, Sample, collate
 from romae.train_config import TrainConfig
 from romae.training import train
+from romae.writing import require_writable
 
 DURATION, NOISE, N_READINGS = 6.0, 0.05, 24
 SLOWEST, FASTEST, SPEEDS = 0.2, 0.6, ("slow", "medium", "fast")

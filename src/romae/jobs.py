@@ -7,12 +7,8 @@ The command line calls these functions and nothing else. A training job leaves i
 """
 
 import json
-import os
 import shutil
-import tempfile
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -32,6 +28,7 @@ from romae.seeds import seed_everything
 from romae.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.train_config import FREE, TrainConfig
 from romae.training import train
+from romae.writing import write_whole_text
 
 JOB, DATA = "job.json", "data.json"
 
@@ -79,6 +76,19 @@ class ScalingConfig:
     origin: Origin | tuple[Origin, ...] = "first"
     unit: Unit | tuple[Unit, ...] = 1.0
 
+    def fitted(self, samples: SampleSet) -> Scaling:
+        """The scaling that suits these samples."""
+        return fit_scaling(samples, values=self.values, per=self.per, origin=self.origin, unit=self.unit)
+
+
+def size_named(size: str | Size, *, instead: str = "a romae.Size") -> Size:
+    """The size of this name; one that is given in full is taken as it is. `instead` is what else to give."""
+    if not isinstance(size, str):
+        return size
+    if size not in SIZES:
+        raise ValueError(f"there is no size {size!r}; there are {sorted(SIZES)}, or give {instead}")
+    return SIZES[size]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
@@ -98,20 +108,16 @@ class ModelSettings:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in (self.encoder, self.decoder):
-            if isinstance(name, str) and name not in SIZES:
-                raise ValueError(
-                    f"there is no size {name!r}; there are {sorted(SIZES)}, or give width, heads and depth"
-                )
+        for size in (self.encoder, self.decoder):
+            size_named(size, instead="width, heads and depth")
 
     def config(self, samples: SampleSet, scaling: Scaling) -> ModelConfig:
         """The model for these samples and their scaling."""
-        encoder, decoder = (SIZES[one] if isinstance(one, str) else one for one in (self.encoder, self.decoder))
         return ModelConfig(
             channels=len(samples.schema.values),
             position_dims=samples.schema.position_dims,
-            encoder=encoder,
-            decoder=decoder,
+            encoder=size_named(self.encoder),
+            decoder=size_named(self.decoder),
             cls=self.cls,
             queries=self.queries,
             ladders=fit_ladders(samples, scaling) if self.ladder == "data" else None,
@@ -173,8 +179,7 @@ def pretrain(config: PretrainConfig, data: Any, out: str | Path, *, resume: bool
             "says which rows belong together?"
         )
     training, validation = split(samples, config.validation)
-    told = config.scaling
-    scaling = fit_scaling(training, values=told.values, per=told.per, origin=told.origin, unit=told.unit)
+    scaling = config.scaling.fitted(training)
     model = config.model.config(training, scaling)
     seed_everything(config.train.seed)
     task = MaskedReconstruction(model, masking=config.masking, drop_tokens=config.drop_tokens)
@@ -192,13 +197,12 @@ def finetune(
     require_fit(before, schema, f"the model in {pretrained}")
     samples = _labelled(read_samples(data, schema, before.schema), config.kind)
     training, validation = split(samples, config.validation)
-    scaling = replace(before.scaling or Scaling(), target_mean=None, target_scale=None)
+    scaling = (before.scaling or Scaling()).without_target()
     seed_everything(config.train.seed)
     encoder = before.encoder.rebuilt(dropout=config.dropout)
     task: Task
     if samples.schema.classes is None:
-        target = fit_scaling(training, values="none", target=True)
-        scaling = replace(scaling, target_mean=target.target_mean, target_scale=target.target_scale)
+        scaling = scaling.with_target(training)
         task = Regression(encoder, drop_tokens=config.drop_tokens)
     else:
         task = Classification(encoder, len(samples.schema.classes), drop_tokens=config.drop_tokens)
@@ -263,28 +267,6 @@ def split(samples: SampleSet, config: SplitConfig) -> tuple[SampleSet, SampleSet
     return samples[~is_validation], samples[is_validation]  # type: ignore[call-overload]
 
 
-def require_writable(folder: str | Path) -> None:
-    """Refuse a folder that could not be written to when the work is done; none is made here."""
-    place = Path(folder).absolute()
-    while not place.exists():
-        place = place.parent
-    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-        raise ValueError(f"cannot write to {folder}: {place} is not a folder that may be written to; choose another")
-
-
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let a function write a file under another name, then put it in its place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    os.close(handle)
-    try:
-        write(Path(name))
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    finally:
-        Path(name).unlink(missing_ok=True)
-
-
 def _trained(
     config: Any,
     task: Task,
@@ -309,8 +291,7 @@ def _trained(
     if resume and (out / DATA).is_file():
         _require_same("data", out, read_json(out / DATA), notes[DATA])
     for name, note in notes.items():
-        text = json.dumps(note, indent=2) + "\n"
-        write_whole(out / name, partial(Path.write_text, data=text))
+        write_whole_text(out / name, json.dumps(note, indent=2) + "\n")
     try:
         history = train(
             task,
@@ -338,11 +319,11 @@ def _forget(folder: Path, before: set[Path] | None) -> None:
 
 def read_job(kind: type[C], path: Path) -> C:
     """The settings of a run, as this version or an older one wrote them down."""
-    told = read_json(path)
-    if isinstance(told, dict) and isinstance(told.get("model"), dict):
-        told["model"].setdefault("kinds", False)  # which older versions did not know
+    settings = read_json(path)
+    if isinstance(settings, dict) and isinstance(settings.get("model"), dict):
+        settings["model"].setdefault("kinds", False)  # which older versions did not know
     try:
-        return from_dict(kind, told)
+        return from_dict(kind, settings)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged, or of a newer version: {error}") from None
 

@@ -10,12 +10,11 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from romae.jobs import write_whole
+from romae.writing import write_whole_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -108,7 +107,7 @@ def to_html(title: str, sections: Sequence[Section], *, lead: str = "") -> str:
 def write(path: str | Path, title: str, sections: Sequence[Section], *, lead: str = "") -> Path:
     """Write a page, whole or not at all, and return where it is."""
     text = to_html(title, sections, lead=lead)
-    write_whole(Path(path), partial(Path.write_text, data=text, encoding="utf-8"))
+    write_whole_text(Path(path), text)
     return Path(path)
 
 

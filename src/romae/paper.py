@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+from romae.recipe import Better, gained
 from romae.rows import Row, blemish, number, ours
 
 NO_RESULT, NOT_COMPARABLE, NOT_AT_HAND = "no result yet", "not comparable", "not comparable: its data were not used"
@@ -216,8 +217,8 @@ def _verdict(one: Number, row: Row | None) -> str:
     return _compared(row.mean, row.std or 0.0, row.published, row.better)
 
 
-def _compared(mean: float, spread: float, published: float, better: Literal["lower", "higher"]) -> str:
-    gain = (published - mean) * (1 if better == "lower" else -1)
+def _compared(mean: float, spread: float, published: float, better: Better) -> str:
+    gain = gained(mean, published, better)
     if abs(gain) <= min(max(spread, LEAST * published), MOST * published):
         return "reproduced"
     return "beaten" if gain > 0 else "missed"

@@ -13,7 +13,6 @@ class Progress:
         self.title, self.n_steps, self.step, self.is_shown = title, n_steps, start, is_shown
         self.is_terminal = is_shown and sys.stderr.isatty()
         self.n_tokens, self.since = 0, time.perf_counter()
-        self.news = ""
 
     def __enter__(self) -> "Progress":
         if self.is_terminal:
@@ -49,10 +48,3 @@ class Progress:
             self.bar.update(self.task, news=", ".join(shown))
         elif self.is_shown:
             print(f"{self.title}: step {self.step} of {self.n_steps}, {', '.join(shown)}", file=sys.stderr, flush=True)
-
-    def say(self, sentence: str) -> None:
-        """A line of its own."""
-        if self.is_terminal:
-            self.bar.console.print(sentence)
-        elif self.is_shown:
-            print(sentence, file=sys.stderr, flush=True)

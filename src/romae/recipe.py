@@ -29,6 +29,7 @@ from romae.tasks import Task
 from romae.tokens import Sample
 
 C = TypeVar("C")
+Better = Literal["lower", "higher"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -83,6 +84,12 @@ class Source(Protocol):
         return {}
 
 
+def gained(ours: float, other: float, better: Better) -> float:
+    """By how much a number is better than another."""
+    difference = ours - other
+    return difference if better == "higher" else -difference
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """What a number has to reach: a value, a multiple of the floor, multiples of baselines; all that are given.
@@ -96,12 +103,7 @@ class Target:
     of_baselines: tuple[tuple[str, float], ...] = ()
     beyond: tuple[tuple[str, float], ...] = ()
 
-    def limit(
-        self,
-        baselines: Mapping[str, float],
-        floor: float | None,
-        better: Literal["lower", "higher"],
-    ) -> float | None:
+    def limit(self, baselines: Mapping[str, float], floor: float | None, better: Better) -> float | None:
         """The strictest of value, floor and baselines; what is not known sets none."""
         strictest = min if better == "lower" else max
         limits = [] if self.value is None else [self.value]
@@ -111,15 +113,15 @@ class Target:
         limits += [factor * known[name] for name, factor in self.of_baselines if name in known]
         return strictest(limits) if limits else None
 
-    def words(self, better: Literal["lower", "higher"]) -> str:
+    def words(self, better: Better) -> str:
         """Such as: ≤ best baseline, ≤ 0.5 x linear."""
-        told = [] if self.value is None else [f"{self.value:g}"]
-        told += [] if self.of_floor is None else [f"{self.of_floor:g} x floor"]
+        phrases = [] if self.value is None else [f"{self.value:g}"]
+        phrases += [] if self.of_floor is None else [f"{self.of_floor:g} x floor"]
         for name, factor in self.of_baselines:
-            told.append(("" if factor == 1 else f"{factor:g} x ") + ("best baseline" if name == "best" else name))
+            phrases.append(("" if factor == 1 else f"{factor:g} x ") + ("best baseline" if name == "best" else name))
         for name, margin in self.beyond:
-            told.append(name + (f" {'-' if better == 'lower' else '+'} {margin:g}" if margin else ""))
-        return ", ".join(f"{'≤' if better == 'lower' else '≥'} {one}" for one in told)
+            phrases.append(name + (f" {'-' if better == 'lower' else '+'} {margin:g}" if margin else ""))
+        return ", ".join(f"{'≤' if better == 'lower' else '≥'} {one}" for one in phrases)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +142,7 @@ class Recipe:
     model: ModelConfig
     stages: tuple[Stage, ...]
     metric: str
-    better: Literal["lower", "higher"] = "lower"
+    better: Better = "lower"
     ladder: Literal["paper", "data"] = "paper"
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     published: float | None = None
@@ -155,19 +157,19 @@ class Recipe:
 
     def overridden(self, *settings: str) -> "Recipe":
         """The recipe with settings replaced: model.…, data.…, ladder, train.… for all stages, or stages.0.… for one."""
-        told: dict[str, list[str]] = {}
+        settings_by_part: dict[str, list[str]] = {}
         for setting in settings:
             for part, rest in _addressed(setting, len(self.stages)):
-                told.setdefault(part, []).append(rest)
+                settings_by_part.setdefault(part, []).append(rest)
 
         def changed(config: C, part: str) -> C:
-            return override(config, *told.pop(part)) if part in told else config
+            return override(config, *settings_by_part.pop(part)) if part in settings_by_part else config
 
         stages = tuple(changed(stage, f"stages.{number}") for number, stage in enumerate(self.stages))
         model, data = changed(self.model, "model"), changed(self.data, "data")
-        ladder = told.pop("ladder", [self.ladder])[-1]
-        if told:
-            number = next(iter(told)).removeprefix("stages.")
+        ladder = settings_by_part.pop("ladder", [self.ladder])[-1]
+        if settings_by_part:
+            number = next(iter(settings_by_part)).removeprefix("stages.")
             raise ValueError(f"{self.name} has no stage {number!r}; its stages are 0 to {len(stages) - 1}")
         return replace(self, stages=stages, model=model, data=data, ladder=ladder)  # type: ignore[arg-type]
 
@@ -290,15 +292,15 @@ def effective_seed(seed: int | None, overrides: Sequence[str]) -> tuple[int, lis
     for setting in overrides:
         if re.match(r"\s*stages\.\w+\.train(\.seed\s*=|\s*=.*\bseed\b)", setting):
             raise ValueError(f"{setting!r} would be ignored: one seed decides the whole run; give train.seed or --seed")
-    told = [setting for setting in overrides if setting.replace(" ", "").startswith("train.seed=")]
-    if not told:
+    seed_settings = [setting for setting in overrides if setting.replace(" ", "").startswith("train.seed=")]
+    if not seed_settings:
         return 0 if seed is None else seed, list(overrides)
-    text = told[-1].partition("=")[2].strip()
+    text = seed_settings[-1].partition("=")[2].strip()
     if not (text.isascii() and text.isdecimal()):
         raise ValueError(f"train.seed must be a whole number from 0, not {text!r}")
     if seed is not None and seed != int(text):
-        raise ValueError(f"the seed is given twice, as {seed} and by {told[-1]}; give it once")
-    return int(text), [setting for setting in overrides if setting not in told]
+        raise ValueError(f"the seed is given twice, as {seed} and by {seed_settings[-1]}; give it once")
+    return int(text), [setting for setting in overrides if setting not in seed_settings]
 
 
 def _sizes(splits: Splits) -> dict[str, int]:

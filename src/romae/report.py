@@ -4,19 +4,18 @@ The same results give the same report, byte for byte.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from romae import result_blocks
 from romae.charts import comparison
-from romae.jobs import require_writable, write_whole
 from romae.page import Block, Chart, Choice, Section, Table, Text, to_html
 from romae.paper import Judgement, judge
 from romae.recipe import Recipe, discover
 from romae.results import TRIALS, Result
 from romae.rows import Row, all_rows, number, ours, published, read_all, summarise, target
+from romae.writing import require_writable, write_whole_text
 
 OURS = "RoMAE"
 
@@ -56,7 +55,7 @@ def write(
     require_results(folder)
     _require_places(places)
     for path, text in zip(places, made(folder), strict=True):
-        write_whole(path, partial(Path.write_text, data=text, encoding="utf-8"))
+        write_whole_text(path, text)
     return places
 
 

@@ -14,7 +14,6 @@ import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,9 @@ import numpy as np
 
 from romae import __version__
 from romae.config import from_dict, to_dict
-from romae.jobs import write_whole
 from romae.train_config import FREE
 from romae.views import spread
+from romae.writing import write_whole_text
 
 TRIALS = "trials"
 DIGITS = 4  # of the numbers that figures are drawn from
@@ -92,7 +91,7 @@ class Result:
         return self.quick or not all(_is_free(setting) for setting in self.overrides)
 
     @property
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """All but what is there to be drawn, ready for JSON."""
         body = to_dict(replace(self, figure={}, losses=(), views={}))
         return _finite({key: value for key, value in body.items() if key not in ("figure", "losses", "views")})
@@ -101,8 +100,8 @@ class Result:
         """Where this result belongs."""
         if not self.is_trial:
             return Path(folder) / self.recipe / f"{self.seed}.json"
-        told = hashlib.sha256("\n".join(self.overrides).encode()).hexdigest()[:8] if self.overrides else ""
-        name = "-".join(part for part in (str(self.seed), "quick" if self.quick else "", told) if part)
+        digest = hashlib.sha256("\n".join(self.overrides).encode()).hexdigest()[:8] if self.overrides else ""
+        name = "-".join(part for part in (str(self.seed), "quick" if self.quick else "", digest) if part)
         return Path(folder) / TRIALS / self.recipe / f"{name}.json"
 
 
@@ -112,7 +111,7 @@ def write_result(result: Result, folder: str | Path) -> Path:
     body = to_dict(replace(result, figure=compact(result.figure), views=compact(result.views)))
     lines = [f"{json.dumps(key)}: {json.dumps(_finite(value))}" for key, value in body.items()]
     text = "{\n" + ",\n".join(lines) + "\n}\n"
-    write_whole(path, partial(Path.write_text, data=text))
+    write_whole_text(path, text)
     return path
 
 

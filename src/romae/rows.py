@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from romae.config import flat
-from romae.recipe import Recipe, Target, discover
+from romae.recipe import Better, Recipe, Target, discover, gained
 from romae.results import Result, results_of
 
 Verdict = Literal[
@@ -72,7 +72,7 @@ class Row:
     floor: float | None
     published: float | None
     is_comparable: bool
-    better: Literal["lower", "higher"]
+    better: Better
     target: str
     limit: float | None
     gains: tuple[Gain, ...]
@@ -171,15 +171,15 @@ def _spread(values: Sequence[float]) -> tuple[float | None, float | None]:
 
 def _gains(
     target: Target,
-    better: Literal["lower", "higher"],
+    better: Better,
     numbers: Mapping[int, float],
     others: Mapping[str, Mapping[int, float]],
 ) -> tuple[Gain, ...]:
     """What is gained over each recipe of the target that shares seeds with this one."""
-    sign, found = 1 if better == "higher" else -1, []
+    found = []
     for name, margin in target.beyond:
         theirs = others.get(name, {})
-        mean, std = _spread([sign * (ours - theirs[seed]) for seed, ours in numbers.items() if seed in theirs])
+        mean, std = _spread([gained(ours, theirs[seed], better) for seed, ours in numbers.items() if seed in theirs])
         if mean is not None:
             found.append(Gain(over=name, margin=margin, mean=mean, std=std, n=len(numbers.keys() & theirs)))
     return tuple(found)
@@ -197,7 +197,7 @@ def _beside(results: Sequence[Result]) -> tuple[dict[str, float], float | None]:
 
 def _verdict(
     target: Target | None,
-    better: Literal["lower", "higher"],
+    better: Better,
     mean: float | None,
     floor: float | None,
     limit: float | None,
@@ -205,10 +205,10 @@ def _verdict(
 ) -> Verdict:
     if mean is None:
         return "no result"
-    sign = 1 if better == "lower" else -1
-    if floor is not None and sign * mean < sign * floor:
+    if floor is not None and gained(mean, floor, better) > 0:
         return "below its floor"
-    if (limit is not None and sign * mean > sign * limit) or any(gain.mean <= (gain.least or 0) for gain in gains):
+    falls_short = limit is not None and gained(mean, limit, better) < 0
+    if falls_short or any(gain.mean <= (gain.least or 0) for gain in gains):
         return "missed"
     if target is not None and sum(gain.least is not None for gain in gains) < len(target.beyond):
         return "nothing to compare with yet"

@@ -30,6 +30,7 @@ from torch import Tensor
 from romae.checkpoint import read_weights
 from romae.data.loading import lengths_of
 from romae.tokens import Sample
+from romae.writing import write_whole_text
 
 DESCRIPTION = "state.json"
 
@@ -144,9 +145,7 @@ class Run:
 
     def rewrite(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Set the history back to what it was when a state was written."""
-        temporary = self.history.with_suffix(".tmp")
-        temporary.write_text("".join(json.dumps(record) + "\n" for record in records))
-        os.replace(temporary, self.history)
+        write_whole_text(self.history, "".join(json.dumps(record) + "\n" for record in records))
 
     def _cannot_write(self, error: OSError, path: Path) -> RuntimeError:
         reason = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)

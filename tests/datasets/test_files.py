@@ -16,7 +16,7 @@ import pytest
 
 from romae.datasets import discover, find
 from romae.datasets.catalogue import DataFile, DataSet
-from romae.datasets.files import MissingFile, data_root, download, extract, locate, members, verify_file
+from romae.datasets.files import MissingFile, data_root, download, extract, members, verify_file
 
 CONTENT = random.Random(0).randbytes(300_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -68,16 +68,6 @@ def test_the_data_root_is_the_variable_or_a_cache_folder(monkeypatch, tmp_path):
     assert data_root() == tmp_path / "cache" / "romae"
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert data_root().name == "romae" and data_root().is_absolute()
-
-
-def test_locate_names_the_path_and_the_hint(monkeypatch, tmp_path):
-    monkeypatch.setenv("ROMAE_DATA", str(tmp_path))
-    (tmp_path / "set").mkdir()
-    (tmp_path / "set" / "a.txt").touch()
-    assert locate("set", "a.txt", hint="") == tmp_path / "set" / "a.txt"
-    with pytest.raises(MissingFile, match=r"cannot find .*set/b.txt; get it") as caught:
-        locate("set", "b.txt", hint="get it")
-    assert isinstance(caught.value, ValueError) and isinstance(caught.value, FileNotFoundError)
 
 
 def test_a_download_is_complete_and_leaves_nothing_else(server, tmp_path):

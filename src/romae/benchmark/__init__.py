@@ -6,7 +6,6 @@ replaces what was measured before, and draws it.
 
 import json
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from romae.benchmark.picture import write_picture
 from romae.benchmark.positions import positions
 from romae.benchmark.steps import steps
 from romae.benchmark.timing import machine
-from romae.jobs import require_writable, write_whole
+from romae.writing import require_writable, write_whole_text
 
 SECTIONS: dict[str, Callable[..., dict[str, Any]]] = {
     "steps": steps,
@@ -41,7 +40,7 @@ def run(names: Sequence[str], folder: str | Path) -> tuple[Path, dict[str, Any]]
     known, found = _known(path), {}
     for name in names:
         found[name] = SECTIONS[name]() | {"machine": here}
-        write_whole(path, partial(Path.write_text, data=json.dumps(known | found, indent=1) + "\n"))
+        write_whole_text(path, json.dumps(known | found, indent=1) + "\n")
         write_picture(known | found, path.with_suffix(".svg"))
     return path, found
 

@@ -134,6 +134,15 @@ class Scaling:
         """Which of so many channels the training data had, as far as this scaling can tell."""
         return (self._tables[1] != 0).all(1) if self.by_channel else torch.ones(n_channels, dtype=torch.bool)
 
+    def with_target(self, samples: Sequence[Sample]) -> "Scaling":
+        """The same for values and positions, with the targets of these samples, which are numbers, standardised."""
+        fitted = fit_scaling(samples, values="none", target=True)
+        return replace(self, target_mean=fitted.target_mean, target_scale=fitted.target_scale)
+
+    def without_target(self) -> "Scaling":
+        """The same for values and positions, with targets left as they are."""
+        return replace(self, target_mean=None, target_scale=None)
+
     @cached_property
     def _tables(self) -> tuple[Float64[Tensor, "m c"], Float64[Tensor, "m c"]]:
         return torch.tensor(self.centre, dtype=torch.float64), torch.tensor(self.scale, dtype=torch.float64)

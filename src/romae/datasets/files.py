@@ -43,14 +43,6 @@ def is_filled(path: Path) -> bool:
     return path.is_file() or (path.is_dir() and any(path.iterdir()))
 
 
-def locate(*parts: str | Path, hint: str) -> Path:
-    """The path of a file or folder under the data root (or under an absolute first part), which must exist."""
-    path = data_root().joinpath(*parts)
-    if not path.exists():
-        raise MissingFile(f"cannot find {path}; {hint}")
-    return path
-
-
 def download(
     url: str,
     target: Path,

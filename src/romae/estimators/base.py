@@ -21,9 +21,9 @@ from romae.data.scaling import Scaling, fit_ladders, fit_scaling
 from romae.data.series import SampleSet, Schema
 from romae.estimators import rules
 from romae.estimators.inputs import Tokens, read_samples
-from romae.jobs import load_model
+from romae.jobs import load_model, size_named
 from romae.masking import UniformTokens
-from romae.model import SIZES, Encoder, ModelConfig, Size
+from romae.model import Encoder, ModelConfig, Size
 from romae.stages import Pretrain, Stage, run_stages
 from romae.tasks import Task
 from romae.tokens import Sample
@@ -72,8 +72,8 @@ class Estimator(BaseEstimator):
 
     def _begin(self) -> Task | None:
         """Look at the settings that nothing below looks at, and load the model to start from, if there is one."""
-        if isinstance(self.size, str) and self.size not in SIZES:
-            raise ValueError(f"there is no size {self.size!r}; there are {sorted(SIZES)}, or give a romae.Size")
+        if self.size is not None:
+            size_named(self.size)
         if self.validation_fraction is not None and not 0 < self.validation_fraction < 1:
             raise ValueError(f"validation_fraction lies between 0 and 1, not at {self.validation_fraction}")
         if self.pretrain_epochs is not None and self.pretrain_epochs < 0:
@@ -138,8 +138,7 @@ class Estimator(BaseEstimator):
         pool = _pooled([*(training if last is None else samples), *unlabelled], schema)
         scaling = self._scaling(_pooled([*samples, *unlabelled], schema), before)
         if last is not None and last.kind == "regress":
-            numbers = fit_scaling(training, values="none", target=True)
-            scaling = replace(scaling, target_mean=numbers.target_mean, target_scale=numbers.target_scale)
+            scaling = scaling.with_target(training)
         model = self._model(pool, scaling, before, None if schema is None else schema.n_channels)
         stages = self._stages(model, pool, len(training), last, is_judged=validation is not None)
         task, histories = before, []
@@ -179,7 +178,7 @@ class Estimator(BaseEstimator):
     def _scaling(self, samples: Sequence[Sample], before: Task | None) -> Scaling:
         """That of the model to start from, or one fitted to the data."""
         if before is not None:
-            return replace(before.scaling or Scaling(), target_mean=None, target_scale=None)
+            return (before.scaling or Scaling()).without_target()
         return fit_scaling(samples, values=self.scaling, origin=rules.fitting_origin(samples))
 
     def _model(
@@ -187,8 +186,7 @@ class Estimator(BaseEstimator):
     ) -> ModelConfig | Encoder:
         if before is not None:
             return before.encoder
-        size = rules.fitting_size(len(pool)) if self.size is None else self.size
-        size = SIZES[size] if isinstance(size, str) else size
+        size = rules.fitting_size(len(pool)) if self.size is None else size_named(self.size)
         return ModelConfig(
             channels=pool[0].values.shape[1],
             position_dims=pool[0].positions.shape[1],
