@@ -45,12 +45,13 @@ class Feed:
         )
         self.n_batches = [self.loader.n_batches(epoch) for epoch in range(config.epochs)]
         self.generator = torch.Generator(self.device)  # of what changes images at random
+        self.buffer: Buffer | None = None  # where batches of a fixed size lie
         self.gather: Gather | None = None  # values by their rows, where those of all samples lie on the device
         self.planned: tuple[int, list[np.ndarray]] | None = None
 
     @property
-    def padding(self) -> float:
-        """How many times its tokens attention would have in batches of a fixed size, which know no lengths."""
+    def padding_factor(self) -> float:
+        """By how much attention pads batches of a fixed size: the longest over the mean length, or 1 if it does not."""
         if self.config.precision == "bf16" and self.task.config.score_dropout == 0:
             return 1.0
         lengths = self.loader.lengths
@@ -90,6 +91,7 @@ class Feed:
 
     def in_place(self, filled: Filled) -> Batch:
         """A batch of fixed size, where a recorded step looks for it."""
+        assert self.buffer is not None
         self.buffer.fill(filled)
         batch = self.buffer.batch
         if self.task.augment is not None:

@@ -146,7 +146,7 @@ class _Trainer:
             self.accelerator,
             self.n_steps,
             is_windowed=task.config.window is not None,
-            padding=self.feed.padding,
+            padding=self.feed.padding_factor,
         )
         self.module = self._spread_out() if config.shard else task  # what is trained; on one rank alone, the task
         made = optimiser(
@@ -208,6 +208,11 @@ class _Trainer:
         self.history.seconds = time.perf_counter() - started
         return self.history
 
+    @property
+    def plain_optimiser(self) -> torch.optim.Optimizer:
+        """The optimiser without what Accelerate puts around it."""
+        return getattr(self.optimiser, "optimizer", self.optimiser)
+
     def let_go(self) -> None:
         """Take off the task what Accelerate put around its loss, a precision above all, which would stay there."""
         if not self.config.shard:
@@ -247,7 +252,6 @@ class _Trainer:
         """A step of a recorded graph, which is recorded here at the first."""
         batch = self.feed.in_place(filled)
         if self.captured is None:
-            plain = getattr(self.optimiser, "optimizer", self.optimiser)
 
             def work() -> Tensor:
                 sums = self.take(iter([(batch, 1.0)]), 1, 1.0)
@@ -255,7 +259,9 @@ class _Trainer:
                 return sums
 
             def changed() -> list[Tensor]:
-                return optimised(plain) + ([] if self.average is None else list(self.average.weights.values()))
+                return optimised(self.plain_optimiser) + (
+                    [] if self.average is None else list(self.average.weights.values())
+                )
 
             try:
                 self.captured = Captured(work, changed)
@@ -278,18 +284,19 @@ class _Trainer:
             group["lr"] = rate
 
     def _after_step(self, shown: Progress, trivial: float) -> None:
-        config, is_epoch_end = self.config, self.batch == 0
-        is_end = self.step == self.n_steps
-        every = config.validate_every
-        if is_end or (is_epoch_end if every is None else self.step % every == 0):
+        if self._is_due(self.config.validate_every):
             self._report(shown, trivial)
-        every = config.save_every
         is_stopping = self._agreed(self.is_asked_to_stop)
-        if is_end or is_stopping or (is_epoch_end if every is None else self.step % every == 0):
+        if is_stopping or self._is_due(self.config.save_every):
             self._save()
         if is_stopping:
             resume = f" Resume it with resume=True and the folder {self.run.folder}." if self.run else ""
             raise Interrupted(f"the run was asked to stop and did so after step {self.step}.{resume}")
+
+    def _is_due(self, every: int | None) -> bool:
+        """Whether it is time for what happens every so many steps, or after each epoch, and at the end."""
+        is_end_of_epoch = self.batch == 0
+        return self.step == self.n_steps or (is_end_of_epoch if every is None else self.step % every == 0)
 
     def _report(self, shown: Progress, trivial: float) -> None:
         total, weight = self.sums.tolist()
@@ -403,7 +410,7 @@ class _Trainer:
             parameters = enumerate(p for group in self.optimiser.param_groups for p in group["params"])
             like = {f"{i}.{name}": p for i, p in parameters for name in {key.partition(".")[2] for key in moments}}
             moments = spread(moments, like)
-        fill_optimiser(getattr(self.optimiser, "optimizer", self.optimiser), moments)
+        fill_optimiser(self.plain_optimiser, moments)
         if self.average is not None:
             self.average.fill(spread(state.tensors["average"], now))
         self.best_weights = state.tensors.get("best")
@@ -423,7 +430,7 @@ class _Trainer:
             return
         # Every rank takes part in putting shards together; without any, nothing is copied here.
         tensors = {"model": whole(self.module.state_dict()), "sums": {"sums": self.sums}}
-        tensors["optimiser"] = whole(optimiser_tensors(getattr(self.optimiser, "optimizer", self.optimiser)))
+        tensors["optimiser"] = whole(optimiser_tensors(self.plain_optimiser))
         if self.average is not None:
             tensors["average"] = whole(self.average.weights)
         if self.is_first:
