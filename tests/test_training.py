@@ -8,8 +8,6 @@ import random
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -35,8 +33,7 @@ from romae.tasks import Classification, MaskedReconstruction
 from romae.tokens import Sample
 from romae.train_config import TrainConfig
 from romae.training import REQUEUE, train
-
-JOB = Path(__file__).with_name("training_job.py")
+from training_job import Job
 
 
 def trained(*settings: str, **arguments):
@@ -400,40 +397,34 @@ def test_a_run_is_not_resumed_with_another_task_or_on_other_samples(tmp_path):
     assert {path: path.read_bytes() for path in before} == before
 
 
-def start(folder: Path, *settings: str, rank: int = 0, n_ranks: int = 1, port: int = 0, seconds: float = 0.0):
-    environment = os.environ | {"SECONDS_PER_STEP": str(seconds)}
-    if n_ranks > 1:
-        environment |= {
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": str(n_ranks),
-            "LOCAL_WORLD_SIZE": str(n_ranks),
-        }
-        environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
-    command = [sys.executable, str(JOB), str(folder), *settings]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def ranks(folder: Path, *settings: str, n_ranks: int, seconds: float = 0.0) -> list[subprocess.Popen]:
+def ranks(folder: Path, *settings: str, n_ranks: int, seconds: float = 0.0) -> list[Job]:
+    if n_ranks == 1:
+        return [Job(folder, *settings, seconds=seconds)]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    return [start(folder, *settings, rank=r, n_ranks=n_ranks, port=port, seconds=seconds) for r in range(n_ranks)]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
+    shared |= {"WORLD_SIZE": str(n_ranks), "LOCAL_WORLD_SIZE": str(n_ranks)}
+    return [
+        Job(folder, *settings, seconds=seconds, **shared, RANK=str(rank), LOCAL_RANK=str(rank))
+        for rank in range(n_ranks)
+    ]
 
 
-def finished(processes: list[subprocess.Popen], timeout: float = 120) -> list[str]:
-    errors = [process.communicate(timeout=timeout)[1] for process in processes]
-    assert all(process.returncode == 0 for process in processes), errors
-    return errors
+def finished(jobs: list[Job]) -> list[str]:
+    codes, errors = zip(*(job.ended() for job in jobs), strict=True)
+    assert set(codes) == {0}, errors
+    return list(errors)
 
 
-def kill_while_running(processes: list[subprocess.Popen], chance: random.Random) -> None:
-    for process in processes:
-        process.stdout.readline()
+def kill_while_running(jobs: list[Job], chance: random.Random) -> None:
+    for job in jobs:
+        job.wait_until_ready()
     time.sleep(chance.uniform(0.3, 2.5))
-    for process in processes:
-        process.kill()
-        process.communicate()
+    for job in jobs:
+        job.signal(signal.SIGKILL)
+    for job in jobs:
+        job.ended()
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -450,32 +441,26 @@ def contents(folder: Path) -> dict[str, bytes]:
 )
 def test_killed_at_any_moment_and_resumed_equals_never_stopped(tmp_path, settings, n_ranks, n_kills):
     """With a state after every step, most of the time goes into writing them, so that kills hit writes as well."""
-
-    def begin(folder: Path, seconds: float) -> list[subprocess.Popen]:
-        if n_ranks == 1:
-            return [start(folder, *settings, seconds=seconds)]
-        return ranks(folder, *settings, n_ranks=n_ranks, seconds=seconds)
-
     whole, torn = tmp_path / "whole", tmp_path / "torn"
-    finished(begin(whole, 0.0))
+    finished(ranks(whole, *settings, n_ranks=n_ranks))
     chance = random.Random(str(settings) + str(n_ranks))
     for _ in range(n_kills):
-        kill_while_running(begin(torn, 0.15), chance)
-    finished(begin(torn, 0.0))
+        kill_while_running(ranks(torn, *settings, n_ranks=n_ranks, seconds=0.15), chance)
+    finished(ranks(torn, *settings, n_ranks=n_ranks))
     assert contents(torn) == contents(whole)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_saves_and_ends_with_a_code_to_requeue_on(tmp_path, number):
-    process = start(tmp_path / "run", "save_every=1000", seconds=0.3)
-    process.stdout.readline()
+    job = Job(tmp_path / "run", "save_every=1000", seconds=0.3)
+    job.wait_until_ready()
     while not (tmp_path / "run" / "config.json").exists():
         time.sleep(0.05)
     time.sleep(1)
-    process.send_signal(number)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == REQUEUE, error
+    job.signal(number)
+    code, error = job.ended(60)
+    assert code == REQUEUE, error
     assert "Resume it with resume=True" in error and Run(tmp_path / "run").read().numbers["step"] > 0
 
 
@@ -483,8 +468,8 @@ def test_a_signal_saves_and_ends_with_a_code_to_requeue_on(tmp_path, number):
 def test_a_run_goes_on_with_another_number_of_processes(tmp_path):
     """Begun by two with the weights spread out, and finished by one with workers."""
     kill_while_running(ranks(tmp_path / "two", "shard=true", n_ranks=2, seconds=0.2), random.Random(1))
-    finished([start(tmp_path / "two", "workers=1")])
-    finished([start(tmp_path / "one")])
+    finished([Job(tmp_path / "two", "workers=1")])
+    finished([Job(tmp_path / "one")])
     one, two = (
         [json.loads(x) for x in (tmp_path / name / "history.jsonl").read_text().splitlines()] for name in ("one", "two")
     )
@@ -497,7 +482,7 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path):
 def test_two_ranks_learn_what_one_does(tmp_path, how):
     """Ragged samples, and a last batch of one sample, which only one rank can have; whole weights, or spread out."""
     settings = ("epochs=3", "clip=0.5")
-    finished([start(tmp_path / "one", *settings)])
+    finished([Job(tmp_path / "one", *settings)])
     errors = finished(ranks(tmp_path / "two", *settings, *how, n_ranks=2))
     assert errors[0] and "step" not in errors[1]  # only the first rank speaks
     one, two = (
@@ -514,14 +499,12 @@ def test_two_ranks_learn_what_one_does(tmp_path, how):
 @pytest.mark.slow
 def test_a_rank_that_dies_ends_the_others(tmp_path):
     first, second = ranks(tmp_path / "run", n_ranks=2, seconds=0.2)
-    for process in (first, second):
-        process.stdout.readline()
     while not (tmp_path / "run" / "history.jsonl").exists():
         time.sleep(0.1)
-    second.kill()
-    _, error = first.communicate(timeout=90)
-    assert first.returncode not in (0, None) and error.strip()
-    second.communicate()
+    second.signal(signal.SIGKILL)
+    code, error = first.ended(90)
+    assert code != 0 and error.strip()
+    second.ended()
 
 
 @pytest.mark.cuda

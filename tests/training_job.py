@@ -1,12 +1,14 @@
-"""A small run in a process of its own, for the tests that kill it: python training_job.py FOLDER SETTINGS…
+"""A small run in a process of its own, for the tests that kill it.
 
-Each setting is key=value for TrainConfig. SECONDS_PER_STEP in the environment slows it down. With RANK and WORLD_SIZE
-set, it is one of several ranks.
+Processes are forked from one that has imported everything and done nothing, since importing takes longer than the run.
 """
 
+import multiprocessing
 import os
+import signal
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -52,11 +54,14 @@ def slowed(seconds: float) -> None:
     _Trainer._step = slow
 
 
-def main() -> None:
+def work(folder: Path, settings: tuple[str, ...], seconds: float, environment: dict[str, str], spoken: Path) -> None:
+    """The run, in its process; what it says goes to a file."""
+    os.environ.update(environment)
+    with spoken.open("w") as file:
+        os.dup2(file.fileno(), sys.stderr.fileno())
     torch.set_num_threads(1)
-    folder, *settings = sys.argv[1:]
-    slowed(float(os.environ.get("SECONDS_PER_STEP", "0")))
-    print("ready", flush=True)
+    slowed(seconds)
+    spoken.with_suffix(".ready").touch()
     data = samples()
     try:
         train(task(), data, config(*settings), validation=data[:9], out=folder, resume=True)
@@ -65,5 +70,28 @@ def main() -> None:
         sys.exit(REQUEUE)
 
 
-if __name__ == "__main__":
-    main()
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["training_job", "accelerate", "torch._dynamo"])
+
+
+class Job:
+    """A run under way. Each setting is key=value for TrainConfig; `seconds` slows every step down."""
+
+    def __init__(self, folder: Path, *settings: str, seconds: float = 0.0, **environment: str) -> None:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        self.spoken = folder.parent / f"{folder.name}-{time.monotonic_ns()}.err"
+        self.process = FORKS.Process(target=work, args=(folder, settings, seconds, environment, self.spoken))
+        self.process.start()
+
+    def wait_until_ready(self) -> None:
+        while not self.spoken.with_suffix(".ready").exists() and self.process.is_alive():
+            time.sleep(0.01)
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.process.pid, number)
+
+    def ended(self, timeout: float = 120) -> tuple[int, str]:
+        """Its exit code and what it said, once it is over."""
+        self.process.join(timeout)
+        assert self.process.exitcode is not None, "the run goes on and on"
+        return self.process.exitcode, self.spoken.read_text()

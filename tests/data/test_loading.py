@@ -1,5 +1,7 @@
 """Loading: every sample once, in an order that seed and epoch decide, however it is divided."""
 
+from multiprocessing.reduction import ForkingPickler
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from romae.data.loading import Loader
+from romae.data.packed import Packed
 from romae.data.store import write_store
 from romae.tokens import Sample
 
@@ -150,6 +153,14 @@ def test_workers_and_stores_change_nothing(tmp_path):
 
 
 @pytest.mark.cuda
+def test_lengths_stay_where_torch_moves_what_a_worker_gets():
+    """Where processes are not forked (Macs, Windows, Python 3.14) samples are handed over in memory of another kind."""
+    held = Packed([Sample(np.zeros((n, 1)), np.zeros((n, 1))) for n in (3, 1, 2)])
+    ForkingPickler.dumps(held)
+    assert held.lengths.tolist() == [3, 1, 2]
+    assert not np.shares_memory(held.lengths, held.all.tokens.layout.lengths.numpy())
+
+
 def test_batches_can_be_pinned():
     batch = next(Loader(made([3, 4]), batch_size=2, pin=True).epoch())
     assert batch.tokens.values.is_pinned() and batch.tokens.layout.offsets.is_pinned()

@@ -23,7 +23,8 @@ class Packed:
 
     def __init__(self, samples: Sequence[Sample]) -> None:
         self.all = collate(samples)
-        self.lengths = self.all.tokens.layout.lengths.numpy()
+        # A copy, since torch moves what it hands to worker processes to other memory, under the eyes of numpy.
+        self.lengths = self.all.tokens.layout.lengths.numpy().copy()
         self.starts = self.all.tokens.layout.host_offsets[:-1]
         target = self.all.target
         self.is_target_per_token = target is not None and target.ndim == 2 and samples[0].target.ndim == 2
