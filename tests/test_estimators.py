@@ -156,6 +156,21 @@ def test_missing_values_are_as_good_as_absent():
     assert_allclose(*(clone(EMBEDDER).fit(x).transform(x) for x in (X[..., 0], X[..., :1])), atol=1e-6)
 
 
+def test_what_is_masked_is_missing():
+    X = np.random.default_rng(0).normal(size=(24, 6, 2))
+    mask = np.zeros(X.shape, dtype=bool)
+    mask[:, 2, 0] = True
+    masked = np.ma.array(np.where(mask, 1e20, X), mask=mask)
+    plain = clone(EMBEDDER).fit(masked.filled(np.nan))
+    for form in (masked, list(masked)):
+        assert_array_equal(clone(EMBEDDER).fit(form).transform(form), plain.transform(masked.filled(np.nan)))
+    for y in (np.ma.array(KINDS, mask=np.arange(32) == 3), np.ma.array(NAMES, mask=np.arange(32) == 3)):
+        with pytest.raises(ValueError, match="labels are missing in part: sample 3 has none"):
+            clone(CLASSIFIER).fit(PAIRS, y)
+    with pytest.raises(ValueError, match="labels are missing in part: sample 3 has none"):
+        clone(REGRESSOR).fit(PAIRS, np.ma.array(np.stack([KINDS, KINDS], 1), mask=np.arange(64).reshape(32, 2) == 7))
+
+
 def test_steps_with_gaps_make_each_number_a_token():
     X = np.random.default_rng(0).normal(size=(24, 6, 3))
     X[:, 2, 1] = np.nan

@@ -30,6 +30,28 @@ def test_scalars_carry_their_channel_as_the_last_position():
     assert samples.schema.channels == ("x", "y") and samples.schema.position_dims == 2
 
 
+@pytest.mark.parametrize("kind", [float, int])
+def test_what_is_masked_is_missing(kind):
+    """Arrays of netCDF4 and astropy hold a number below the mask as well."""
+    numbers = np.where(np.isnan(DENSE), 99999, DENSE).astype(kind)
+    masked = np.ma.array(numbers, mask=np.isnan(DENSE))
+    for form in (masked, list(masked), [list(x) for x in masked]):
+        for one, plain in zip(from_arrays(form), from_arrays(DENSE), strict=True):
+            assert torch.equal(one.values, plain.values) and torch.equal(one.positions, plain.positions)
+    times = np.ma.array([[0, 1, 99999], [0, 99999, 2]], mask=[[0, 0, 1], [0, 1, 0]])
+    assert [s.positions.flatten().tolist() for s in from_arrays(masked, times)] == [[0, 1], [0, 2]]
+
+
+@pytest.mark.parametrize("kind", [">f4", ">f8", ">i4", "longdouble"])
+def test_numbers_may_have_any_byte_order_and_direction(kind):
+    x, times = np.arange(12).reshape(2, 3, 2).astype(kind), np.arange(3).astype(kind)
+    y = np.arange(2).astype(kind)
+    read, plain = from_arrays(x[:, ::-1], times[::-1], y), from_arrays(x[:, ::-1].astype(float), [2, 1, 0], y.tolist())
+    for one, other in zip(read, plain, strict=True):
+        assert torch.equal(one.values, other.values) and torch.equal(one.positions, other.positions)
+        assert float(one.target) == float(other.target)
+
+
 def test_both_kinds_of_token_hold_the_same_numbers():
     steps, scalars = from_arrays(DENSE), from_arrays(DENSE, tokens="scalars")
     for step, scalar in zip(steps, scalars, strict=True):
@@ -139,6 +161,10 @@ def test_a_schema_survives_json():
         (dict(X=DENSE, y=["a", None]), "labels are missing in part: sample 1 has none"),
         (dict(X=DENSE, y=["a", NAN]), "labels are missing in part: sample 1 has none"),
         (dict(X=DENSE, y=[0.5, NAN]), "labels are missing in part: sample 1 has none"),
+        (dict(X=DENSE, y=np.ma.array([1, 2], mask=[0, 1])), "labels are missing in part: sample 1 has none"),
+        (dict(X=DENSE, y=np.ma.array(["a", "b"], mask=[0, 1])), "labels are missing in part: sample 1 has none"),
+        (dict(X=DENSE, y=np.ma.array([[1], [2]], mask=[[0], [1]])), "target of sample 1 has a missing"),
+        (dict(X=DENSE, times=np.ma.array([0, 1, 2], mask=[1, 0, 0])), "sample 0, row 0 has the time nan"),
         (dict(X=DENSE, y=["a", "z"], classes=["a", "b"]), "class 'z' of sample 1 is unknown; known are"),
         (dict(X=DENSE, y=["a", 3]), "must be text or an integer, the same kind throughout"),
         (dict(X=DENSE, y=[0.5, 1.5], classes=["a"]), "float64 numbers, but classes"),

@@ -46,6 +46,16 @@ def same(first, second) -> bool:
     )
 
 
+def test_columns_may_have_any_byte_order(frame):
+    frame["object"] = frame["object"].map({"a": 1, "b": 2})
+    plain, read = frame.assign(kind=frame["object"]), pd.DataFrame(index=frame.index)
+    for name in plain:
+        column = plain[name].to_numpy()
+        read[name] = column if name == "band" else column.astype(column.dtype.newbyteorder(">"))
+    assert not read["object"].dtype.isnative
+    assert same(from_table(read, **COLUMNS), from_table(plain, **COLUMNS))
+
+
 def test_a_known_table(frame):
     samples = from_table(frame, **COLUMNS)
     assert [s.id for s in samples] == ["a", "b"]

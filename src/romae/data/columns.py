@@ -28,10 +28,32 @@ _LARGEST_VALUE = np.float64(np.finfo(np.float32).max)
 
 
 def to_numpy(x: Any) -> np.ndarray:
-    """An array, a list or a tensor on any device as a numpy array."""
+    """An array, a list or a tensor on any device as a numpy array of numbers that torch and pandas know.
+
+    What is masked becomes missing: NaN, NaT or None. Numbers are in the byte order of this machine, and those of more
+    than 64 bits are rounded to 64.
+    """
     if isinstance(x, Tensor):
         return (x.float() if x.dtype == torch.bfloat16 else x).detach().cpu().numpy()  # numpy has no bfloat16
-    return np.asarray(x)
+    holds_masked = isinstance(x, list | tuple) and any(isinstance(one, np.ma.MaskedArray) and one.ndim for one in x)
+    found = _unmasked(np.ma.array(x)) if holds_masked or isinstance(x, np.ma.MaskedArray) else np.asarray(x)
+    return found.astype(np.float64 if found.dtype.char == "g" else found.dtype.newbyteorder("="), copy=False)
+
+
+def _unmasked(x: np.ma.MaskedArray) -> np.ndarray:
+    if not np.ma.is_masked(x):
+        return x.data
+    kind: np.dtype = x.dtype
+    missing: Any = np.nan
+    if kind.kind in "iub":
+        kind = np.dtype(np.float64)  # integers have no NaN
+    elif kind.kind in "mM":
+        missing = "NaT"
+    elif kind.kind not in "fc":
+        kind, missing = np.dtype(object), None
+    found = x.data.astype(kind)
+    found[np.ma.getmaskarray(x)] = missing
+    return found
 
 
 def require_distinct(names: Sequence[Hashable], what: str) -> None:

@@ -242,7 +242,7 @@ def _read_times(
     _require_sequence(times, "times")
     if len(times) == 0:
         raise ValueError("times are empty; leave them out to count the steps from 0")
-    times = to_numpy(times) if isinstance(times, Tensor) or hasattr(times, "iloc") else times
+    times = to_numpy(times) if isinstance(times, Tensor | np.ndarray) or hasattr(times, "iloc") else times
     is_shared = np.ndim(times[0]) == 0
     if not is_shared and len(times) != len(arrays):
         raise ValueError(f"times for {len(times)} samples, but there are {len(arrays)} samples")
@@ -266,8 +266,8 @@ def _read_targets(
     if y is None:
         return [None] * len(arrays), None if classes is None else tuple(classes)
     _require_sequence(y, "y")
-    y = to_numpy(y) if isinstance(y, Tensor) else y
     y = y.to_numpy() if hasattr(y, "iloc") else y  # a pandas column is indexed by its own labels
+    y = to_numpy(y) if isinstance(y, Tensor | np.ndarray) else y
     if len(y) != len(arrays):
         raise ValueError(f"y has {len(y)} entries for {len(arrays)} samples: each sample needs one")
     if np.ndim(y[0]) == 0:

@@ -59,7 +59,7 @@ def labels_of(samples: Sequence[Sample], y: Any, *, by_id: bool, who: str) -> Sh
     """
     if y is None:
         return _own_labels(samples, who)
-    y = _labels_by_id(samples, y) if by_id else to_numpy(y) if isinstance(y, Tensor) else y
+    y = _labels_by_id(samples, y) if by_id else to_numpy(y) if isinstance(y, Tensor | np.ndarray) else y
     try:
         labels, entries = np.asarray(y), np.asarray(y, dtype=object)
     except ValueError as error:
