@@ -1,12 +1,14 @@
 """Arrays become samples: laws, known answers and bad input."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 from romae.config import from_dict, to_dict
-from romae.data.series import SampleSet, Schema, from_arrays
+from romae.data.series import SampleSet, Schema, from_arrays, require_same_names
 from romae.tokens import collate
 
 NAN = np.nan
@@ -97,6 +99,10 @@ def test_dates_are_counted_in_the_unit_asked_for():
         (np.array(["u", "v"]), [0, 1], ("u", "v")),
         ([True, False], [1, 0], (False, True)),
         ([0.5, 2], [0.5, 2.0], None),
+        (np.array([1.5, 2.0], dtype=object), [1.5, 2.0], None),
+        (np.array([2.0, 1.0], dtype=object), [2.0, 1.0], None),
+        (np.array([2, 1], dtype=object), [1, 0], (1, 2)),
+        (np.array(["2.0", "1.0"], dtype=object), [1, 0], ("1.0", "2.0")),
         (torch.tensor([4, 4]), [0, 0], (4,)),
         ([[1.0, 2.0], [3.0, 4.0]], [[1, 2], [3, 4]], None),
     ],
@@ -135,6 +141,28 @@ def test_a_schema_survives_json():
         channel="band", channels=("g", 3), classes=(1, 2), positions=("ra",), time_unit="hour", time_zone="Europe/Paris"
     )
     assert from_dict(Schema, to_dict(schema)) == schema
+
+
+def test_a_column_that_is_known_keeps_its_place():
+    known = Schema(values=("flux", "error"), time="day", positions=("x", "y"))
+    for found in (
+        replace(known, values=("mag", "error")),
+        replace(known, values=("counts", "spread"), time="when", positions=("ra", "dec")),
+        replace(known, positions=("x", "z")),
+    ):
+        require_same_names(found, known, whose="samples", others="others have")
+    for found, sentence in (
+        (replace(known, values=("error", "flux")), r"the samples have the values \['error', 'flux'\], but others have"),
+        (
+            replace(known, values=("error", "mag")),
+            r"the values \['error', 'mag'\], but others have \['flux', 'error'\]",
+        ),
+        (replace(known, positions=("y", "x")), r"positions \['day', 'y', 'x'\], but others have \['day', 'x', 'y'\]"),
+        (replace(known, positions=("y", "z")), "the samples have the positions"),
+        (replace(known, time="x", positions=("day", "y")), "the samples have the positions"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            require_same_names(found, known, whose="samples", others="others have")
 
 
 @pytest.mark.parametrize(

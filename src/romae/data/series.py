@@ -73,7 +73,8 @@ class Schema:
 def require_same_names(found: Schema, known: Schema, *, whose: str, others: str, with_classes: bool = False) -> None:
     """Refuse data whose numbers mean something else than those that are known already.
 
-    Channels without names, 0 to n - 1, stand for any that have some; of the known ones the last may be missing.
+    Channels without names, 0 to n - 1, stand for any that have some; of the known ones the last may be missing. Columns
+    may have other names, but one that is known keeps its place.
     """
     n = len(found.channels)
     is_unnamed = found.channels == tuple(range(n)) and not all(isinstance(name, int) for name in known.channels)
@@ -85,8 +86,10 @@ def require_same_names(found: Schema, known: Schema, *, whose: str, others: str,
         wrong = ("channel column", found.channel, known.channel)
     elif n > len(known.channels) or not (is_unnamed or found.channels == known.channels[:n]):
         wrong = ("channels", list(found.channels), list(known.channels))
-    elif found.values != known.values and sorted(found.values) == sorted(known.values):
+    elif _moved(found.values, known.values):
         wrong = ("values", list(found.values), list(known.values))
+    elif _moved((found.time, *found.positions), (known.time, *known.positions)):
+        wrong = ("positions", [found.time, *found.positions], [known.time, *known.positions])
     elif with_classes and None not in (found.classes, known.classes) and found.classes != known.classes:
         wrong = ("classes", list(found.classes or ()), list(known.classes or ()))
     if wrong is not None:
@@ -95,6 +98,11 @@ def require_same_names(found: Schema, known: Schema, *, whose: str, others: str,
             f"the {whose} have the {what} {has}, but {others} {wants}; read them in the same way, for example with "
             "from_table_like(table, schema)"
         )
+
+
+def _moved(found: Sequence[str], known: Sequence[str]) -> bool:
+    """Whether a name that is known stands at another place; names that are not known may stand for any."""
+    return any(name in known and known.index(name) != i for i, name in enumerate(found))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
