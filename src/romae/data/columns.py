@@ -136,6 +136,7 @@ def encode_labels(
             f"labels are missing in part: {place(int(missing.argmax()))} has none "
             f"({int(missing.sum())} of {len(missing)} lack one); leave those out or read without labels"
         )
+    column = column.infer_objects()  # a column of objects may hold nothing but floats
     if not types.is_float_dtype(column.dtype):
         return encode_names(column, classes, "class", place)
     if classes is not None:
