@@ -202,13 +202,27 @@ def test_a_column_that_is_known_keeps_its_place():
         (dict(X=DENSE, y=np.full((2, 3, 1), NAN)), "target of sample 0 has a missing or infinite number"),
         (dict(X=DENSE, ids=["a", "a"]), "ids must be distinct"),
         (dict(X=DENSE, ids=["a"]), "1 ids for 2 samples"),
+        (dict(X=DENSE, ids=[[1], [2]]), r"an id is text or a number, and that of sample 0 is \[1\]; give one for each"),
+        (dict(X=DENSE, ids={1, 2}), r"ids must be a list or an array, not \{1, 2\}"),
+        (dict(X=DENSE, y={1, 2}), r"y must be a list or an array, not \{1, 2\}"),
+        (dict(X=DENSE, channels=["time", "x"]), "a channel is called 'time', but so is .*'time_value'"),
+        (dict(X=DENSE, channels=["x", "label"], y=[1, 2]), "a channel is called 'label', but so is .*'label_value'"),
+        (dict(X=DENSE, channels={"x", "y"}), "channels must be a list or an array, not"),
         (dict(X=DENSE, channels=["x"]), "1 channel names for 2 channels"),
         (dict(X=DENSE, channels=["x", "x"]), "columns must be distinct, and"),
     ],
 )
-def test_bad_input_is_named(arguments, sentence):
+def test_bad_input_is_named(arguments, sentence, without_shape_checks):
     with pytest.raises((ValueError, TypeError), match=sentence):
         from_arrays(**arguments)
+
+
+def test_names_in_arrays_and_pandas_are_taken_by_place(without_shape_checks):
+    for form in (np.array, lambda names: pd.Series(names, index=[5, 6])):
+        samples = from_arrays(DENSE, ids=form(["a", "b"]), channels=form(["x", "label"]))
+        assert [sample.id for sample in samples] == ["a", "b"] and samples.schema.values == ("x", "label")
+    assert from_arrays(DENSE, channels=np.array([3, 4]), tokens="scalars").schema.channels == (3, 4)
+    assert from_arrays(DENSE, channels=["time", "id"], tokens="scalars").schema.channels == ("time", "id")
 
 
 def test_times_in_pandas_are_taken_by_place_whatever_their_index():

@@ -168,7 +168,7 @@ def from_arrays(
     if tokens not in ("steps", "scalars"):
         raise ValueError(f"tokens must be 'steps' or 'scalars', not {tokens!r}")
     arrays = _read_arrays(X, layout)
-    names = range(len(arrays)) if ids is None else ids
+    names = _read_ids(ids, len(arrays))
     if len(names) != len(arrays):
         raise ValueError(f"{len(names)} ids for {len(arrays)} samples: each sample needs one")
     require_distinct(names, "ids")
@@ -176,8 +176,7 @@ def from_arrays(
     for i, x in enumerate(arrays):
         if x.shape[1] != n_channels:
             raise ValueError(f"sample {names[i]!r} has {x.shape[1]} channels, sample {names[0]!r} has {n_channels}")
-    if channels is not None and len(channels) != n_channels:
-        raise ValueError(f"{len(channels)} channel names for {n_channels} channels")
+    channels = None if channels is None else _read_channels(channels, n_channels, tokens, has_labels=y is not None)
     clocks, unit = _read_times(times, arrays, names, time_unit)
     targets, class_names = _read_targets(y, arrays, names, classes, tokens)
     schema = Schema(
@@ -198,6 +197,33 @@ def from_arrays(
             target = target[keep] if np.ndim(target) == 2 else target
             samples.append(Sample(x[keep], clock[keep, None], target, name))
     return SampleSet(samples, schema)
+
+
+def _read_ids(ids: Sequence[Hashable] | None, n_samples: int) -> Sequence[Hashable]:
+    if ids is None:
+        return range(n_samples)
+    _require_sequence(ids, "ids")
+    names = list(ids)
+    for i, name in enumerate(names):
+        if not isinstance(name, Hashable):
+            raise TypeError(f"an id is text or a number, and that of sample {i} is {name!r}; give one for each sample")
+    return names
+
+
+def _read_channels(channels: Sequence[Name], n_channels: int, tokens: str, *, has_labels: bool) -> list[Name]:
+    """The names of the channels, which are columns where a token holds them all."""
+    _require_sequence(channels, "channels")
+    names = [name.item() if isinstance(name, np.generic) else name for name in channels]
+    if len(names) != n_channels:
+        raise ValueError(f"{len(names)} channel names for {n_channels} channels")
+    taken = {"id", "time", *(["label"] if has_labels else [])}
+    clash = [name for name in names if name in taken]
+    if clash and tokens == "steps":
+        raise ValueError(
+            f"a channel is called {clash[0]!r}, but so is the column of each sample's {clash[0]}; call it otherwise, "
+            f"for example '{clash[0]}_value'"
+        )
+    return names
 
 
 def _numbered(n_channels: int) -> list[str]:
@@ -223,7 +249,11 @@ def _read_arrays(X: Any, layout: str) -> list[Float[np.ndarray, "_ _"]]:
 
 
 def _require_sequence(x: Any, what: str) -> None:
-    if not hasattr(x, "__len__") or isinstance(x, str | Mapping) or getattr(x, "ndim", 1) == 0:
+    if (
+        not (hasattr(x, "__len__") and hasattr(x, "__getitem__"))
+        or isinstance(x, str | Mapping)
+        or getattr(x, "ndim", 1) == 0
+    ):
         raise TypeError(f"{what} must be a list or an array, not {x!r}")
 
 
