@@ -24,7 +24,7 @@ import romae
 from romae import RoMAEClassifier, RoMAEEmbedder, RoMAEInterpolator, RoMAERegressor, Size, inference
 from romae.datasets import uea
 from romae.estimators import base, rules
-from romae.estimators.inputs import read_samples
+from romae.estimators.inputs import labels_of, read_samples
 from romae.stages import run_stages
 
 SMALL = {
@@ -154,6 +154,21 @@ def test_missing_values_are_as_good_as_absent():
     one, other = (clone(EMBEDDER).fit(data).transform(data) for data in (X, pairs))
     assert_allclose(one, other, atol=1e-6)
     assert_allclose(*(clone(EMBEDDER).fit(x).transform(x) for x in (X[..., 0], X[..., :1])), atol=1e-6)
+
+
+def test_what_is_masked_is_missing():
+    X = np.random.default_rng(0).normal(size=(24, 6, 2))
+    mask = np.zeros(X.shape, dtype=bool)
+    mask[:, 2, 0] = True
+    masked = np.ma.array(np.where(mask, 1e20, X), mask=mask)
+    plain = clone(EMBEDDER).fit(masked.filled(np.nan))
+    for form in (masked, list(masked)):
+        assert_array_equal(clone(EMBEDDER).fit(form).transform(form), plain.transform(masked.filled(np.nan)))
+    for y in (np.ma.array(KINDS, mask=np.arange(32) == 3), np.ma.array(NAMES, mask=np.arange(32) == 3)):
+        with pytest.raises(ValueError, match="labels are missing in part: sample 3 has none"):
+            clone(CLASSIFIER).fit(PAIRS, y)
+    with pytest.raises(ValueError, match="labels are missing in part: sample 3 has none"):
+        clone(REGRESSOR).fit(PAIRS, np.ma.array(np.stack([KINDS, KINDS], 1), mask=np.arange(64).reshape(32, 2) == 7))
 
 
 def test_steps_with_gaps_make_each_number_a_token():
@@ -603,6 +618,61 @@ def test_nothing_is_overwritten_that_is_no_estimator(classifier, tmp_path):
     classifier.save(tmp_path / "kinds")
     with pytest.raises(ValueError, match="RoMAEClassifier.load"):
         RoMAERegressor.load(tmp_path / "kinds")
+
+
+# Labels under the names of samples
+
+
+def named(names):
+    return romae.from_arrays([v[:, None] for _, v in PAIRS], [t for t, _ in PAIRS], ids=names)
+
+
+@pytest.mark.parametrize(
+    "names", [[f"o{i}" for i in range(32)], [7 * i + 100 for i in range(32)]], ids=["text", "numbers"]
+)
+@pytest.mark.parametrize("form", [named, lambda names: list(named(names))], ids=["set", "list"])
+def test_labels_by_id_are_brought_into_the_order_of_samples(names, form):
+    samples = form(names)
+    y = pd.Series(NAMES, index=names)
+    for given in (y, y.sort_index(key=lambda one: one.astype(str)), y[::-1]):
+        assert_array_equal(labels_of(samples, samples, given, who="it"), NAMES)
+    several = pd.DataFrame({"a": KINDS, "b": 2 * KINDS}, index=names)
+    assert_array_equal(labels_of(samples, samples, several[::-1], who="it"), several.to_numpy())
+
+
+def test_labels_of_more_ids_than_there_are_samples_are_looked_up():
+    samples = named([f"o{i}" for i in range(32)])
+    y = pd.Series(NAMES, index=[sample.id for sample in samples])
+    assert_array_equal(labels_of(samples[5:9], samples[5:9], y, who="it"), NAMES[5:9])
+    with pytest.raises(ValueError, match="several labels for the id 'o0'"):
+        labels_of(samples, samples, pd.concat([y[::-1], y[:1]]), who="it")
+
+
+def test_labels_whose_index_tells_nothing_of_the_ids_stay_in_their_order():
+    """Also those of a splitter, whose index tells places, and of arrays, which have no ids of their own."""
+    order = np.random.default_rng(0).permutation(32)
+    texts, places, catalogue = named([f"o{i}" for i in range(32)]), named(None), named([i + 3 for i in range(32)])
+    y = pd.Series(NAMES)
+    for samples in (texts, places, catalogue):
+        for part in (order, order[:10], order[:1]):
+            assert_array_equal(labels_of(samples[part], samples[part], y.iloc[part], who="it"), NAMES[part])
+        assert_array_equal(labels_of(samples[order], samples[order], y, who="it"), NAMES)
+        strange = pd.Series(NAMES, index=pd.date_range("2024", periods=32))
+        assert_array_equal(labels_of(samples, samples, strange, who="it"), NAMES)
+    shuffled = [PAIRS[i] for i in order]
+    assert_array_equal(labels_of(shuffled, places, y.iloc[order], who="it"), NAMES[order])
+
+
+def test_labels_that_may_be_by_place_or_by_id_are_refused():
+    samples = named(None)
+    with pytest.raises(ValueError, match=r"numbers from 0 on may be places as well; hand over y.loc\[\[sample.id"):
+        clone(CLASSIFIER).fit(samples, pd.Series(NAMES)[::-1])
+    texts = named([f"o{i}" for i in range(32)])
+    y = pd.Series(NAMES, index=[sample.id for sample in texts])
+    with pytest.raises(ValueError, match="y is indexed by ids, and it has no label for the id 'o31'"):
+        clone(CLASSIFIER).fit(texts, y.rename({"o31": "o32"}))
+    with pytest.raises(ValueError, match=r"must be in the order of X: y.loc"):
+        cross_val_score(CLASSIFIER, texts, y.sort_index(), cv=2, error_score="raise")
 
 
 # Company

@@ -227,6 +227,7 @@ def test_what_a_test_hides_follows_from_the_seed_and_the_number_of_a_sample():
     assert [int(one.hidden.sum()) for one in first] == [4, 2, 6]
     assert all(torch.equal(a.hidden, b.hidden) for a, b in zip(first, hide(samples, masking, 3), strict=True))
     assert not all(torch.equal(a.hidden, b.hidden) for a, b in zip(first, hide(samples, masking, 4), strict=True))
+    assert all(torch.equal(a.hidden, b.hidden) for a, b in zip(first, hide(samples, masking, np.int64(3)), strict=True))
     (alone,) = hide(samples[2:], masking, 3, numbers=[2])
     assert torch.equal(alone.hidden, first[2].hidden)
 

@@ -14,6 +14,9 @@ from romae.tokens import Layout, Sample, Tokens, collate, concat, sample_mean, s
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 
 
+MASKED = np.ma.array([[1.0], [1e20]], mask=[[False], [True]])
+
+
 def made(lengths: list[int], channels: int = 2, dims: int = 1, seed: int = 0) -> Tokens:
     generator = torch.Generator().manual_seed(seed)
     values = [torch.randn(n, channels, generator=generator) for n in lengths]
@@ -172,6 +175,24 @@ def test_a_sample_keeps_its_values_when_the_array_changes():
     assert torch.isfinite(sample.values).all()
 
 
+@pytest.mark.parametrize("kind", [">f4", ">f8", ">i2", "longdouble"])
+def test_arrays_of_any_byte_order_and_direction_are_read(kind):
+    values, positions = np.array([[1], [2]], dtype=kind), np.array([[3], [4]], dtype=kind)
+    plain = Sample([[1.0], [2.0]], [[3.0], [4.0]])
+    for read in (Sample(values, positions), Sample(list(values), list(positions))):
+        assert_close(read.values, plain.values)
+        assert read.positions.tolist() == plain.positions.tolist()
+    turned = Sample(values[::-1], positions[::-1], target=values[::-1, 0], hidden=np.array([False, True])[::-1])
+    assert turned.values.tolist() == [[2], [1]] and turned.positions.tolist() == [[4], [3]]
+    assert turned.target.tolist() == [2, 1] and turned.hidden.tolist() == [True, False]
+    assert Sample([[1.0]], [[0.0]], target=values[0, 0]).target.shape == ()
+
+
+def test_an_array_whose_mask_covers_nothing_is_an_array():
+    array = np.ma.array([[1.0], [2.0]], mask=False)
+    assert Sample(array, array).positions.tolist() == [[1], [2]]
+
+
 def test_samples_that_lost_their_tokens_have_no_mean():
     kept = made([2, 3]).select(torch.tensor([False, False, True, True, False]))
     for ask in (kept.mean, kept.first):
@@ -210,6 +231,11 @@ def test_padding_is_not_looked_at():
         (lambda: Sample([[1.0]], [[0.0]], target=float("nan")), "target must be finite"),
         (lambda: Sample([[1.0]], [[0.0]], target=np.array([1e300])), "target must be finite in single precision"),
         (lambda: Sample([[1.0]], [[0.0]], target=[]), "target must be a number"),
+        (lambda: Sample(MASKED, [[0.0], [1.0]]), "array of values is masked in part, and masked means missing; leave"),
+        (lambda: Sample(list(MASKED), [[0.0], [1.0]]), "array of values is masked in part"),
+        (lambda: Sample([[0.0], [1.0]], MASKED), "array of positions is masked in part"),
+        (lambda: Sample([[0.0], [1.0]], [[0.0], [1.0]], target=MASKED), "array of target is masked in part"),
+        (lambda: Sample([[0.0], [1.0]], [[0.0], [1.0]], hidden=MASKED[:, 0] > 1), "array of hidden is masked in part"),
         (lambda: Layout.of([2**62, 2**62]), "overflow the 32-bit offsets"),
         (lambda: concat(made([1]), made([1], channels=3)), "cannot join tokens of different kinds"),
         (lambda: Tokens.pack([torch.ones(1, 1)], []), "1 samples of values but 0 of positions"),

@@ -255,7 +255,7 @@ Strategy = UniformTokens | Rows | Channels | Spans | Future
 
 
 def hide(
-    samples: Sequence[Sample], masking: Strategy, seed: int = 0, numbers: Sequence[int] | None = None
+    samples: Sequence[Sample], masking: Strategy, seed: int | np.integer = 0, numbers: Sequence[int] | None = None
 ) -> list[Sample]:
     """The samples with what a strategy hides of them, for a test that asks the same each time.
 
@@ -271,9 +271,9 @@ def hide(
         raise TypeError(f"numbers of samples are whole numbers, not {places.dtype}")
     if not all(isinstance(sample, Sample) for sample in samples):
         raise TypeError("hide takes samples; make them with Sample, from_table or from_arrays")
-    if not isinstance(seed, int) or not 0 <= seed < 2**63:
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
         raise ValueError(f"a seed is a whole number from 0 on, not {seed!r}")
-    keys = SampleKeys(seed, 0, torch.from_numpy(places.astype(np.int64)))
+    keys = SampleKeys(int(seed), 0, torch.from_numpy(places.astype(np.int64)))
     tokens = collate([_from_its_first(sample) for sample in samples]).tokens
     masks = masking.hidden(tokens, keys).split([len(sample) for sample in samples])
     return [replace(sample, hidden=hidden) for sample, hidden in zip(samples, masks, strict=True) if bool(hidden.any())]

@@ -9,6 +9,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float32, Int32, Int64, Shaped
 from torch import Tensor
@@ -274,12 +275,14 @@ class Sample:
         _require_precise(positions)
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "positions", positions)
+        _require_unmasked(self.target, "target")
+        _require_unmasked(self.hidden, "hidden")
         object.__setattr__(self, "target", None if self.target is None else self._checked_target(len(values)))
         object.__setattr__(self, "hidden", None if self.hidden is None else self._checked_mask(len(values)))
 
     def _checked_target(self, n: int) -> Tensor:
         try:
-            target = torch.as_tensor(self.target)
+            target = _as_tensor(self.target)
         except (TypeError, ValueError, RuntimeError) as error:
             raise TypeError(f"target {self.target!r} is not a number or an array: {error}") from None
         if target.is_complex():
@@ -297,7 +300,7 @@ class Sample:
 
     def _checked_mask(self, n: int) -> Bool[Tensor, "n"]:
         try:
-            hidden = torch.as_tensor(self.hidden)
+            hidden = _as_tensor(self.hidden)
         except (TypeError, ValueError, RuntimeError) as error:
             raise TypeError(f"hidden must be {n} booleans: {error}") from None
         if hidden.dtype != torch.bool or hidden.shape != (n,):
@@ -415,12 +418,10 @@ def to_single(positions: Float[Tensor, "t d"], layout: Layout, ids: Sequence[Has
 
 
 def _as_float(x: Any, name: str) -> Tensor:
+    _require_unmasked(x, name)
     try:
-        if not isinstance(x, Tensor):
-            # A copy, so that later changes of an array do not reach the sample; plain lists of positions are read
-            # in double precision, like arrays, where torch alone would make them single.
-            is_list = name == "positions" and isinstance(x, list | tuple)
-            x = torch.tensor(x, dtype=torch.float64 if is_list else None)
+        # Plain lists of positions are read in double precision, like arrays, where torch alone would make them single.
+        x = _as_tensor(x, torch.float64 if name == "positions" and isinstance(x, list | tuple) else None)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{name} cannot be read as numbers: {error}") from None
     if x.is_complex():
@@ -428,6 +429,28 @@ def _as_float(x: Any, name: str) -> Tensor:
     if name == "values":
         return _as_values(x)
     return x if x.is_floating_point() else x.double()
+
+
+def _as_tensor(x: Any, dtype: torch.dtype | None = None) -> Tensor:
+    """A tensor as it is; of anything else a copy, so that later changes of an array do not reach the sample."""
+    if isinstance(x, Tensor):
+        return x
+    if not (isinstance(x, np.ndarray | np.generic) or _holds_arrays(x)):
+        return torch.tensor(x, dtype=dtype)
+    x = np.asarray(x)
+    # Torch knows neither the other byte order, which FITS files have, nor steps backwards, nor more than 64 bits.
+    known = np.float64 if x.dtype.char == "g" else x.dtype.newbyteorder("=")
+    copy = torch.from_numpy(np.array(x, dtype=known, order="C"))
+    return copy if dtype is None else copy.to(dtype)
+
+
+def _holds_arrays(x: Any) -> bool:
+    return isinstance(x, list | tuple) and any(isinstance(one, np.ndarray) for one in x)
+
+
+def _require_unmasked(x: Any, name: str) -> None:
+    if any(map(np.ma.is_masked, x if _holds_arrays(x) else [x])):
+        raise ValueError(f"the array of {name} is masked in part, and masked means missing; leave what is missing out")
 
 
 def _as_values(x: Tensor) -> Tensor:

@@ -123,6 +123,7 @@ def test_a_file_cut_short_is_named(kind, share, tmp_path):
         (np.zeros(800, np.float32), {"rate": RATE, "channels": 0}, "holds no channels in dimension 0"),
         (np.array([0.0] * 500 + [np.inf]), {"rate": RATE}, "must be finite, and sample 500 is not"),
         (np.zeros(800, np.int64), {"rate": RATE}, "samples of int64 are not a form of sound"),
+        (np.ma.array(np.zeros(800, np.int16), mask=np.arange(800) < 9), {"rate": RATE}, "the sound is masked in part"),
         ([0.0] * 800, {"rate": RATE}, "a sound is a path, an array or a tensor, not list"),
         (np.zeros(800, np.float32), {"rate": RATE, "frames": 0}, "at least 1 frame, not 0"),
         (np.zeros(800, np.float32), {"rate": RATE, "std": 0.0}, "std above 0, not 0.0 and 0.0"),
@@ -132,6 +133,12 @@ def test_a_file_cut_short_is_named(kind, share, tmp_path):
 def test_bad_sounds_are_refused_with_a_sentence(audio, options, message):
     with pytest.raises((TypeError, ValueError), match=message):
         from_audio(audio, **options)
+
+
+@pytest.mark.parametrize("kind", [">f4", ">i2", "longdouble"])
+def test_sound_may_have_any_byte_order_and_direction(kind):
+    native = (1000 * tone(440)).astype(np.int16 if kind == ">i2" else np.float32)
+    assert torch.equal(read_waveform(native.astype(kind)[::-1], RATE), read_waveform(native[::-1].copy(), RATE))
 
 
 def test_a_wrong_sample_rate_and_an_empty_file_are_named(tmp_path):

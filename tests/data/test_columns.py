@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from romae.data.columns import as_numbers, dates_from_numbers, encode_names, numbers_from_dates
+from romae.data.columns import (
+    as_numbers,
+    asked_numbers,
+    dates_from_numbers,
+    encode_names,
+    numbers_from_dates,
+    to_numpy,
+)
 
 
 def row(i: int) -> str:
@@ -21,6 +28,57 @@ def test_dates_survive_the_way_to_numbers_and_back(dates):
     dates = np.array(dates, dtype="datetime64[us]")
     for unit in ("second", "minute", "hour", "day"):
         assert dates_from_numbers(numbers_from_dates(dates, unit), unit, None).to_numpy().tolist() == dates.tolist()
+
+
+@pytest.mark.parametrize(
+    ("data", "read"),
+    [
+        ([1.0, 1e20], [1.0, np.nan]),
+        ([1, 999999], [1.0, np.nan]),
+        ([True, True], [1.0, np.nan]),
+        (["a", "N/A"], ["a", None]),
+        (np.array(["2024-03-01", "1970-01-01"], dtype="M8[D]"), np.array(["2024-03-01", "NaT"], dtype="M8[D]")),
+    ],
+)
+def test_what_is_masked_is_missing(data, read):
+    masked = np.ma.array(data, mask=[False, True])
+    np.testing.assert_array_equal(to_numpy(masked), np.array(read))
+    np.testing.assert_array_equal(to_numpy([masked, masked]), np.array([read, read]))
+    whole = to_numpy(np.ma.array(data, mask=False))
+    assert type(whole) is np.ndarray and whole.dtype == np.array(data).dtype
+
+
+def test_numbers_are_brought_to_what_this_machine_knows():
+    for kind, known in ((">f4", "f4"), (">i8", "i8"), (">M8[s]", "M8[s]"), ("longdouble", "f8"), ("f2", "f2")):
+        assert to_numpy(np.ones(2, "i8").astype(kind)).dtype == np.dtype(known)
+    x = np.ones(2)
+    assert to_numpy(x) is x
+
+
+def test_only_the_first_column_of_positions_may_hold_dates():
+    day = pd.Timestamp("1970-01-03")
+    for one in (day, day.to_datetime64(), day.to_pydatetime()):
+        asked = np.array([[one, 0, 7.5], [one, 1, 2]], dtype=object)
+        np.testing.assert_array_equal(asked_numbers(asked, "day", None, "x"), [[2, 0, 7.5], [2, 1, 2]])
+    numbers = np.array([[1.0, 0.0]])
+    assert asked_numbers(numbers, "day", None, "x") is numbers
+    assert asked_numbers(np.empty((0, 2), dtype="M8[D]"), "day", None, "x").shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ([[pd.Timestamp(0), 0], [5.0, 1]], "x hold dates, but the time of query 1 is 5.0; give dates throughout"),
+        ([[0.0, pd.Timestamp(0)]], "x hold dates, but the time of query 0 is 0.0"),
+        ([pd.Timestamp(0), 1], "x hold dates, but the time of query 1 is 1"),
+        ([[pd.Timestamp(0), "r"]], "column 1 of x must hold numbers, and query 0 is 'r'"),
+        ([[pd.Timestamp(0), pd.Timestamp(1)]], "column 1 of x must hold numbers, and query 0 is Timestamp"),
+        ([pd.Timestamp(0), pd.Timestamp(0, tz="UTC")], "x cannot be read as dates"),
+    ],
+)
+def test_what_stands_beside_dates_is_named(asked, sentence):
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        asked_numbers(np.array(asked, dtype=object), "day", None, "x")
 
 
 def test_missing_numbers_are_nan_and_text_is_no_number():

@@ -118,6 +118,14 @@ def test_positions_are_taken_as_interpolation_takes_them():
         to_table(numbered, np.ones((2, 1)), positions=[["noon", "night"]])
 
 
+def test_dates_stand_beside_the_numbers_of_other_axes():
+    day = pd.Timestamp("2024-03-02")
+    dated = from_arrays(np.ones((1, 2, 2)), np.array(["2024-03-01", "2024-03-03"], dtype="M8[D]"), tokens="scalars")
+    for asked in (np.array([[day, 0], [day, 1]], dtype=object), pd.DataFrame({"when": [day, day], "channel": [0, 1]})):
+        table = to_table(dated, np.ones((2, 1)), positions=[asked])
+        assert table["time"].tolist() == [day, day] and table["channel"].tolist() == [0, 1]
+
+
 def test_what_is_predicted_may_have_names_of_its_own():
     samples = from_table(light_curves(), **COLUMNS)
     table = to_table(samples, np.ones((5, 1)), columns=["period"])

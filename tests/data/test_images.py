@@ -35,7 +35,9 @@ def test_tokens_hold_the_pixels_of_their_patch_and_positions_count_patches(pictu
     assert_close(sample.values[token], torch.tensor(expected, dtype=torch.float32))
 
 
-@pytest.mark.parametrize("form", ["file", "pillow", "array", "channels first", "tensor", "float", "uint16"])
+@pytest.mark.parametrize(
+    "form", ["file", "pillow", "array", "channels first", "tensor", "float", "uint16", "FITS", "wide", "masked"]
+)
 def test_every_form_of_an_image_gives_the_same_tokens(form, picture, tmp_path):
     Image.fromarray(picture).save(tmp_path / "picture.png")
     image, channels = {
@@ -46,6 +48,9 @@ def test_every_form_of_an_image_gives_the_same_tokens(form, picture, tmp_path):
         "tensor": (torch.from_numpy(picture), -1),
         "float": (picture / 255, -1),
         "uint16": (picture.astype(">u2") * np.uint16(257), 2),
+        "FITS": ((picture / 255).astype(">f4"), -1),
+        "wide": ((picture / 255).astype(np.longdouble), -1),
+        "masked": (np.ma.array(picture, mask=False), -1),
     }[form]
     sample = from_image(image, (4, 4), channels=channels, mean=MEAN, std=STD)
     expected = from_image(picture, (4, 4), channels=-1, mean=MEAN, std=STD)
@@ -308,6 +313,19 @@ def test_a_video_is_patched_in_time_too_and_comes_back():
     assert len(from_video(video, (2, 4, 4), channels=-1, size=(16, 8))) == 2 * len(sample)
 
 
+def test_masked_pixels_and_times_are_named():
+    images = np.ma.array(np.ones((3, 8, 8)), mask=np.zeros((3, 8, 8), bool))
+    images[1, :2, :2] = np.ma.masked
+    with pytest.raises(ValueError, match="image 1: the image is masked in part"):
+        from_stack(images, [0.0, 1.0, 2.0], (1, 4, 4))
+    with pytest.raises(ValueError, match="image 1: the image is masked in part"):
+        from_video(images, (1, 4, 4))
+    with pytest.raises(ValueError, match="times must be finite, and image 2 has none"):
+        from_stack(images.filled(0), np.ma.array([0, 1, 2], mask=[0, 0, 1]), (1, 4, 4))
+    with pytest.raises(ValueError, match="the array of values is masked in part"):
+        to_image(np.ma.masked_equal(np.eye(4, 16), 1), (4, 4), (8, 8))
+
+
 def test_an_animation_is_read_frame_by_frame(tmp_path):
     frames = [Image.fromarray(np.full((4, 4), shade, np.uint8)) for shade in (0, 100, 200)]
     frames[0].save(tmp_path / "moving.gif", save_all=True, append_images=frames[1:])
@@ -327,6 +345,7 @@ def test_an_animation_is_read_frame_by_frame(tmp_path):
         (np.zeros((8, 8), np.int64), {}, "the range of an image of int64 is not known"),
         (np.full((8, 8), "x"), {}, "must hold numbers"),
         (np.full((8, 8), np.nan), {}, "values must be finite"),
+        (np.ma.masked_equal(np.eye(8), 1), {}, "the image is masked in part, .* fill them first, for example with"),
         (np.zeros((8, 8)), {"mode": "RGB"}, "an array has the channels that it has"),
         (np.zeros((8, 8)), {"std": 0.0}, "std must be finite and above 0"),
         (np.zeros((8, 8)), {"mean": (0.1, 0.2, 0.3)}, "mean has 3 numbers for 1 channels"),

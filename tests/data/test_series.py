@@ -1,12 +1,14 @@
 """Arrays become samples: laws, known answers and bad input."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 from romae.config import from_dict, to_dict
-from romae.data.series import SampleSet, Schema, from_arrays
+from romae.data.series import SampleSet, Schema, from_arrays, require_same_names
 from romae.tokens import collate
 
 NAN = np.nan
@@ -28,6 +30,28 @@ def test_scalars_carry_their_channel_as_the_last_position():
     assert samples[0].values.tolist() == [[1], [2], [20]]
     assert samples[0].positions.tolist() == [[5.0, 0], [6.5, 0], [6.5, 1]]
     assert samples.schema.channels == ("x", "y") and samples.schema.position_dims == 2
+
+
+@pytest.mark.parametrize("kind", [float, int])
+def test_what_is_masked_is_missing(kind):
+    """Arrays of netCDF4 and astropy hold a number below the mask as well."""
+    numbers = np.where(np.isnan(DENSE), 99999, DENSE).astype(kind)
+    masked = np.ma.array(numbers, mask=np.isnan(DENSE))
+    for form in (masked, list(masked), [list(x) for x in masked]):
+        for one, plain in zip(from_arrays(form), from_arrays(DENSE), strict=True):
+            assert torch.equal(one.values, plain.values) and torch.equal(one.positions, plain.positions)
+    times = np.ma.array([[0, 1, 99999], [0, 99999, 2]], mask=[[0, 0, 1], [0, 1, 0]])
+    assert [s.positions.flatten().tolist() for s in from_arrays(masked, times)] == [[0, 1], [0, 2]]
+
+
+@pytest.mark.parametrize("kind", [">f4", ">f8", ">i4", "longdouble"])
+def test_numbers_may_have_any_byte_order_and_direction(kind):
+    x, times = np.arange(12).reshape(2, 3, 2).astype(kind), np.arange(3).astype(kind)
+    y = np.arange(2).astype(kind)
+    read, plain = from_arrays(x[:, ::-1], times[::-1], y), from_arrays(x[:, ::-1].astype(float), [2, 1, 0], y.tolist())
+    for one, other in zip(read, plain, strict=True):
+        assert torch.equal(one.values, other.values) and torch.equal(one.positions, other.positions)
+        assert float(one.target) == float(other.target)
 
 
 def test_both_kinds_of_token_hold_the_same_numbers():
@@ -75,6 +99,10 @@ def test_dates_are_counted_in_the_unit_asked_for():
         (np.array(["u", "v"]), [0, 1], ("u", "v")),
         ([True, False], [1, 0], (False, True)),
         ([0.5, 2], [0.5, 2.0], None),
+        (np.array([1.5, 2.0], dtype=object), [1.5, 2.0], None),
+        (np.array([2.0, 1.0], dtype=object), [2.0, 1.0], None),
+        (np.array([2, 1], dtype=object), [1, 0], (1, 2)),
+        (np.array(["2.0", "1.0"], dtype=object), [1, 0], ("1.0", "2.0")),
         (torch.tensor([4, 4]), [0, 0], (4,)),
         ([[1.0, 2.0], [3.0, 4.0]], [[1, 2], [3, 4]], None),
     ],
@@ -115,6 +143,28 @@ def test_a_schema_survives_json():
     assert from_dict(Schema, to_dict(schema)) == schema
 
 
+def test_a_column_that_is_known_keeps_its_place():
+    known = Schema(values=("flux", "error"), time="day", positions=("x", "y"))
+    for found in (
+        replace(known, values=("mag", "error")),
+        replace(known, values=("counts", "spread"), time="when", positions=("ra", "dec")),
+        replace(known, positions=("x", "z")),
+    ):
+        require_same_names(found, known, whose="samples", others="others have")
+    for found, sentence in (
+        (replace(known, values=("error", "flux")), r"the samples have the values \['error', 'flux'\], but others have"),
+        (
+            replace(known, values=("error", "mag")),
+            r"the values \['error', 'mag'\], but others have \['flux', 'error'\]",
+        ),
+        (replace(known, positions=("y", "x")), r"positions \['day', 'y', 'x'\], but others have \['day', 'x', 'y'\]"),
+        (replace(known, positions=("y", "z")), "the samples have the positions"),
+        (replace(known, time="x", positions=("day", "y")), "the samples have the positions"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            require_same_names(found, known, whose="samples", others="others have")
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -139,6 +189,10 @@ def test_a_schema_survives_json():
         (dict(X=DENSE, y=["a", None]), "labels are missing in part: sample 1 has none"),
         (dict(X=DENSE, y=["a", NAN]), "labels are missing in part: sample 1 has none"),
         (dict(X=DENSE, y=[0.5, NAN]), "labels are missing in part: sample 1 has none"),
+        (dict(X=DENSE, y=np.ma.array([1, 2], mask=[0, 1])), "labels are missing in part: sample 1 has none"),
+        (dict(X=DENSE, y=np.ma.array(["a", "b"], mask=[0, 1])), "labels are missing in part: sample 1 has none"),
+        (dict(X=DENSE, y=np.ma.array([[1], [2]], mask=[[0], [1]])), "target of sample 1 has a missing"),
+        (dict(X=DENSE, times=np.ma.array([0, 1, 2], mask=[1, 0, 0])), "sample 0, row 0 has the time nan"),
         (dict(X=DENSE, y=["a", "z"], classes=["a", "b"]), "class 'z' of sample 1 is unknown; known are"),
         (dict(X=DENSE, y=["a", 3]), "must be text or an integer, the same kind throughout"),
         (dict(X=DENSE, y=[0.5, 1.5], classes=["a"]), "float64 numbers, but classes"),
@@ -148,13 +202,27 @@ def test_a_schema_survives_json():
         (dict(X=DENSE, y=np.full((2, 3, 1), NAN)), "target of sample 0 has a missing or infinite number"),
         (dict(X=DENSE, ids=["a", "a"]), "ids must be distinct"),
         (dict(X=DENSE, ids=["a"]), "1 ids for 2 samples"),
+        (dict(X=DENSE, ids=[[1], [2]]), r"an id is text or a number, and that of sample 0 is \[1\]; give one for each"),
+        (dict(X=DENSE, ids={1, 2}), r"ids must be a list or an array, not \{1, 2\}"),
+        (dict(X=DENSE, y={1, 2}), r"y must be a list or an array, not \{1, 2\}"),
+        (dict(X=DENSE, channels=["time", "x"]), "a channel is called 'time', but so is .*'time_value'"),
+        (dict(X=DENSE, channels=["x", "label"], y=[1, 2]), "a channel is called 'label', but so is .*'label_value'"),
+        (dict(X=DENSE, channels={"x", "y"}), "channels must be a list or an array, not"),
         (dict(X=DENSE, channels=["x"]), "1 channel names for 2 channels"),
         (dict(X=DENSE, channels=["x", "x"]), "columns must be distinct, and"),
     ],
 )
-def test_bad_input_is_named(arguments, sentence):
+def test_bad_input_is_named(arguments, sentence, without_shape_checks):
     with pytest.raises((ValueError, TypeError), match=sentence):
         from_arrays(**arguments)
+
+
+def test_names_in_arrays_and_pandas_are_taken_by_place(without_shape_checks):
+    for form in (np.array, lambda names: pd.Series(names, index=[5, 6])):
+        samples = from_arrays(DENSE, ids=form(["a", "b"]), channels=form(["x", "label"]))
+        assert [sample.id for sample in samples] == ["a", "b"] and samples.schema.values == ("x", "label")
+    assert from_arrays(DENSE, channels=np.array([3, 4]), tokens="scalars").schema.channels == (3, 4)
+    assert from_arrays(DENSE, channels=["time", "id"], tokens="scalars").schema.channels == ("time", "id")
 
 
 def test_times_in_pandas_are_taken_by_place_whatever_their_index():

@@ -46,6 +46,30 @@ def same(first, second) -> bool:
     )
 
 
+def test_labels_are_read_by_what_a_column_of_objects_holds(frame):
+    for labels, classes in (
+        ([2.0, 1.0, 2.0, 2.0, 1.0], None),
+        ([2, 1, 2, 2, 1], (1, 2)),
+        (["b", "a", "b", "b", "a"], ("a", "b")),
+    ):
+        samples = from_table(frame.assign(kind=pd.Series(labels, dtype=object)), **COLUMNS)
+        assert samples.schema.classes == classes
+        assert [float(s.target) for s in samples] == ([1, 2] if classes is None else [0, 1])
+    gap = pd.Series([2.0, 1.0, None, 2.0, 1.0], dtype=object)
+    with pytest.raises(ValueError, match="labels are missing in part: row 2"):
+        from_table(frame.assign(kind=gap), **COLUMNS)
+
+
+def test_columns_may_have_any_byte_order(frame):
+    frame["object"] = frame["object"].map({"a": 1, "b": 2})
+    plain, read = frame.assign(kind=frame["object"]), pd.DataFrame(index=frame.index)
+    for name in plain:
+        column = plain[name].to_numpy()
+        read[name] = column if name == "band" else column.astype(column.dtype.newbyteorder(">"))
+    assert not read["object"].dtype.isnative
+    assert same(from_table(read, **COLUMNS), from_table(plain, **COLUMNS))
+
+
 def test_a_known_table(frame):
     samples = from_table(frame, **COLUMNS)
     assert [s.id for s in samples] == ["a", "b"]

@@ -157,9 +157,11 @@ def _mixed(sound: np.ndarray, channels: int | None, name: str) -> np.ndarray:
 
 def _from_array(audio: Any) -> np.ndarray:
     """Samples from -1 to 1, from floats or from the whole numbers of 8, 16 or 32 bits that sound is stored in."""
-    audio = to_numpy(audio) if isinstance(audio, Tensor) else audio
-    if not isinstance(audio, np.ndarray):
+    if not isinstance(audio, np.ndarray | Tensor):
         raise TypeError(f"a sound is a path, an array or a tensor, not {type(audio).__name__}")
+    if np.ma.is_masked(audio):
+        raise ValueError("the sound is masked in part; fill the gaps first, for example with sound.filled(0)")
+    audio = to_numpy(audio)
     if audio.dtype.kind == "f":
         return audio.astype(np.promote_types(audio.dtype, np.float32))
     if audio.dtype.kind == "u" and audio.dtype.itemsize == 1:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float, Float64, Int64, Shaped
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -28,10 +28,32 @@ _LARGEST_VALUE = np.float64(np.finfo(np.float32).max)
 
 
 def to_numpy(x: Any) -> np.ndarray:
-    """An array, a list or a tensor on any device as a numpy array."""
+    """An array, a list or a tensor on any device as a numpy array of numbers that torch and pandas know.
+
+    What is masked becomes missing: NaN, NaT or None. Numbers are in the byte order of this machine, and those of more
+    than 64 bits are rounded to 64.
+    """
     if isinstance(x, Tensor):
         return (x.float() if x.dtype == torch.bfloat16 else x).detach().cpu().numpy()  # numpy has no bfloat16
-    return np.asarray(x)
+    holds_masked = isinstance(x, list | tuple) and any(isinstance(one, np.ma.MaskedArray) and one.ndim for one in x)
+    found = _unmasked(np.ma.array(x)) if holds_masked or isinstance(x, np.ma.MaskedArray) else np.asarray(x)
+    return found.astype(np.float64 if found.dtype.char == "g" else found.dtype.newbyteorder("="), copy=False)
+
+
+def _unmasked(x: np.ma.MaskedArray) -> np.ndarray:
+    if not np.ma.is_masked(x):
+        return x.data
+    kind: np.dtype = x.dtype
+    missing: Any = np.nan
+    if kind.kind in "iub":
+        kind = np.dtype(np.float64)  # integers have no NaN
+    elif kind.kind in "mM":
+        missing = "NaT"
+    elif kind.kind not in "fc":
+        kind, missing = np.dtype(object), None
+    found = x.data.astype(kind)
+    found[np.ma.getmaskarray(x)] = missing
+    return found
 
 
 def require_distinct(names: Sequence[Hashable], what: str) -> None:
@@ -114,6 +136,7 @@ def encode_labels(
             f"labels are missing in part: {place(int(missing.argmax()))} has none "
             f"({int(missing.sum())} of {len(missing)} lack one); leave those out or read without labels"
         )
+    column = column.infer_objects()  # a column of objects may hold nothing but floats
     if not types.is_float_dtype(column.dtype):
         return encode_names(column, classes, "class", place)
     if classes is not None:
@@ -154,15 +177,41 @@ def in_utc(dates: "pd.DatetimeIndex", zone: str | None, place: Place) -> "pd.Dat
 
 
 def asked_numbers(x: np.ndarray, unit: TimeUnit | None, zone: str | None, where: str) -> np.ndarray:
-    """Positions that were asked for, dates as numbers; dates without a time zone are taken in that of the data."""
+    """Positions that were asked for, dates as numbers; dates without a time zone are taken in that of the data.
+
+    Of positions [q, d] the first column is the time; the others hold numbers, also beside dates.
+    """
     import pandas as pd
 
-    if x.dtype.kind != "M" and not (x.dtype == object and x.size and isinstance(x.flat[0], datetime)):
+    if x.dtype.kind != "M" and not (x.dtype == object and any(map(_is_date, x.flat))):
         return x
     if unit is None:
         raise TypeError(f"{where} are dates, but the times of the data are numbers; give them in the same unit")
-    dates = in_utc(pd.DatetimeIndex(x.ravel()), zone, lambda i: f"{where}, number {i}")
-    return numbers_from_dates(dates.to_numpy(), unit).reshape(x.shape)
+    times, *others = x.T if x.ndim == 2 and x.size else [x.ravel()]
+    columns = [_date_numbers(times, unit, zone, where)]
+    for axis, column in enumerate(others, start=1):
+        columns.append(as_numbers(pd.Series(column), f"column {axis} of {where}", lambda i: f"query {i}"))
+    return np.stack(columns, axis=1).reshape(x.shape)
+
+
+def _is_date(x: Any) -> bool:
+    return isinstance(x, datetime | np.datetime64)
+
+
+def _date_numbers(
+    times: Shaped[np.ndarray, "n"], unit: TimeUnit, zone: str | None, where: str
+) -> Float64[np.ndarray, "n"]:
+    import pandas as pd
+
+    is_date = np.ones(len(times), dtype=bool) if times.dtype.kind == "M" else np.array([*map(_is_date, times)])
+    if not is_date.all():
+        i = int(is_date.argmin())
+        raise TypeError(f"{where} hold dates, but the time of query {i} is {times[i]!r}; give dates throughout")
+    try:
+        dates = pd.DatetimeIndex(times)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{where} cannot be read as dates: {error}") from None
+    return numbers_from_dates(in_utc(dates, zone, lambda i: f"{where}, number {i}").to_numpy(), unit)
 
 
 def dates_from_numbers(numbers: Float64[np.ndarray, "n"], unit: TimeUnit, zone: str | None) -> "pd.DatetimeIndex":

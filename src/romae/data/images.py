@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Float32, Float64, UInt8
 from torch import Tensor
 
+from romae.data.columns import to_numpy
 from romae.data.folder import Folder
 from romae.patches import grid_counts, grid_positions, patchify, unpatchify
 from romae.tokens import Sample
@@ -250,6 +251,7 @@ def _as_tensor(values: Any) -> Float32[Tensor, "..."]:
     if isinstance(values, Tensor):
         return values.detach().float().cpu()
     if isinstance(values, np.ndarray) and values.dtype.kind in "buif":
+        _require_unmasked(values, "the array of values")
         return torch.tensor(np.ascontiguousarray(values, dtype=np.float32))
     raise TypeError(f"the values of tokens are numbers in an array or a tensor, not {type(values).__name__}")
 
@@ -269,7 +271,7 @@ def _statistics(mean: Statistic, std: Statistic, n_channels: int) -> tuple[Float
 
 def _read_times(times: Any, n_images: int) -> Float64[Tensor, "t"]:
     try:
-        given = np.asarray(times.tolist() if isinstance(times, Tensor) else times)
+        given = to_numpy(times)
     except (TypeError, ValueError) as error:
         raise TypeError(f"times must be a list of numbers: {error}") from None
     if given.dtype.kind not in "buif":
@@ -317,7 +319,8 @@ def _from_array(image: np.ndarray | Tensor, channels: int | None) -> Float32[Ten
     if isinstance(image, np.ndarray):
         if image.dtype.kind not in "buif":
             raise TypeError(f"an image must hold numbers, not {image.dtype}")
-        image = torch.tensor(np.ascontiguousarray(image, dtype=image.dtype.newbyteorder("=")))
+        _require_unmasked(image, "the image")
+        image = torch.tensor(np.ascontiguousarray(to_numpy(image)))
     if image.dtype in WHITE:
         image = image.float() / WHITE[image.dtype]
     elif not image.is_floating_point():
@@ -327,6 +330,14 @@ def _from_array(image: np.ndarray | Tensor, channels: int | None) -> Float32[Ten
         )
     image = image.detach().float().cpu()
     return image.unsqueeze(-1) if channels is None else image.movedim(channels, -1)
+
+
+def _require_unmasked(x: np.ndarray, what: str) -> None:
+    if np.ma.is_masked(x):
+        raise ValueError(
+            f"{what} is masked in part, and a patch has no place for missing pixels; fill them first, for example with "
+            "image.filled(0), or cut them off"
+        )
 
 
 def _from_pillow(image: "Image", mode: Mode | None, name: str) -> Float32[Tensor, "h w c"]:

@@ -73,7 +73,8 @@ class Schema:
 def require_same_names(found: Schema, known: Schema, *, whose: str, others: str, with_classes: bool = False) -> None:
     """Refuse data whose numbers mean something else than those that are known already.
 
-    Channels without names, 0 to n - 1, stand for any that have some; of the known ones the last may be missing.
+    Channels without names, 0 to n - 1, stand for any that have some; of the known ones the last may be missing. Columns
+    may have other names, but one that is known keeps its place.
     """
     n = len(found.channels)
     is_unnamed = found.channels == tuple(range(n)) and not all(isinstance(name, int) for name in known.channels)
@@ -85,8 +86,10 @@ def require_same_names(found: Schema, known: Schema, *, whose: str, others: str,
         wrong = ("channel column", found.channel, known.channel)
     elif n > len(known.channels) or not (is_unnamed or found.channels == known.channels[:n]):
         wrong = ("channels", list(found.channels), list(known.channels))
-    elif found.values != known.values and sorted(found.values) == sorted(known.values):
+    elif _moved(found.values, known.values):
         wrong = ("values", list(found.values), list(known.values))
+    elif _moved((found.time, *found.positions), (known.time, *known.positions)):
+        wrong = ("positions", [found.time, *found.positions], [known.time, *known.positions])
     elif with_classes and None not in (found.classes, known.classes) and found.classes != known.classes:
         wrong = ("classes", list(found.classes or ()), list(known.classes or ()))
     if wrong is not None:
@@ -95,6 +98,11 @@ def require_same_names(found: Schema, known: Schema, *, whose: str, others: str,
             f"the {whose} have the {what} {has}, but {others} {wants}; read them in the same way, for example with "
             "from_table_like(table, schema)"
         )
+
+
+def _moved(found: Sequence[str], known: Sequence[str]) -> bool:
+    """Whether a name that is known stands at another place; names that are not known may stand for any."""
+    return any(name in known and known.index(name) != i for i, name in enumerate(found))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -160,7 +168,7 @@ def from_arrays(
     if tokens not in ("steps", "scalars"):
         raise ValueError(f"tokens must be 'steps' or 'scalars', not {tokens!r}")
     arrays = _read_arrays(X, layout)
-    names = range(len(arrays)) if ids is None else ids
+    names = _read_ids(ids, len(arrays))
     if len(names) != len(arrays):
         raise ValueError(f"{len(names)} ids for {len(arrays)} samples: each sample needs one")
     require_distinct(names, "ids")
@@ -168,8 +176,7 @@ def from_arrays(
     for i, x in enumerate(arrays):
         if x.shape[1] != n_channels:
             raise ValueError(f"sample {names[i]!r} has {x.shape[1]} channels, sample {names[0]!r} has {n_channels}")
-    if channels is not None and len(channels) != n_channels:
-        raise ValueError(f"{len(channels)} channel names for {n_channels} channels")
+    channels = None if channels is None else _read_channels(channels, n_channels, tokens, has_labels=y is not None)
     clocks, unit = _read_times(times, arrays, names, time_unit)
     targets, class_names = _read_targets(y, arrays, names, classes, tokens)
     schema = Schema(
@@ -190,6 +197,33 @@ def from_arrays(
             target = target[keep] if np.ndim(target) == 2 else target
             samples.append(Sample(x[keep], clock[keep, None], target, name))
     return SampleSet(samples, schema)
+
+
+def _read_ids(ids: Sequence[Hashable] | None, n_samples: int) -> Sequence[Hashable]:
+    if ids is None:
+        return range(n_samples)
+    _require_sequence(ids, "ids")
+    names = list(ids)
+    for i, name in enumerate(names):
+        if not isinstance(name, Hashable):
+            raise TypeError(f"an id is text or a number, and that of sample {i} is {name!r}; give one for each sample")
+    return names
+
+
+def _read_channels(channels: Sequence[Name], n_channels: int, tokens: str, *, has_labels: bool) -> list[Name]:
+    """The names of the channels, which are columns where a token holds them all."""
+    _require_sequence(channels, "channels")
+    names = [name.item() if isinstance(name, np.generic) else name for name in channels]
+    if len(names) != n_channels:
+        raise ValueError(f"{len(names)} channel names for {n_channels} channels")
+    taken = {"id", "time", *(["label"] if has_labels else [])}
+    clash = [name for name in names if name in taken]
+    if clash and tokens == "steps":
+        raise ValueError(
+            f"a channel is called {clash[0]!r}, but so is the column of each sample's {clash[0]}; call it otherwise, "
+            f"for example '{clash[0]}_value'"
+        )
+    return names
 
 
 def _numbered(n_channels: int) -> list[str]:
@@ -215,7 +249,11 @@ def _read_arrays(X: Any, layout: str) -> list[Float[np.ndarray, "_ _"]]:
 
 
 def _require_sequence(x: Any, what: str) -> None:
-    if not hasattr(x, "__len__") or isinstance(x, str | Mapping) or getattr(x, "ndim", 1) == 0:
+    if (
+        not (hasattr(x, "__len__") and hasattr(x, "__getitem__"))
+        or isinstance(x, str | Mapping)
+        or getattr(x, "ndim", 1) == 0
+    ):
         raise TypeError(f"{what} must be a list or an array, not {x!r}")
 
 
@@ -242,7 +280,7 @@ def _read_times(
     _require_sequence(times, "times")
     if len(times) == 0:
         raise ValueError("times are empty; leave them out to count the steps from 0")
-    times = to_numpy(times) if isinstance(times, Tensor) or hasattr(times, "iloc") else times
+    times = to_numpy(times) if isinstance(times, Tensor | np.ndarray) or hasattr(times, "iloc") else times
     is_shared = np.ndim(times[0]) == 0
     if not is_shared and len(times) != len(arrays):
         raise ValueError(f"times for {len(times)} samples, but there are {len(arrays)} samples")
@@ -266,8 +304,8 @@ def _read_targets(
     if y is None:
         return [None] * len(arrays), None if classes is None else tuple(classes)
     _require_sequence(y, "y")
-    y = to_numpy(y) if isinstance(y, Tensor) else y
     y = y.to_numpy() if hasattr(y, "iloc") else y  # a pandas column is indexed by its own labels
+    y = to_numpy(y) if isinstance(y, Tensor | np.ndarray) else y
     if len(y) != len(arrays):
         raise ValueError(f"y has {len(y)} entries for {len(arrays)} samples: each sample needs one")
     if np.ndim(y[0]) == 0:

@@ -190,7 +190,10 @@ def read_frame(table: Any, columns: Sequence[str], names: Mapping[str, Sequence[
             problem = "occurs more than once" if column in existing else "is not there"
             raise ValueError(f"column {column!r} {problem}; the table has {existing}")
     if isinstance(table, pd.DataFrame):
-        return table[list(columns)].reset_index(drop=True)
+        frame = table[list(columns)].reset_index(drop=True)
+        kinds = {name: kind for name, kind in frame.dtypes.items() if isinstance(kind, np.dtype) and not kind.isnative}
+        # Pandas sorts and groups no columns in the other byte order, which those of a FITS file have.
+        return frame.astype({name: kind.newbyteorder("=") for name, kind in kinds.items()})
     if not isinstance(table, pa.Table):
         try:
             if Path(table).suffix in (".parquet", ".pq"):

@@ -6,6 +6,7 @@ any on-ramp, or as a long table. Shapes: b samples, n time steps, c channels.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,14 +53,19 @@ def is_table(X: Any) -> bool:
     return isinstance(X, str | Path) or hasattr(X, "iloc") or hasattr(X, "column_names")
 
 
-def labels_of(samples: Sequence[Sample], y: Any, *, by_id: bool, who: str) -> Shaped[np.ndarray, "b *k"]:
+def labels_of(X: Any, samples: Sequence[Sample], y: Any, *, who: str) -> Shaped[np.ndarray, "b *k"]:
     """One label per sample: those of y, or without it the targets that the samples bring along.
 
-    With `by_id`, for tables, y is a pandas column or a dictionary that gives the label of each id.
+    For a table, y is a pandas column or a dictionary that gives the label of each id. Where X holds samples, a pandas
+    column that is indexed by their ids is brought into their order; any other y is in that order already.
     """
     if y is None:
         return _own_labels(samples, who)
-    y = _labels_by_id(samples, y) if by_id else to_numpy(y) if isinstance(y, Tensor) else y
+    if is_table(X):
+        y = _labels_by_id(samples, y)
+    elif hasattr(y, "iloc") and (isinstance(X, SampleSet | Store) or isinstance(X[0], Sample)):
+        y = _in_order(samples, y)
+    y = to_numpy(y) if isinstance(y, Tensor | np.ndarray) else y
     try:
         labels, entries = np.asarray(y), np.asarray(y, dtype=object)
     except ValueError as error:
@@ -186,9 +192,8 @@ def _own_labels(samples: Sequence[Sample], who: str) -> Shaped[np.ndarray, "b *k
 
 
 def _labels_by_id(samples: Sequence[Sample], y: Any) -> list[Any]:
-    if hasattr(y, "index") and hasattr(y, "to_dict") and y.index.has_duplicates:
-        twice = y.index[y.index.duplicated()].tolist()[0]
-        raise ValueError(f"y has several labels for the id {twice!r}; each id has one")
+    if hasattr(y, "index") and hasattr(y, "to_dict"):
+        _require_one_label(y)
     by_id = y.to_dict() if hasattr(y, "to_dict") else y
     if not isinstance(by_id, Mapping):
         raise TypeError(
@@ -199,6 +204,45 @@ def _labels_by_id(samples: Sequence[Sample], y: Any) -> list[Any]:
         if sample.id not in by_id:
             raise ValueError(f"y has no label for the id {sample.id!r}; it needs one for each id of the table")
     return [by_id[sample.id] for sample in samples]
+
+
+def _in_order(samples: Sequence[Sample], y: Any) -> Any:
+    """A pandas column in the order of the samples: by id where its index holds their ids, else as it is.
+
+    Splitters of scikit-learn hand over parts of y whose index tells places, so that whole numbers which are not just
+    the ids are taken for places.
+    """
+    import pandas as pd
+
+    if isinstance(y.index, pd.RangeIndex) and y.index.equals(pd.RangeIndex(len(y))):
+        return y
+    ids, index = [sample.id for sample in samples], y.index.tolist()
+    wanted, found = set(ids), set(index)
+    if index == ids or wanted.isdisjoint(found) or None in wanted:
+        return y
+    are_numbers = all(isinstance(one, Integral) for one in ids)
+    if are_numbers and wanted != found:
+        return y
+    if are_numbers and wanted == set(range(len(ids))):
+        raise ValueError(
+            "the index of y holds the ids of X in another order, but numbers from 0 on may be places as well; hand "
+            "over y.loc[[sample.id for sample in X]] if they are ids, y.to_numpy() if y is in the order of X"
+        )
+    if wanted - found:
+        lacking = next(one for one in ids if one not in found)
+        raise ValueError(
+            f"y is indexed by ids, and it has no label for the id {lacking!r}; each sample needs one, and where both "
+            "are split, y must be in the order of X: y.loc[[sample.id for sample in X]]"
+        )
+    _require_one_label(y)
+    place = {name: i for i, name in enumerate(index)}
+    return y.iloc[[place[one] for one in ids]]
+
+
+def _require_one_label(y: Any) -> None:
+    if y.index.has_duplicates:
+        twice = y.index[y.index.duplicated()].tolist()[0]
+        raise ValueError(f"y has several labels for the id {twice!r}; each id has one")
 
 
 def _is_missing(labels: Shaped[np.ndarray, "b *k"]) -> Bool[np.ndarray, "b"]:

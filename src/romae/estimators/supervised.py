@@ -15,7 +15,7 @@ from romae import inference
 from romae.data.scaling import Method
 from romae.data.series import SampleSet
 from romae.estimators.base import Estimator
-from romae.estimators.inputs import Tokens, is_table, labels_of
+from romae.estimators.inputs import Tokens, labels_of
 from romae.model import Size
 from romae.stages import Classify, Regress
 from romae.tokens import Sample
@@ -68,7 +68,7 @@ class _Supervised(Estimator):
         self.verbose = verbose
 
     def _labels(self, X: Any, samples: Sequence[Sample], y: Any) -> Shaped[np.ndarray, "b *k"]:
-        return labels_of(samples, y, by_id=is_table(X), who=type(self).__name__)
+        return labels_of(X, samples, y, who=type(self).__name__)
 
     def _judged(self, X: Any, y: Any) -> tuple[Sequence[Sample], Shaped[np.ndarray, "b *k"]]:
         """The samples to score on and their labels."""
