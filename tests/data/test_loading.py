@@ -152,7 +152,6 @@ def test_workers_and_stores_change_nothing(tmp_path):
                 assert torch.equal(one.tokens.layout.offsets, other.tokens.layout.offsets)
 
 
-@pytest.mark.cuda
 def test_lengths_stay_where_torch_moves_what_a_worker_gets():
     """Where processes are not forked (Macs, Windows, Python 3.14) samples are handed over in memory of another kind."""
     held = Packed([Sample(np.zeros((n, 1)), np.zeros((n, 1))) for n in (3, 1, 2)])
@@ -161,6 +160,7 @@ def test_lengths_stay_where_torch_moves_what_a_worker_gets():
     assert not np.shares_memory(held.lengths, held.all.tokens.layout.lengths.numpy())
 
 
+@pytest.mark.cuda
 def test_batches_can_be_pinned():
     batch = next(Loader(made([3, 4]), batch_size=2, pin=True).epoch())
     assert batch.tokens.values.is_pinned() and batch.tokens.layout.offsets.is_pinned()
