@@ -7,10 +7,11 @@ import torch
 from torch.testing import assert_close
 
 from brute_force import norm
+from romae.capacity import Capacity
 from romae.masking import SampleKeys, UniformTokens
 from romae.model import ModelConfig, Size
 from romae.tasks import Classification, MaskedReconstruction, Regression
-from romae.tokens import Sample, collate
+from romae.tokens import Sample, collate, kind_mean
 
 CONFIG = ModelConfig(
     channels=3, position_dims=1, encoder=Size(width=16, heads=2, depth=1), decoder=Size(width=8, heads=1, depth=1)
@@ -51,3 +52,45 @@ def test_the_heads_norm_uses_the_models_eps(task):
     head = task(replace(CONFIG, norm_eps=0.5)).head
     x = torch.randn(4, head.linear.in_features, generator=torch.Generator().manual_seed(0))
     assert_close(head(x), head.linear(norm(x, head.norm.weight, 0.5)))
+
+
+# Samples summed up by their kinds
+
+
+def stays(*kinds: list[int]) -> list[Sample]:
+    """Samples whose tokens are of these kinds."""
+    return [
+        Sample(torch.randn(len(one), 1), torch.tensor([[i * 0.7, k] for i, k in enumerate(one)]), target=len(one) % 2)
+        for one in kinds
+    ]
+
+
+def test_the_mean_of_kinds_is_that_of_the_means_of_their_tokens():
+    tokens = collate(stays([0, 0, 0, 2], [1], [2, 1, 0, 2, 2])).tokens
+    expected = []
+    for sample in tokens.unpack():
+        kind = sample.positions[:, 1]
+        expected.append(torch.stack([sample.values[kind == k].mean(0) for k in kind.unique()]).mean(0))
+    assert_close(kind_mean(tokens, 3), torch.stack(expected))
+
+
+BY_KINDS = ModelConfig(
+    channels=1, position_dims=2, encoder=Size(width=16, heads=2, depth=1), cls=False, kinds=3, pool="kinds"
+)
+
+
+def test_a_batch_filled_up_gives_the_loss_of_the_batch_where_kinds_are_pooled():
+    task = Classification(BY_KINDS, 2).eval()
+    batch = task.prepare(collate(stays([0, 0, 0, 2], [1], [2, 1, 0, 2, 2])))
+    filled = Capacity.around([batch], 3, 5).filled(batch)
+    assert len(filled.real) > 3
+    assert_close(task(filled).mean, task(batch).mean)
+    other = Classification(replace(BY_KINDS, pool="tokens"), 2).eval()
+    other.load_state_dict(task.state_dict())
+    assert not torch.allclose(task(batch).mean, other(batch).mean)
+
+
+@pytest.mark.parametrize("changes", [{"cls": True}, {"kinds": None}])
+def test_kinds_are_pooled_only_where_there_are_any_and_no_cls(changes):
+    with pytest.raises(ValueError, match='pool="kinds" takes the mean of each kind'):
+        replace(BY_KINDS, **changes)

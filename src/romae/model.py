@@ -75,6 +75,8 @@ class ModelConfig:
     token's kind, below `kinds` (a variable, a band), and each kind has an embedding of its own, whose numbers begin
     with the deviation `kinds_spread`: near 1 kinds are told apart from the start, near 0 they are learned as one until
     they prove different. A scaling has to leave that axis as it is.
+    A model without CLS sums a sample up by the mean of its tokens. With `pool="kinds"` that is the mean of the means of
+    its kinds, so that what is measured often does not drown what is measured once.
     `dropout` acts on attention scores and on the feed-forward layer, `attention_dropout` overrides it for the
     scores; stochastic depth grows linearly over the layers up to its value. `window` lets tokens attend to so many
     neighbours on either side along the first position axis, and to CLS, instead of all: an approximation for very long
@@ -95,6 +97,7 @@ class ModelConfig:
     ladders: tuple[Ladder, ...] | None = None
     kinds: int | None = None
     kinds_spread: float = 0.1
+    pool: Literal["tokens", "kinds"] = "tokens"
     dropout: float = 0.0
     attention_dropout: float | None = None
     stochastic_depth: float = 0.0
@@ -113,6 +116,8 @@ class ModelConfig:
             raise ValueError(f"kinds is how many kinds of tokens there are, at least 1, or none, not {self.kinds}")
         if not 0 < self.kinds_spread < math.inf:
             raise ValueError(f"kinds_spread is a deviation, a number above 0, not {self.kinds_spread}")
+        if self.pool == "kinds" and (self.kinds is None or self.cls):
+            raise ValueError('pool="kinds" takes the mean of each kind: it needs kinds=…, and cls=False')
         if not self.norm_eps > 0:
             raise ValueError(f"norm_eps must be above 0, not {self.norm_eps}")
         if not 0 <= self.keep <= 1:

@@ -235,6 +235,20 @@ def sample_mean(x: Float[Tensor, "t w"], layout: Layout) -> Float[Tensor, "b w"]
     return (total / layout.device_lengths.unsqueeze(-1)).to(x.dtype)
 
 
+def kind_mean(tokens: "Tokens", n_kinds: int) -> Float[Tensor, "b c"]:
+    """The mean over the kinds of each sample, of which each is the mean of its tokens.
+
+    The kind of a token is the number on its last position axis.
+    """
+    layout = tokens.layout
+    cell = layout.sample_of_token * n_kinds + tokens.positions[:, -1].long()
+    ones = torch.ones_like(cell, dtype=torch.float32)
+    counts = ones.new_zeros(layout.n_samples * n_kinds).index_add(0, cell, ones)
+    n_found = (counts.unflatten(0, (-1, n_kinds)) > 0).sum(1)
+    weight = (layout.device_lengths / n_found)[layout.sample_of_token] / counts[cell]  # 1 on average
+    return sample_mean(tokens.values * weight.unsqueeze(-1), layout).to(tokens.values.dtype)
+
+
 def sample_extreme(x: Float[Tensor, "t w"], layout: Layout, which: Literal["max", "min"]) -> Float[Tensor, "b w"]:
     """The highest or the lowest of each sample's numbers."""
     return torch.segment_reduce(x, which, lengths=layout.device_lengths.long(), axis=0, unsafe=True)
