@@ -1,10 +1,12 @@
 """The trained models of the repository: small, with a card, and as good as it says."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -31,6 +33,21 @@ def test_a_model_loads_and_its_card_says_what_it_is(folder):
     assert task.scaling is not None and task.schema is not None
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert all(f"\n## {part}\n" in card for part in ("Data", "Protocol", "Numbers", "Limits")) and "Licence" in card
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_the_code_on_a_card_runs_on_a_table_of_its_columns(folder, tmp_path, monkeypatch, capsys):
+    schema, card = romae.load(folder).schema, (folder / "README.md").read_text(encoding="utf-8")
+    table = pd.DataFrame({schema.id: ["a"] * 6 + ["b"] * 6, schema.time: [*range(6)] * 2})
+    table[schema.channel] = [*schema.channels[:3]] * 4
+    for name in schema.values:
+        table[name] = np.linspace(1, 2, 12)
+    table.to_csv(tmp_path / "measurements.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    exec(code.replace("path/to/this/folder", str(folder)), {})
+    assert len(capsys.readouterr().out) > 10
+    assert all(f"| `{name}` |" in card for name in (schema.id, schema.time, schema.channel, *schema.values))
 
 
 def test_the_model_of_light_curves_is_as_good_as_its_result(real_data, monkeypatch, without_shape_checks):
