@@ -17,7 +17,11 @@ settings.load_profile("romae")
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
+LONG = ("test_compile.py", "test_docs.py")  # half a minute a test
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in LONG)  # first, so that the end of the suite waits for none
     if not torch.cuda.is_available():
         for item in items:
             if "cuda" in item.keywords:
