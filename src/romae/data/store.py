@@ -4,12 +4,9 @@ A row is a sample. Batches are gathered straight from the mapped file, without m
 has been read is handed back to the system when it exceeds the memory budget.
 """
 
-import contextlib
 import json
 import mmap
 import numbers
-import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -22,6 +19,7 @@ from torch import Tensor
 
 from romae.layout import Layout
 from romae.tokens import Batch, Sample, Tokens, collate, to_single
+from romae.writing import write_whole
 
 FORMAT = "1"
 CHUNK_TOKENS = 1 << 20
@@ -50,17 +48,13 @@ def write_store(samples: Iterable[Sample], path: str | Path, *, metadata: Mappin
         path.parent.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise ValueError(f"there is a file where the folder {path.parent} of the store should be") from None
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    os.close(handle)
-    try:
-        with pa.OSFile(name, "wb") as file, pa.ipc.new_file(file, schema) as writer:
+
+    def write(to: Path) -> None:
+        with pa.OSFile(str(to), "wb") as file, pa.ipc.new_file(file, schema) as writer:
             for chunk in _chunks(first, stream):
                 writer.write_batch(_record_batch(chunk, schema))
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
+
+    write_whole(path, write)
     return Store(path)
 
 
