@@ -150,17 +150,19 @@ def test_half_precision_trains_on_cpu_too(precision):
     assert history.last["loss"] < history.records[0]["loss"]
 
 
-@pytest.mark.parametrize("is_stopped", [False, True])
-def test_a_precision_ends_with_its_run(is_stopped):
+@pytest.mark.parametrize("end", ["as planned", "stopped", "refused"])
+def test_a_precision_ends_with_its_run(tmp_path, end):
     """Else a second run in full precision would be one in bf16, and so would every loss that is asked for."""
 
     def stop(*_):
         raise RuntimeError("stop here")
 
     task, fresh = training_job.task(), training_job.task()
-    with pytest.raises(RuntimeError, match="stop here") if is_stopped else contextlib.nullcontext():
-        settings = training_job.config("precision=bf16", "epochs=1")
-        train(task, training_job.samples(), settings, log=stop if is_stopped else None)
+    how = {"stopped": {"log": stop}, "refused": {"out": tmp_path / "new", "resume": False}}.get(end, {})
+    if end == "refused":
+        trained("epochs=1", **how)  # which is there now
+    with contextlib.nullcontext() if end == "as planned" else pytest.raises((RuntimeError, ValueError)):
+        train(task, training_job.samples(), training_job.config("precision=bf16", "epochs=1"), **how)
     fresh.load_state_dict(task.state_dict())
     losses = [evaluate(one, training_job.samples()) for one in (task, fresh)]
     assert losses[0] == losses[1]

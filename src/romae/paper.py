@@ -17,7 +17,7 @@ from typing import NamedTuple
 from romae.recipe import Better, gained
 from romae.rows import Row, blemish, number, ours
 
-NO_RESULT, NOT_COMPARABLE, NOT_AT_HAND = "no result yet", "not comparable", "not comparable: its data were not used"
+NO_RESULT, NOT_COMPARABLE, NOT_USED = "no result yet", "not comparable", "not comparable: its data were not used"
 LEAST, MOST = 0.01, 0.05  # of a published number: how far off one may be that is reproduced
 UNEXPLAINED = "falls short, which is not explained"
 PUBLISHED_SPEED = 0.87  # of continuous rotary positions, in units of absolute ones
@@ -34,7 +34,7 @@ class Number(NamedTuple):
     house: str = ""
     short: str = UNEXPLAINED
     short_house: str = UNEXPLAINED
-    is_at_hand: bool = True
+    is_used: bool = True
 
     @property
     def recipes(self) -> list[str]:
@@ -112,7 +112,7 @@ ITEMS = (
     Item(
         name="Table 4",
         about="light curves",
-        numbers=(Number("lightcurves/elasticc", is_at_hand=False), _both("lightcurves/plasticc", short_house=GAIN)),
+        numbers=(Number("lightcurves/elasticc", is_used=False), _both("lightcurves/plasticc", short_house=GAIN)),
         reason="ELAsTiCC was not used; PLAsTiCC, on which the paper has no number, stands in for it",
     ),
     Item(
@@ -207,7 +207,7 @@ def _counted(verdicts: Sequence[str]) -> str:
 
 def _verdict(one: Number, row: Row | None) -> str:
     if row is None or (row.mean is None and not row.failed_seeds):
-        return NO_RESULT if one.is_at_hand else NOT_AT_HAND
+        return NO_RESULT if one.is_used else NOT_USED
     if row.verdict == "below its floor":
         return row.verdict
     if found := blemish(row.failed_seeds, row.changed_settings, bool(row.missing_seeds)):

@@ -452,10 +452,13 @@ def _as_tensor(x: Any, dtype: torch.dtype | None = None) -> Tensor:
     if not (isinstance(x, np.ndarray | np.generic) or _holds_arrays(x)):
         return torch.tensor(x, dtype=dtype)
     x = np.asarray(x)
-    # Torch knows neither the other byte order, which FITS files have, nor steps backwards, nor more than 64 bits.
-    known = np.float64 if x.dtype.char == "g" else x.dtype.newbyteorder("=")
-    copy = torch.from_numpy(np.array(x, dtype=known, order="C"))
+    copy = torch.from_numpy(np.array(x, dtype=native(x.dtype), order="C"))  # torch knows no steps backwards either
     return copy if dtype is None else copy.to(dtype)
+
+
+def native(kind: np.dtype) -> np.dtype:
+    """The nearest type of numbers that torch and pandas know: not the other byte order, nor more than 64 bits."""
+    return np.dtype(np.float64) if kind.char == "g" else kind.newbyteorder("=")
 
 
 def _holds_arrays(x: Any) -> bool:

@@ -175,15 +175,18 @@ class _Trainer:
         self.best_weights: dict[str, Tensor] | None = None
         self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # loss and weight since the last report
         self.history, self.is_asked_to_stop = History(), False
-        self.run = self._opened(out, resume)
-        if trackers:
-            self.accelerator.init_trackers("romae", config={k: str(v) for k, v in to_dict(config).items()})
+        self.out, self.is_resumed = out, resume
+        self.run: Run | None = None  # opened when training begins, so that what is refused is let go as well
         self.watch = LossWatch(lambda: "no state is kept" if self.run is None else self.run.last_state())
 
     # The loop
 
     def train(self) -> History:
         started = time.perf_counter()
+        self.run = self._opened(self.out, self.is_resumed)
+        if self.config.trackers:
+            settings = {name: str(value) for name, value in to_dict(self.config).items()}
+            self.accelerator.init_trackers("romae", config=settings)
         trivial = self.feed.trivial_loss(self.feed.loader, "there is nothing to learn from these samples")
         if self.held_validation is not None:
             loader = Loader(self.held_validation, batch_size=1)

@@ -15,6 +15,8 @@ import torch
 from jaxtyping import Float, Float64, Int64, Shaped
 from torch import Tensor
 
+from romae.tokens import native
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -37,7 +39,7 @@ def to_numpy(x: Any) -> np.ndarray:
         return (x.float() if x.dtype == torch.bfloat16 else x).detach().cpu().numpy()  # numpy has no bfloat16
     holds_masked = isinstance(x, list | tuple) and any(isinstance(one, np.ma.MaskedArray) and one.ndim for one in x)
     found = _unmasked(np.ma.array(x)) if holds_masked or isinstance(x, np.ma.MaskedArray) else np.asarray(x)
-    return found.astype(np.float64 if found.dtype.char == "g" else found.dtype.newbyteorder("="), copy=False)
+    return found.astype(native(found.dtype), copy=False)
 
 
 def _unmasked(x: np.ma.MaskedArray) -> np.ndarray:
