@@ -178,10 +178,13 @@ def test_the_error_of_hidden_patches_is_the_loss_of_the_model(data):
     made, again = recipe.data.splits(0), recipe.data.splits(0)
     assert {int(one.hidden.sum()) for one in made.test} == {18}, "three quarters of 24 patches"
     assert all(torch.equal(a.hidden, b.hidden) for a, b in zip(made.test, again.test, strict=True))
+    silent = [replace(one, values=torch.full_like(one.values, -12.0)) for one in made.test[:2]]
+    made = replace(made, test=[*silent, *made.test[2:]])
     torch.manual_seed(0)
     task = recipe.stages[0].task(Encoder(recipe.model)).eval()
+    task.scaling = made.scaling
     with torch.no_grad():
-        loss = task(collate(made.test)).mean.item()
+        loss = task(collate(scaled(made.test, made.scaling))).mean.item()
     assert recipe.data.measure(task, made).metrics["mse"] == pytest.approx(loss, rel=1e-4)
 
 

@@ -29,9 +29,10 @@ from jaxtyping import Float, Float32, UInt8
 from romae import baselines, metrics
 from romae.data.audio import from_audio_folder
 from romae.data.filterbank import N_MELS
-from romae.data.scaling import Scaling
+from romae.data.scaling import Scaling, scaled
 from romae.data.series import Schema
 from romae.datasets import esc50
+from romae.evaluation import evaluate
 from romae.inference import predict, predict_proba
 from romae.masking import UniformTokens, hide
 from romae.model import SIZES, ModelConfig
@@ -143,18 +144,17 @@ class HiddenPatches(Esc50):
         return replace(made, test=hide(made.test, UniformTokens(ratio=self.hide), seed))
 
     def measure(self, task: Task, splits: Splits) -> Measured:
-        """Errors in units of each hidden patch's own mean and spread, which no method is asked for."""
-        truth = [baselines.truth(one) for one in splits.test]
-        predicted = list(predict(task, splits.test))
-        wanted = [_normalised(x, x) for x in truth]
-        lines = [baselines.fill(baselines.linear, one) for one in splits.test]
+        """Errors in units of each hidden patch's own mean and spread, which no method is asked for: the loss."""
+        test = scaled(splits.test, splits.scaling)
+        wanted = [_normalised(baselines.truth(one)) for one in test]
+        lines = [_normalised(baselines.fill(baselines.linear, one)) for one in test]
         return Measured(
-            metrics={"mse": metrics.mse([_normalised(x, y) for x, y in zip(predicted, truth, strict=True)], wanted)},
+            metrics={"mse": evaluate(task, test, seed=splits.seed)},
             baselines={
                 "constant": metrics.mse([np.zeros_like(x) for x in wanted], wanted),
-                "linear": metrics.mse([_normalised(x, x) for x in lines], wanted),
+                "linear": metrics.mse(lines, wanted),
             },
-            figure={} if splits.seed else {"clips": self._examples(splits, predicted)},
+            figure={} if splits.seed else {"clips": self._examples(splits, list(predict(task, splits.test)))},
         )
 
     def draw(self, figures: Sequence[Mapping[str, Any]]) -> "dict[str, Figure]":
@@ -219,10 +219,10 @@ def _found(predicted: np.ndarray, truth: np.ndarray, names: Sequence[Any]) -> li
     return (np.diag(counts) / np.maximum(counts.sum(axis=1), 1)).tolist()
 
 
-def _normalised(x: Float[np.ndarray, "n c"], like: Float[np.ndarray, "n c"]) -> Float[np.ndarray, "n c"]:
-    """Patches relative to the mean and in units of the spread of others, as the loss has it."""
-    spread = np.sqrt(like.var(axis=1, ddof=1, keepdims=True) + 1e-6)
-    return (x - like.mean(axis=1, keepdims=True)) / spread
+def _normalised(x: Float[np.ndarray, "n c"]) -> Float[np.ndarray, "n c"]:
+    """Patches relative to their own means and in units of their own spreads, as the loss has them."""
+    spread = np.sqrt(x.var(axis=1, ddof=1, keepdims=True) + 1e-6)
+    return (x - x.mean(axis=1, keepdims=True)) / spread
 
 
 def _to_text(x: Float32[np.ndarray, "f m"], low: float, high: float) -> list[str]:
@@ -336,6 +336,6 @@ PATCHES = replace(
     published=None,
     target=Target(of_baselines=(("best", 1.0),)),
     seeds=(0,),
-    remark="not in the paper",
+    remark="not in the paper; to be run again, since this number weighs errors in silence by the square of their unit",
 )
 RECIPES = (PAPER, SCRATCH, HOUSE, HOUSE_SCRATCH, PATCHES)
