@@ -10,8 +10,9 @@ from brute_force import norm
 from romae.capacity import Capacity
 from romae.masking import SampleKeys, UniformTokens
 from romae.model import ModelConfig, Size
+from romae.ragged import kind_mean
 from romae.tasks import Classification, MaskedReconstruction, Regression
-from romae.tokens import Sample, collate, kind_mean
+from romae.tokens import Sample, collate
 
 CONFIG = ModelConfig(
     channels=3, position_dims=1, encoder=Size(width=16, heads=2, depth=1), decoder=Size(width=8, heads=1, depth=1)
@@ -71,7 +72,7 @@ def test_the_mean_of_kinds_is_that_of_the_means_of_their_tokens():
     for sample in tokens.unpack():
         kind = sample.positions[:, 1]
         expected.append(torch.stack([sample.values[kind == k].mean(0) for k in kind.unique()]).mean(0))
-    assert_close(kind_mean(tokens, 3), torch.stack(expected))
+    assert_close(kind_mean(tokens.values, tokens.positions[:, -1].long(), 3, tokens.layout), torch.stack(expected))
 
 
 BY_KINDS = ModelConfig(

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from romae.tokens import Layout, Sample, Tokens, collate, concat, sample_mean, second_part
+from romae.ragged import sample_mean, second_part
+from romae.tokens import Layout, Sample, Tokens, collate, concat
 
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from romae.alignment import HALF
 from romae.layout import Layout
+from romae.ragged import taken
 from romae.rope import Rotation, rotate
-from romae.tokens import taken
 
 Queries = Float[Tensor, "t h e"]
 Keys = Float[Tensor, "u h e"]

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from romae.config import check_types
 from romae.layout import Layout
-from romae.tokens import Sample, Tokens, collate, sample_extreme
+from romae.ragged import sample_extreme
+from romae.tokens import Sample, Tokens, collate
 
 SCORE_BITS = 24  # of a random number between 0 and 1, all that float32 holds
 

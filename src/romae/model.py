@@ -19,8 +19,9 @@ from romae.alignment import is_aligned, norm, padded, padded_columns, padded_row
 from romae.attention import attend, attend_within, turned
 from romae.config import check_types
 from romae.layout import Layout
+from romae.ragged import second_part, taken
 from romae.rope import AxialRope, Ladder, Rotation, Sinusoid, nearest_multiples
-from romae.tokens import Tokens, concat, require_kinds, second_part, taken
+from romae.tokens import Tokens, concat, require_kinds
 from romae.windowed import attend_window, order_along
 
 

@@ -17,7 +17,8 @@ from romae.augmentation import Augmentation, Noise, RandAugment
 from romae.layout import Layout
 from romae.masking import Masking, Source, Strategy, UniformTokens, hide_at_random, noise, split
 from romae.model import Decoder, Encoder, ModelConfig
-from romae.tokens import Batch, Tokens, kind_mean, require_kinds, second_part
+from romae.ragged import kind_mean, second_part
+from romae.tokens import Batch, Tokens, require_kinds
 
 
 class Loss(NamedTuple):
@@ -145,7 +146,8 @@ class Task(nn.Module):
     def pooled(self, encoded: Tokens) -> Float[Tensor, "b w"]:
         """Each sample in one vector: its CLS, or the mean of its tokens or kinds."""
         if self.config.pool == "kinds" and self.config.kinds is not None:
-            return kind_mean(encoded, self.config.kinds)
+            kind = encoded.positions[:, -1].long()
+            return kind_mean(encoded.values, kind, self.config.kinds, encoded.layout)
         return encoded.first() if self.config.cls else encoded.mean()
 
     def per_token(self, encoded: Tokens, layout: Layout) -> Float[Tensor, "t w"]:

@@ -7,14 +7,15 @@ dimensions, w any width.
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float32, Int32, Int64, Shaped
 from torch import Tensor
 
+from romae.arrays import as_float, as_tensor, as_values, require_finite, require_precise, require_unmasked
 from romae.layout import Layout
+from romae.ragged import require_tokens, sample_extreme, sample_mean, taken
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,10 +97,10 @@ class Tokens:
         lengths = valid.sum(1).cpu()
         if not lengths.all():
             raise ValueError(f"sample {int((lengths == 0).nonzero()[0])} has no valid token")
-        values, positions = _as_values(values[valid]), positions[valid]
-        _require_finite(values, "values")
-        _require_finite(positions, "positions")
-        _require_precise(positions)
+        values, positions = as_values(values[valid]), positions[valid]
+        require_finite(values, "values")
+        require_finite(positions, "positions")
+        require_precise(positions)
         layout = Layout.of(lengths, values.device)
         return cls(values, to_single(positions, layout), layout)
 
@@ -120,7 +121,7 @@ class Tokens:
 
     def first(self) -> Float[Tensor, "b c"]:
         """The values of each sample's first token, which is CLS in the output of an encoder that has one."""
-        _require_tokens(self.layout)
+        require_tokens(self.layout)
         return self.values.index_select(0, self.layout.offsets[:-1])
 
     def mean(self) -> Float[Tensor, "b c"]:
@@ -163,40 +164,6 @@ def concat(first: Tokens, second: Tokens) -> Tokens:
     )
 
 
-def second_part(values: Float[Tensor, "t w"], first: Layout, second: Layout) -> Float[Tensor, "u w"]:
-    """The values that belong to `second` in tokens laid out as `first.joined(second)`."""
-    if first.is_equal and second.is_equal:
-        rows = (first.n_samples, first.longest + second.longest)
-        return values.unflatten(0, rows)[:, first.longest :].flatten(0, 1)
-    return taken(values, first.places_in_joined(second)[1])
-
-
-class _Taken(torch.autograd.Function):
-    """Rows that are taken once each. Their gradient is copied to where they came from, where torch would add it."""
-
-    @staticmethod
-    def forward(x: Tensor, index: Tensor) -> Tensor:
-        return x.index_select(0, index)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        x, index = inputs
-        ctx.n_rows = len(x)
-        ctx.save_for_backward(index)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (index,) = ctx.saved_tensors
-        rows = gradient.new_zeros(ctx.n_rows, *gradient.shape[1:])
-        return rows.index_copy_(0, index, gradient), None
-
-
-def taken(x: Float[Tensor, "t *w"], index: Int64[Tensor, "u"]) -> Float[Tensor, "u *w"]:
-    """The rows at these indices, none of them twice."""
-    taken: Tensor = _Taken.apply(x, index)
-    return taken
-
-
 def channel_index(positions: Float[Tensor, "n d"], n_channels: int) -> Int64[Tensor, "n"]:
     """The channel of each token: the last position axis as indices below `n_channels`."""
     coordinates = positions[:, -1]
@@ -225,35 +192,6 @@ def _first_beyond(numbers: Float[Tensor, "n"], n: int) -> int | None:
     return int(wrong.int().argmax()) if bool(wrong.any()) else None
 
 
-def sample_mean(x: Float[Tensor, "t w"], layout: Layout) -> Float[Tensor, "b w"]:
-    """The mean over each sample's tokens."""
-    _require_tokens(layout)
-    if layout.is_equal:
-        return x.unflatten(0, (layout.n_samples, layout.longest)).mean(1)
-    total = x.new_zeros(layout.n_samples, x.shape[-1], dtype=torch.promote_types(x.dtype, torch.float32))
-    total = total.index_add(0, layout.sample_of_token, x.to(total.dtype))
-    return (total / layout.device_lengths.unsqueeze(-1)).to(x.dtype)
-
-
-def kind_mean(tokens: "Tokens", n_kinds: int) -> Float[Tensor, "b c"]:
-    """The mean over the kinds of each sample, of which each is the mean of its tokens.
-
-    The kind of a token is the number on its last position axis.
-    """
-    layout = tokens.layout
-    cell = layout.sample_of_token * n_kinds + tokens.positions[:, -1].long()
-    ones = torch.ones_like(cell, dtype=torch.float32)
-    counts = ones.new_zeros(layout.n_samples * n_kinds).index_add(0, cell, ones)
-    n_found = (counts.unflatten(0, (-1, n_kinds)) > 0).sum(1)
-    weight = (layout.device_lengths / n_found)[layout.sample_of_token] / counts[cell]  # 1 on average
-    return sample_mean(tokens.values * weight.unsqueeze(-1), layout).to(tokens.values.dtype)
-
-
-def sample_extreme(x: Float[Tensor, "t w"], layout: Layout, which: Literal["max", "min"]) -> Float[Tensor, "b w"]:
-    """The highest or the lowest of each sample's numbers."""
-    return torch.segment_reduce(x, which, lengths=layout.device_lengths.long(), axis=0, unsafe=True)
-
-
 @dataclass(frozen=True, eq=False)
 class Sample:
     """One sample: n tokens with values [n, c] at positions [n, d].
@@ -270,8 +208,8 @@ class Sample:
     hidden: Any = None
 
     def __post_init__(self) -> None:
-        values = _as_float(self.values, "values")
-        positions = _as_float(self.positions, "positions")
+        values = as_float(self.values, "values")
+        positions = as_float(self.positions, "positions")
         for name, x, letter in (("values", values, "c"), ("positions", positions, "d")):
             if x.ndim != 2:
                 raise ValueError(
@@ -284,19 +222,19 @@ class Sample:
             raise ValueError("a sample needs at least one token, and this one is empty")
         if values.shape[1] == 0 or positions.shape[1] == 0:
             raise ValueError("a sample needs at least one channel and one position dimension")
-        _require_finite(values, "values")
-        _require_finite(positions, "positions")
-        _require_precise(positions)
+        require_finite(values, "values")
+        require_finite(positions, "positions")
+        require_precise(positions)
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "positions", positions)
-        _require_unmasked(self.target, "target")
-        _require_unmasked(self.hidden, "hidden")
+        require_unmasked(self.target, "target")
+        require_unmasked(self.hidden, "hidden")
         object.__setattr__(self, "target", None if self.target is None else self._checked_target(len(values)))
         object.__setattr__(self, "hidden", None if self.hidden is None else self._checked_mask(len(values)))
 
     def _checked_target(self, n: int) -> Tensor:
         try:
-            target = _as_tensor(self.target)
+            target = as_tensor(self.target)
         except (TypeError, ValueError, RuntimeError) as error:
             raise TypeError(f"target {self.target!r} is not a number or an array: {error}") from None
         if target.is_complex():
@@ -314,7 +252,7 @@ class Sample:
 
     def _checked_mask(self, n: int) -> Bool[Tensor, "n"]:
         try:
-            hidden = _as_tensor(self.hidden)
+            hidden = as_tensor(self.hidden)
         except (TypeError, ValueError, RuntimeError) as error:
             raise TypeError(f"hidden must be {n} booleans: {error}") from None
         if hidden.dtype != torch.bool or hidden.shape != (n,):
@@ -429,66 +367,3 @@ def to_single(positions: Float[Tensor, "t d"], layout: Layout, ids: Sequence[Has
             "example with romae.fit_scaling(samples, origin='first')"
         )
     return single
-
-
-def _as_float(x: Any, name: str) -> Tensor:
-    _require_unmasked(x, name)
-    try:
-        # Plain lists of positions are read in double precision, like arrays, where torch alone would make them single.
-        x = _as_tensor(x, torch.float64 if name == "positions" and isinstance(x, list | tuple) else None)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"{name} cannot be read as numbers: {error}") from None
-    if x.is_complex():
-        raise TypeError(f"{name} are complex; use the real and the imaginary part as two channels")
-    if name == "values":
-        return _as_values(x)
-    return x if x.is_floating_point() else x.double()
-
-
-def _as_tensor(x: Any, dtype: torch.dtype | None = None) -> Tensor:
-    """A tensor as it is; of anything else a copy, so that later changes of an array do not reach the sample."""
-    if isinstance(x, Tensor):
-        return x
-    if not (isinstance(x, np.ndarray | np.generic) or _holds_arrays(x)):
-        return torch.tensor(x, dtype=dtype)
-    x = np.asarray(x)
-    copy = torch.from_numpy(np.array(x, dtype=native(x.dtype), order="C"))  # torch knows no steps backwards either
-    return copy if dtype is None else copy.to(dtype)
-
-
-def native(kind: np.dtype) -> np.dtype:
-    """The nearest type of numbers that torch and pandas know: not the other byte order, nor more than 64 bits."""
-    return np.dtype(np.float64) if kind.char == "g" else kind.newbyteorder("=")
-
-
-def _holds_arrays(x: Any) -> bool:
-    return isinstance(x, list | tuple) and any(isinstance(one, np.ndarray) for one in x)
-
-
-def _require_unmasked(x: Any, name: str) -> None:
-    if any(map(np.ma.is_masked, x if _holds_arrays(x) else [x])):
-        raise ValueError(f"the array of {name} is masked in part, and masked means missing; leave what is missing out")
-
-
-def _as_values(x: Tensor) -> Tensor:
-    return x if x.dtype in (torch.float16, torch.bfloat16, torch.float32) else x.float()
-
-
-def _require_tokens(layout: Layout) -> None:
-    if not torch.compiler.is_compiling() and not layout.is_fixed and not bool(layout.lengths.all()):
-        raise ValueError(f"sample {int((layout.lengths == 0).nonzero()[0])} has no token left")
-
-
-def _require_finite(x: Shaped[Tensor, "n k"], name: str) -> None:
-    finite = torch.isfinite(x)
-    if not finite.all():
-        row, column = (~finite).nonzero()[0].tolist()
-        raise ValueError(
-            f"{name} must be finite, and token {row} has {x[row, column].item()} in column {column}; "
-            "leave missing measurements out"
-        )
-
-
-def _require_precise(positions: Tensor) -> None:
-    if positions.dtype not in (torch.float32, torch.float64):
-        raise TypeError(f"positions are {positions.dtype}, but angles need float32 or float64")

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Float64, Int64, Shaped
 from torch import Tensor
 
-from romae.tokens import native
+from romae.arrays import native
 
 if TYPE_CHECKING:
     import pandas as pd
