@@ -44,7 +44,7 @@ def test_a_band_is_mean_plus_and_minus_deviation():
     assert_allclose(line["y"], runs.mean(axis=0))
     assert band["fill"] == "toself" and band["legendgroup"] == line["legendgroup"]
     corners = set(zip(band["x"], band["y"], strict=True))
-    wanted = runs.mean(axis=0) + runs.std(axis=0) * [[1], [-1]]
+    wanted = runs.mean(axis=0) + runs.std(axis=0, ddof=1) * [[1], [-1]]
     assert {(x, float(f"{y:.10g}")) for row in wanted for x, y in zip(X, row, strict=True)} <= corners
 
 
@@ -104,3 +104,8 @@ def test_curves_in_the_plane_keep_their_aspect():
 )
 def test_what_a_chart_cannot_hold_stays_a_picture(figure):
     assert interactive("As it is", figure) == Picture(caption="As it is", figure=figure)
+
+
+def test_one_run_has_no_band():
+    band, _ = interactive("Error", plots.bands({"": [Line("RoMAE", X, X[None])]}, x="time", y="MSE")).traces
+    assert set(band["y"]) == {1.0, 2.0, 3.0}

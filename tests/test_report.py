@@ -64,6 +64,21 @@ def test_results_of_settings_that_the_recipe_no_longer_has_are_named_and_never_c
     assert told(row, published=1.0).paper.startswith("1 settings changed since")
 
 
+def test_no_gain_is_taken_over_results_of_settings_that_a_recipe_no_longer_has():
+    house, scratch = find("audio/esc50-house"), find("audio/esc50-house-scratch")
+    ours, theirs = (
+        [result(seed, recipe=one.name, config=one.config, metrics={"accuracy": score}) for seed in range(5)]
+        for one, score in ((house, 0.9), (scratch, 0.5))
+    )
+    changed = [replace(one, config=scratch.overridden("train.epochs=3").config) for one in theirs]
+
+    def verdict(others: list[Result]) -> str:
+        found = rows.all_rows({house.name: ours, scratch.name: others})
+        return next(row.verdict for row in found if row.recipe == house.name and row.is_headline)
+
+    assert (verdict(theirs), verdict(changed)) == ("reached", "nothing to compare with yet")
+
+
 def test_where_a_run_took_place_and_what_was_fitted_to_its_data_are_no_other_settings():
     elsewhere = PENDULUM.overridden("train.device=cpu", "train.workers=4").config
     (row, *_) = summarise(PENDULUM, [result(0, config=elsewhere, overrides=("train.workers=4",))])
@@ -260,7 +275,7 @@ def test_every_number_of_the_paper_has_a_verdict_and_every_item_a_reason_of_one_
     for one in paper.judge(committed, RESULTS / "benchmark"):
         numbers = [
             part
-            for part in re.split("[;,] (?=[a-z_]+/|images |audio |beside )", one.numbers)
+            for part in re.split("[;,] (?=[a-z_]+/|images |photographs |audio |beside )", one.numbers)
             if not part.startswith("beside")
         ]
         assert numbers and all(part.endswith(VERDICTS) for part in numbers), one.numbers
@@ -302,8 +317,12 @@ def test_the_speed_is_read_from_a_benchmark(tmp_path):
     (tmp_path / "b.json").write_text(json.dumps({"positions": measured | {"machine": {"device": "cpu"}}}))
     assert speed().house == "no result yet"
     (tmp_path / "c.json").write_text(json.dumps({"positions": measured}))
+    assert speed().house == "no result yet"
+    assert speed().numbers == "images 1.01 not comparable, audio 0.50 not comparable, beside 0.87 (A card)"
+    speeds.append({"workload": "photographs", "continuous_speed": 0.95})
+    (tmp_path / "c.json").write_text(json.dumps({"positions": measured}))
     assert speed().house == "beaten"
-    assert speed().numbers == "images 1.01 beaten, audio 0.50 not comparable, beside 0.87 (A card)"
+    assert speed().numbers.endswith("audio 0.50 not comparable, photographs 0.95 beaten, beside 0.87 (A card)")
 
 
 @pytest.mark.parametrize(

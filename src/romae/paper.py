@@ -21,6 +21,7 @@ NO_RESULT, NOT_COMPARABLE, NOT_USED = "no result yet", "not comparable", "not co
 LEAST, MOST = 0.01, 0.05  # of a published number: how far off one may be that is reproduced
 UNEXPLAINED = "falls short, which is not explained"
 PUBLISHED_SPEED = 0.87  # of continuous rotary positions, in units of absolute ones
+TIMED = "photographs"  # the workload of that number
 
 
 class Number(NamedTuple):
@@ -152,7 +153,8 @@ ITEMS = (
         name="Table 8",
         about="the speed of positions",
         numbers=(),
-        reason="Continuous positions in units of absolute ones; the published number is on images",
+        reason="Continuous positions in units of absolute ones; published on images of 196 patches, our photographs; "
+        "the target is 0.98",
     ),
     Item(
         name="Appendix B.4",
@@ -226,13 +228,14 @@ def _compared(mean: float, spread: float, published: float, better: Better) -> s
 
 
 def _speed(item: Item, folder: Path) -> Judgement:
-    """From the first benchmark on a GPU that has it."""
+    """From the first benchmark on a GPU that has it; other workloads than the paper's stand beside it."""
     verdict, told = NO_RESULT, ""
     for path in sorted(folder.glob("*.json")):
         device, speeds = _speeds(path)
-        if "images" in speeds and device != "cpu":
-            verdict = _compared(speeds["images"], 0.0, PUBLISHED_SPEED, "higher")
-            verdicts = {name: verdict if name == "images" else NOT_COMPARABLE for name in speeds}
+        if speeds and device != "cpu":
+            verdicts = dict.fromkeys(speeds, NOT_COMPARABLE)
+            if TIMED in speeds:
+                verdicts[TIMED] = verdict = _compared(speeds[TIMED], 0.0, PUBLISHED_SPEED, "higher")
             told = ", ".join(f"{name} {speed:.2f} {verdicts[name]}" for name, speed in speeds.items())
             told += f", beside {PUBLISHED_SPEED} ({device})"
             break

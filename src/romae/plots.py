@@ -82,7 +82,7 @@ def bands(panels: Mapping[str, Sequence[Line]], *, x: str, y: str, log: bool = F
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, (title, lines) in zip(axes, panels.items(), strict=True):
         for number, line in enumerate(lines):
-            mean, spread = line.runs.mean(axis=0), line.runs.std(axis=0)
+            mean, spread = line.runs.mean(axis=0), line.runs.std(axis=0, ddof=min(len(line.runs) - 1, 1))
             colour = _COLOURS[number % len(_COLOURS)]
             axis.plot(line.x, mean, color=colour, lw=2, label=line.label)
             axis.fill_between(line.x, mean - spread, mean + spread, color=colour, alpha=0.2, lw=0)

@@ -87,7 +87,7 @@ def read_all(folder: str | Path) -> dict[str, list[Result]]:
 
 def all_rows(results: Mapping[str, Sequence[Result]]) -> list[Row]:
     """The rows of all recipes; those whose target is another recipe are held against it, seed by seed."""
-    others = {name: _numbers(found, discover()[name].metric) for name, found in results.items()}
+    others = {name: _unchanged(discover()[name], found) for name, found in results.items()}
     return [row for name, found in results.items() for row in summarise(discover()[name], found, others)]
 
 
@@ -107,6 +107,11 @@ def _numbers(results: Sequence[Result], metric: str) -> dict[int, float]:
     """The metric by seed, of those that have a number."""
     held = {result.seed: result.metrics.get(metric) for result in results}
     return {seed: value for seed, value in held.items() if value is not None and math.isfinite(value)}
+
+
+def _unchanged(recipe: Recipe, results: Sequence[Result]) -> dict[int, float]:
+    """The headline by seed, of the results that were made with the settings of today."""
+    return _numbers([one for one in results if not _changed(recipe, one)], recipe.metric)
 
 
 def _row(recipe: Recipe, results: Sequence[Result], metric: str, others: Mapping[str, Mapping[int, float]]) -> Row:
@@ -228,11 +233,12 @@ def blemish(failed: Sequence[int], changed: Sequence[str], is_short: bool) -> Ve
 
 
 def ours(row: Row) -> str:
-    """Mean ± standard deviation (n), how many seeds are missing, which failed, and which settings are others now."""
+    """Mean ± standard deviation (n), how many seeds are not there, which failed, and which settings are others now."""
     failed = f"seed{'s' * (len(row.failed_seeds) > 1)} {', '.join(map(str, row.failed_seeds))} failed"
     if row.mean is None:
         return f"no number: {failed}" if row.failed_seeds else "no result yet"
-    missing = f", {len(row.missing_seeds)} of {row.n_planned} seeds missing" if row.missing_seeds else ""
+    what = "seeds missing" if row.is_headline else "without it"
+    missing = f", {len(row.missing_seeds)} of {row.n_planned} {what}" if row.missing_seeds else ""
     changed = f", with another {', '.join(row.changed_settings)} than now" if row.changed_settings else ""
     return f"{_with_spread(row)} ({row.n}{missing}{f', {failed}' if row.failed_seeds else ''}{changed})"
 

@@ -19,7 +19,7 @@ from romae.datasets import esc50
 from romae.inference import predict_proba
 from romae.model import Encoder
 from romae.recipe import find, run
-from romae.recipes.audio import RECIPES, Esc50, _from_text, _to_text
+from romae.recipes.audio import RECIPES, Esc50, _from_text, _lines, _to_text
 from romae.tokens import collate
 from sounds import RATE, noise, tone
 
@@ -186,6 +186,20 @@ def test_the_error_of_hidden_patches_is_the_loss_of_the_model(data):
     with torch.no_grad():
         loss = task(collate(scaled(made.test, made.scaling))).mean.item()
     assert recipe.data.measure(task, made).metrics["mse"] == pytest.approx(loss, rel=1e-4)
+
+
+def test_lines_are_trusted_as_far_as_training_clips_allow(data):
+    recipe = find("audio/esc50-pretrain")
+    recipe = recipe.overridden(*recipe.quick, "data.frames=48", "data.n_classes=2")
+    made = recipe.data.splits(0)
+    steady = [replace(one, values=one.values[:1].expand_as(one.values)) for one in made.train]
+    task = recipe.stages[0].task(Encoder(recipe.model)).eval()
+    blind, trusting = (
+        recipe.data.measure(task, replace(made, train=train)).baselines for train in (made.train, steady)
+    )
+    lines, wanted = _lines(scaled(made.test, made.scaling))
+    assert trusting["linear"] == pytest.approx(metrics.mse(lines, wanted)), "lines are right about clips of one patch"
+    assert blind["linear"] < trusting["linear"] and blind["constant"] == trusting["constant"]
 
 
 def test_pictures_survive_being_text(data):

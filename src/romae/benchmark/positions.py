@@ -8,7 +8,7 @@ from torch import Tensor
 
 from romae.benchmark.steps import batch_for, step
 from romae.benchmark.timing import milliseconds
-from romae.benchmark.workloads import WORKLOADS, Workload
+from romae.benchmark.workloads import OF_POSITIONS, Workload
 from romae.rope import AxialRope, Rotation
 from romae.tasks import MaskedReconstruction
 
@@ -27,14 +27,14 @@ class QuantisedRope(AxialRope):
 
 
 def positions(
-    *, workloads: dict[str, Workload] = WORKLOADS, n_runs: int = 30, mode: str = "compiled graph"
+    *, workloads: dict[str, Workload] = OF_POSITIONS, n_runs: int = 30, mode: str = "compiled graph"
 ) -> dict[str, Any]:
     """Milliseconds per step with each kind of positions; speeds are in units of absolute positions."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     mode = mode if device.type == "cuda" else "eager"
     rows = []
-    for name in ("images", "audio"):
-        workload, times = workloads[name], {}
+    for name, workload in workloads.items():
+        times = {}
         for kind in ("absolute", "quantised", "continuous"):
             torch.compiler.reset()
             task = workload.task(positions="absolute" if kind == "absolute" else "rope").to(device)

@@ -23,6 +23,7 @@ class Workload:
     size: str
     ratio: float
     skew: float = 1.0
+    cls: bool = True
     queries: Literal["joint", "independent"] = "joint"
 
     def lengths(self, random: np.random.Generator, n_samples: int) -> list[int]:
@@ -40,7 +41,9 @@ class Workload:
         return [Sample(v, p, id=i) for i, (v, p) in enumerate(pairs)]
 
     def task(self, **changes: Any) -> MaskedReconstruction:
-        config = ModelConfig(channels=self.channels, position_dims=2, encoder=SIZES[self.size], queries=self.queries)
+        config = ModelConfig(
+            channels=self.channels, position_dims=2, encoder=SIZES[self.size], queries=self.queries, cls=self.cls
+        )
         torch.manual_seed(0)
         return MaskedReconstruction(replace(config, **changes), masking=UniformTokens(ratio=self.ratio))
 
@@ -50,6 +53,12 @@ WORKLOADS = {
     "images": Workload(n_samples=1024, shortest=16, longest=16, channels=768, size="small", ratio=0.75),
     "audio": Workload(n_samples=64, shortest=512, longest=512, channels=256, size="small", ratio=0.75),
     "icu": Workload(n_samples=16, shortest=100, longest=1300, channels=1, size="tiny", ratio=0.5),
+}
+# On which positions are timed; photographs are those of the paper, 224 pixels in patches of 16.
+OF_POSITIONS = {
+    "images": WORKLOADS["images"],
+    "photographs": replace(WORKLOADS["images"], n_samples=64, shortest=196, longest=196, cls=False),
+    "audio": WORKLOADS["audio"],
 }
 # On a CPU: light curves of which padding would use two fifths, and samples of one length.
 CPU_WORKLOADS = {
