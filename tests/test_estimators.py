@@ -2,9 +2,11 @@
 
 import copy
 import json
+import os
 import pickle
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -490,6 +492,49 @@ def weights_of(estimator):
     return {name: value.clone() for name, value in estimator.task_.encoder.state_dict().items()}
 
 
+def test_saving_leaves_what_is_not_its_own(saved, interpolator, monkeypatch):
+    (saved / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match="holds 'notes.txt' beside an estimator"):
+        interpolator.save(saved)
+    (saved / "notes.txt").unlink()
+    replace_ = os.replace
+    monkeypatch.setattr(os, "replace", lambda a, b: replace_(a, b) if Path(a).name != "new" else 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        interpolator.save(saved)
+    assert isinstance(RoMAEInterpolator.load(saved), RoMAEInterpolator), "the old one is back"
+
+
+@pytest.mark.parametrize("text", ["[]", '{"format": 1}'])
+def test_a_damaged_description_is_named(saved, text):
+    (saved / "estimator.json").write_text(text)
+    with pytest.raises(ValueError, match="estimator.json is no description of an estimator: it must hold"):
+        RoMAEInterpolator.load(saved)
+
+
+def test_tables_in_a_list_are_known_by_their_columns():
+    random = np.random.default_rng(0)
+    frames = [pd.DataFrame(random.normal(size=(6, 2)), columns=["u", "v"]) for _ in range(8)]
+    fitted = RoMAEEmbedder(**SMALL).fit(frames)
+    assert fitted.transform(frames).shape[0] == 8
+    with pytest.raises(ValueError, match="'v', 'u'"):
+        fitted.transform([frame[["v", "u"]] for frame in frames])
+    with pytest.raises(ValueError, match="sample 1 has the columns"):
+        RoMAEEmbedder(**SMALL).fit([frames[0], frames[1][["v", "u"]]])
+    with pytest.raises(ValueError, match="sample 0 has an index of its own, which may be its times"):
+        RoMAEEmbedder(**SMALL).fit([frame.set_axis(np.arange(6.0) * 3) for frame in frames])
+
+
+def test_numbers_that_single_precision_cannot_tell_apart_are_refused():
+    with pytest.raises(ValueError, match=r"y would move by up to 31 in single precision.*subtract an offset first"):
+        RoMAERegressor(**SMALL).fit(PAIRS, 1.7e9 + np.arange(float(len(PAIRS))))
+
+
+def test_asking_nothing_of_one_series_is_no_error():
+    fitted = RoMAEInterpolator(**SMALL, tokens="scalars").fit(PAIRS)
+    none, one = fitted.interpolate(PAIRS[:2], [[], [1.0]])
+    assert none.shape == (0, 1) and one.shape == (1, 1)
+
+
 @pytest.fixture
 def saved(interpolator, tmp_path):
     interpolator.save(tmp_path / "curves")
@@ -665,7 +710,7 @@ def test_labels_whose_index_tells_nothing_of_the_ids_stay_in_their_order():
 
 def test_labels_that_may_be_by_place_or_by_id_are_refused():
     samples = named(None)
-    with pytest.raises(ValueError, match=r"numbers from 0 on may be places as well; hand over y.loc\[\[sample.id"):
+    with pytest.raises(ValueError, match=r"numbers from 0 on may be places as well; hand over y.loc\[ids\]"):
         clone(CLASSIFIER).fit(samples, pd.Series(NAMES)[::-1])
     texts = named([f"o{i}" for i in range(32)])
     y = pd.Series(NAMES, index=[sample.id for sample in texts])

@@ -9,7 +9,15 @@ import pytest
 import torch
 
 import romae
-from romae.answers import InferenceConfig, InterpolateConfig, embed_table, interpolate_table, predict_table, write_table
+from romae.answers import (
+    InferenceConfig,
+    InterpolateConfig,
+    embed_table,
+    interpolate_table,
+    predict_table,
+    require_output,
+    write_table,
+)
 from romae.config import from_dict, load_config, to_dict
 from romae.inference import predict, predict_proba
 from romae.jobs import (
@@ -50,7 +58,7 @@ def curves(n: int = 16) -> pd.DataFrame:
         band = random.choice(["g", "r"], 10)
         band[:2] = ["g", "r"]
         flux = 100 + 20 * np.sin(2 * np.pi * frequency * times) + np.where(band == "g", 0, 500)
-        known = {"kind": "fast" if i % 2 else "slow", "freq": 1e6 + frequency, "count": 10 + i % 3}
+        known = {"kind": "fast" if i % 2 else "slow", "freq": 1e3 + frequency, "count": 10 + i % 3}
         parts.append(pd.DataFrame({"star": f"s{i:02d}", "mjd": times, "band": band, "flux": flux, **known}))
     return pd.concat(parts, ignore_index=True)
 
@@ -244,7 +252,7 @@ def test_a_loaded_model_predicts_on_raw_tables_at_once(table, classifier, regres
     assert answer["kind"].tolist() == predict(task, samples).tolist()
     np.testing.assert_array_equal(answer.iloc[:, 2:], predict_proba(task, samples))
     number = predict_table(InferenceConfig(), table, regressor)
-    assert list(number.columns) == ["star", "freq"] and number["freq"].between(1e6 - 2, 1e6 + 3).all()
+    assert list(number.columns) == ["star", "freq"] and number["freq"].between(1e3 - 2, 1e3 + 3).all()
 
 
 def test_the_order_of_rows_changes_no_answer(pretrained, classifier):
@@ -331,7 +339,7 @@ def test_a_model_without_names_is_told_them(tmp_path):
     assert len(embed_table(InferenceConfig(columns=COLUMNS), table, tmp_path / "bare")) == 16
     config = replace(FINETUNE, columns=COLUMNS, label="freq")
     run = finetune(config, table, tmp_path / "bare", tmp_path / "run").model.parent
-    assert predict_table(InferenceConfig(), table, run)["freq"].between(1e6 - 2, 1e6 + 3).all()
+    assert predict_table(InferenceConfig(), table, run)["freq"].between(1e3 - 2, 1e3 + 3).all()
 
 
 # Resuming
@@ -502,3 +510,10 @@ def test_a_grid_of_times_leaves_no_axis_open(tmp_path):
 def test_settings_are_checked(make, message):
     with pytest.raises((ValueError, TypeError), match=message):
         make()
+
+
+def test_answers_do_not_take_the_place_of_what_they_answer(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="new.csv is the table that is read; write the answers to another one"):
+        require_output("new.csv", tmp_path / "new.csv", None)
+    require_output("answers.csv", tmp_path / "new.csv")

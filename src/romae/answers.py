@@ -96,6 +96,13 @@ def require_table_ending(path: str | Path) -> None:
         raise ValueError(f"cannot tell what {Path(path).name} should be: expected one of {', '.join(TABLE_ENDINGS)}")
 
 
+def require_output(path: str | Path, *sources: Path | None) -> None:
+    """Refuse the name of a table that cannot be written, or that would take the place of one that is read."""
+    require_table_ending(path)
+    if Path(path).resolve() in [source.resolve() for source in sources if source is not None]:
+        raise ValueError(f"{path} is the table that is read; write the answers to another one")
+
+
 def write_table(table: "pd.DataFrame", path: str | Path) -> None:
     """Write a CSV or Parquet file, by its ending, whole or not at all."""
     require_table_ending(path)

@@ -34,6 +34,7 @@ def save(task: Task, directory: str | Path, *, half: bool = False, card: str | N
     `half` stores weights in 16 bits, in half the space; they come back in full precision, rounded. `card` is the text
     of a README.md beside them; one that is there already stays unless another is given.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     directory = require_place(directory)
@@ -52,6 +53,8 @@ def save(task: Task, directory: str | Path, *, half: bool = False, card: str | N
         if kept is not None:
             (written / CARD).write_bytes(kept)
         _swap(written, directory)
+    except SafetensorError as error:
+        raise OSError(f"cannot write {directory}: {error}") from None
     finally:
         shutil.rmtree(written, ignore_errors=True)
 

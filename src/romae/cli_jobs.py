@@ -122,7 +122,7 @@ def predict(
     """
     from romae import answers
 
-    answers.require_table_ending(out)
+    answers.require_output(out, data)
     columns = _columns(id, time, channel, value, position)
     config = _configured(answers.InferenceConfig, config_file, columns, settings)
     _write(answers.predict_table(config, data, model), out, as_json)
@@ -147,7 +147,7 @@ def embed(
     """
     from romae import answers
 
-    answers.require_table_ending(out)
+    answers.require_output(out, data)
     columns = _columns(id, time, channel, value, position)
     config = _configured(answers.InferenceConfig, config_file, columns, settings)
     _write(answers.embed_table(config, data, model), out, as_json)
@@ -178,7 +178,7 @@ def interpolate(
     """
     from romae import answers
 
-    answers.require_table_ending(out)
+    answers.require_output(out, data, queries)
     columns = _columns(id, time, channel, value, position)
     config = _configured(answers.InterpolateConfig, config_file, columns, settings)
     _write(answers.interpolate_table(config, data, model, queries=queries, at=at), out, as_json)

@@ -33,6 +33,7 @@ from romae.tokens import Sample
 from romae.writing import write_whole_text
 
 DESCRIPTION = "state.json"
+NOTES = {"config.json": "train", "job.json": "train", "data.json": "training"}  # and what stands in each
 
 
 class State(NamedTuple):
@@ -65,6 +66,7 @@ class Run:
 
     def __init__(self, folder: str | Path, *, n_states: int = 2) -> None:
         self.folder, self.n_states = Path(folder), n_states
+        self._require_own()
         try:
             (self.folder / "states").mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=self.folder)
@@ -74,6 +76,17 @@ class Run:
             raise ValueError(
                 f"cannot write to the folder {self.folder}: {error.strerror}; choose another one"
             ) from None
+
+    def _require_own(self) -> None:
+        """Refuse a folder with a model, or with files of a run's names that no run has written."""
+        if self.history.exists() or any((self.folder / "states").glob("*")):
+            return  # a run, damaged or not
+        if (self.folder / "model.safetensors").exists():
+            raise ValueError(f"{self.folder} holds a model; choose an empty or a new folder for the run")
+        for name, word in NOTES.items():
+            path = self.folder / name
+            if path.is_file() and word not in _held(path):
+                raise ValueError(f"{path} is not of a run, which would write over it; choose an empty or a new folder")
 
     @property
     def history(self) -> Path:
@@ -94,6 +107,7 @@ class Run:
 
     def write(self, step: int, state: State) -> Path:
         """Write a state, whole or not at all, then forget the oldest ones."""
+        from safetensors import SafetensorError
         from safetensors.torch import save_file
 
         place = self.folder / "states" / f"{step:08d}"
@@ -112,7 +126,7 @@ class Run:
             shutil.rmtree(place, ignore_errors=True)
             os.replace(written, place)
             _flush(place.parent)
-        except OSError as error:
+        except (OSError, SafetensorError) as error:
             raise self._cannot_write(error, place) from error
         finally:
             shutil.rmtree(written, ignore_errors=True)
@@ -147,9 +161,19 @@ class Run:
         """Set the history back to what it was when a state was written."""
         write_whole_text(self.history, "".join(json.dumps(record) + "\n" for record in records))
 
-    def _cannot_write(self, error: OSError, path: Path) -> RuntimeError:
-        reason = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
+    def _cannot_write(self, error: Exception, path: Path) -> RuntimeError:
+        is_full = f"os error {errno.ENOSPC}" in str(error) or getattr(error, "errno", None) == errno.ENOSPC
+        reason = "the disk is full" if is_full else getattr(error, "strerror", None) or str(error)
         return RuntimeError(f"cannot write {path}: {reason}; {self.last_state()}, from which the run can be resumed")
+
+
+def _held(path: Path) -> Any:
+    """What a JSON file holds, if it is a dictionary."""
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError, UnicodeDecodeError):
+        held = None
+    return held if isinstance(held, dict) else {}
 
 
 def _read_state(path: Path) -> State:

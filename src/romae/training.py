@@ -34,7 +34,7 @@ from romae.runs import History, Run, State, digest_of, fill_optimiser, optimiser
 from romae.seeds import seed_step
 from romae.sharding import sharded, spread, whole
 from romae.steps import Captured, Modes, Step, compile_blocks, optimised, uncompile_blocks, uncompiled
-from romae.tasks import Task
+from romae.tasks import Regression, Task
 from romae.tokens import Sample
 from romae.train_config import FREE, TrainConfig, chosen_device
 
@@ -61,8 +61,8 @@ def train(
 ) -> History:
     """Train a task in place and return its history.
 
-    With a `scaling`, samples are handed over as they were read, and the task keeps it, and the names of a `SampleSet`,
-    for its predictions. Without one, they are taken as they are.
+    With a `scaling`, samples are handed over as they were read, and the task keeps it for its predictions. Without one,
+    they are taken as they are. The task keeps the names of a `SampleSet` as well.
 
     With `out`, the run leaves states, a history and its best and last model in that folder, and `resume=True` goes on
     from the newest whole state, if there is one. With validation samples, the task ends with the weights of the best
@@ -70,12 +70,20 @@ def train(
     """
     _require_kinds_of_arguments(samples, config)
     _require_names_alike(task, samples, validation)
+    for part in (samples, validation):
+        require_numbers(task, part)
+    if scaling is None and task.scaling is not None:
+        raise ValueError(
+            "the task has a scaling, which its predictions apply; train with it, scaling=task.scaling, or forget it: "
+            "task.scaling = None"
+        )
+    if task.schema is None and isinstance(samples, SampleSet):
+        # Dates that someone has scaled are no longer counted as the names say.
+        task.schema = None if scaling is None and samples.schema.time_unit is not None else samples.schema
     if scaling is not None:
         if task.config.kinds is not None:
             scaling.require_still_channels()
         task.scaling = scaling
-        if task.schema is None and isinstance(samples, SampleSet):
-            task.schema = samples.schema
         samples, validation = scaled(samples, scaling), None if validation is None else scaled(validation, scaling)
     trainer = _Trainer(task, samples, config, validation, out, resume, log, title, quiet)
     try:
@@ -107,6 +115,18 @@ def _require_names_alike(task: Task, samples: Sequence[Sample], validation: Sequ
         require_same_names(validation.schema, known, whose="validation samples", others=others, with_classes=True)
 
 
+def require_numbers(task: Task, samples: Sequence[Sample] | None) -> None:
+    """Refuse classes where numbers are to be learned."""
+    classes = samples.schema.classes if isinstance(samples, SampleSet) else None
+    if not isinstance(task, Regression) or samples is None or classes is None or samples[0].target is None:
+        return
+    if not samples[0].target.is_floating_point():
+        raise ValueError(
+            f"the labels {', '.join(map(repr, classes[:3]))}{', …' * (len(classes) > 3)} were read as classes, and a "
+            "regression learns numbers; give them as floats, for example y.astype(float)"
+        )
+
+
 class _Trainer:
     """The loop and what it keeps between steps."""
 
@@ -132,6 +152,8 @@ class _Trainer:
         trackers = require_trackers(config.trackers)
         AcceleratorState._reset_state()  # an earlier run in this process may have had another precision
         on_cpu = chosen_device(config.device) == "cpu"
+        if on_cpu and config.precision == "fp16":
+            raise ValueError("precision 'fp16' needs a GPU; use 'bf16' or 'float32' on a CPU")
         self.accelerator = Accelerator(
             mixed_precision=mixed, cpu=on_cpu, log_with=trackers, project_dir=str(out or "runs")
         )
@@ -390,12 +412,20 @@ class _Trainer:
         self.accelerator.wait_for_everyone()
         return run
 
-    def _digests(self) -> dict[str, str | None]:
-        parts = {"training": self.samples, "validation": self.validation}
-        return {name: None if part is None else digest_of(part) for name, part in parts.items()}
+    def _digests(self, *, of_few: bool = False) -> dict[str, str | None]:
+        """What tells the samples from others, by all of them if they are in memory."""
+
+        def digest(part: Sequence[Sample] | None) -> str | None:
+            if part is None or of_few or not isinstance(part, list | tuple | SampleSet):
+                return None if part is None else digest_of(part)
+            return digest_of(part, len(part))
+
+        return {"training": digest(self.samples), "validation": digest(self.validation)}
 
     def _resume(self, run: Run, description: dict[str, Any]) -> None:
         was = _known(run.folder / "config.json")
+        if was.get("data") == (few := self._digests(of_few=True)):
+            description = description | {"data": few}  # an older run, which looked at few samples
         if changed := [name for name in differences(was, description) if name not in FREE]:
             raise ValueError(f"{run.folder} was started with other settings ({', '.join(changed)}); start a new run")
         state = run.read()

@@ -165,7 +165,7 @@ def test_what_does_not_line_up_is_named():
         to_table(samples, [np.ones((3, 2))])
     with pytest.raises(ValueError, match="predictions have 1 columns, but .*'flux', 'error'.* use columns="):
         to_table(samples, np.ones((5, 1)))
-    with pytest.raises(ValueError, match="columns .*'band'.* are there already"):
+    with pytest.raises(ValueError, match="the columns of a table must be distinct, and .'band'. occur"):
         to_table(samples, np.ones((5, 1)), columns=["band"])
     with pytest.raises(ValueError, match="hand over a schema"):
         to_table(list(samples))
@@ -185,3 +185,20 @@ def test_sample_tables_that_do_not_line_up_are_named():
         to_sample_table(samples, np.ones((2, 3)) / 3)
     with pytest.raises(ValueError, match=r"each of 2 samples, got \[3, 2\]"):
         to_sample_table(samples, np.ones((3, 2)) / 2)
+
+
+def test_no_column_is_lost_to_another_of_its_name():
+    samples = from_arrays(np.ones((3, 4, 1)))
+    for columns, schema in ((["x", "x"], None), (["id", "x"], None)):
+        with pytest.raises(ValueError, match="the columns of a table must be distinct"):
+            to_sample_table(samples, np.ones((3, 2)), schema, columns=columns)
+    with pytest.raises(ValueError, match=r"must be distinct, and \['label'\] occur more than once"):
+        to_sample_table(samples, np.ones(3), Schema(id="label"))
+    with pytest.raises(ValueError, match="must be distinct"):
+        to_table(samples, np.ones((12, 2)), columns=["x", "x"])
+
+
+def test_nothing_asked_of_one_sample_has_no_row():
+    samples = from_arrays(np.ones((2, 4, 1)), tokens="scalars")
+    table = to_table(samples, [np.zeros((0, 1)), np.ones((1, 1))], positions=[[], [[1.0, 0.0]]])
+    assert table["id"].tolist() == [1]

@@ -279,3 +279,8 @@ def test_samples_unlike_the_training_data_are_named():
         fit_scaling([series(0.0, 1e-30)]).apply(replace(series(1e30), id="p3"))
     with pytest.raises(ValueError, match="hand over the positions"):
         scaling.invert_values(torch.ones(1, 1))
+
+
+def test_columns_are_no_axis_of_channels():
+    with pytest.raises(ValueError, match="these samples have no axis of channels.* use per='column'"):
+        fit_scaling(from_arrays(np.arange(60.0).reshape(3, 10, 2)), per="channel")

@@ -9,6 +9,7 @@ import torch
 
 from romae.config import from_dict, to_dict
 from romae.data.series import SampleSet, Schema, from_arrays, require_same_names
+from romae.data.tables import from_table
 from romae.tokens import collate
 
 NAN = np.nan
@@ -234,3 +235,39 @@ def test_times_in_pandas_are_taken_by_place_whatever_their_index():
     assert (
         from_arrays(values, pd.Series(pd.date_range("2024", periods=3), index=[5, 6, 7])).schema.time_unit == "second"
     )
+
+
+def test_labels_of_pandas_are_found_by_the_ids_that_are_given():
+    y = pd.Series({"c": "C", "b": "B", "a": "A"})
+    samples = from_arrays(np.ones((3, 2, 1)), y=y, ids=["a", "b", "c"])
+    assert [samples.schema.classes[int(one.target)] for one in samples] == ["A", "B", "C"]
+    by_place = from_arrays(np.ones((3, 2, 1)), y=pd.Series(["C", "B", "A"], index=[2, 1, 0]))
+    assert [by_place.schema.classes[int(one.target)] for one in by_place] == ["C", "B", "A"]
+    with pytest.raises(ValueError, match="no label for the id 'd'"):
+        from_arrays(np.ones((3, 2, 1)), y=y, ids=["a", "b", "d"])
+
+
+def test_tables_name_their_channels_and_must_agree():
+    frames = [pd.DataFrame({"u": [1.0, 2.0], "v": [3.0, 4.0]}) for _ in range(2)]
+    assert from_arrays(frames).schema.values == ("u", "v")
+    assert from_arrays(frames, tokens="scalars").schema.channels == ("u", "v")
+    assert from_arrays(frames, channels=["a", "b"]).schema.values == ("a", "b")
+    with pytest.raises(ValueError, match="sample 1 has the columns .'v', 'u'., sample 0 has .'u', 'v'."):
+        from_arrays([frames[0], frames[1][["v", "u"]]])
+    dated = [frame.set_axis([5.0, 70.0]) for frame in frames]
+    with pytest.raises(ValueError, match="index of its own"):
+        from_arrays(dated)
+    assert from_arrays(dated, [frame.index for frame in dated])[0].positions[:, 0].tolist() == [5.0, 70.0]
+
+
+def test_what_single_precision_cannot_tell_apart_is_refused():
+    north = 5_412_345.0 + np.random.default_rng(0).normal(0, 1, (4, 9, 1))
+    with pytest.raises(ValueError, match="channel 0 would move by up to 0.* in single precision.*subtract an offset"):
+        from_arrays(north)
+    assert from_arrays(north.astype(np.float32)) and from_arrays(north - north.mean())
+    assert from_arrays(np.full((4, 9, 1), 5_412_345.1)), "what does not vary has nothing to lose"
+    with pytest.raises(ValueError, match="the labels would move by up to"):
+        from_arrays(np.ones((4, 9, 1)), y=1.7e9 + np.arange(4.0))
+    rows = {"id": np.repeat(np.arange(4), 9), "time": np.tile(np.arange(9), 4), "north": north.ravel()}
+    with pytest.raises(ValueError, match="column 'north' would move by up to"):
+        from_table(pd.DataFrame(rows), id="id", time="time", values="north")

@@ -415,3 +415,25 @@ def test_the_light_curves_of_plasticc(real_data):
     samples = from_table(paths[0], id="object_id", time="mjd", channel="passband", values=["flux", "flux_err"])
     assert len(samples) == 7848 and sum(len(s) for s in samples) == 1_421_705
     assert samples.schema.channels == (0, 1, 2, 3, 4, 5)
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [(["1e3", "1000"], ["1000", "1e3"]), (["12e4", "34e5"], ["12e4", "34e5"]), (["1e+05", "7"], [7, 100000])],
+)
+def test_an_exponent_without_a_sign_belongs_to_a_name(tmp_path, names, found):
+    (tmp_path / "t.csv").write_text("id,time,value\n" + "".join(f"{name},0,1\n" for name in names))
+    assert [one.id for one in from_table(tmp_path / "t.csv", id="id", time="time", values="value")] == found
+
+
+def test_the_slip_that_makes_a_column_text_is_the_one_that_is_named(tmp_path):
+    (tmp_path / "t.csv").write_text("id,time,value\n1,0,1\n1,1,2\n1,2,oops\n")
+    with pytest.raises(TypeError, match="column 'value' must hold numbers, and row 2 is 'oops'"):
+        from_table(tmp_path / "t.csv", id="id", time="time", values="value")
+
+
+def test_dates_of_arrow_are_dates():
+    dates = pd.Series(pd.to_datetime(["2024-01-01", "2024-01-03"]).date, dtype=pd.ArrowDtype(pa.date32()))
+    table = pd.DataFrame({"id": [1, 1], "time": dates, "value": [1.0, 2.0]})
+    [one] = from_table(table, id="id", time="time", values="value", time_unit="day")
+    assert one.positions[:, 0].diff().tolist() == [2.0]

@@ -7,7 +7,7 @@ the place of whatever cannot be used. Shapes: n rows, c columns.
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from datetime import datetime
-from numbers import Number
+from numbers import Integral, Number
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -27,6 +27,7 @@ Place = Callable[[int], str]
 _MICROSECONDS = {"second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6, "day": 86400 * 10**6}
 _LARGEST_EXACT = 2**53 - 1  # beyond it, floats stand for several integers
 _LARGEST_VALUE = np.float64(np.finfo(np.float32).max)
+_LOST = 0.05  # of a column's deviation
 
 
 def to_numpy(x: Any) -> np.ndarray:
@@ -73,18 +74,48 @@ def require_values(x: Float[np.ndarray, "n c"], place: Callable[[int, int], str]
         raise ValueError(f"{place(row, column)} holds {x[row, column]}; values must be finite and fit into float32")
 
 
+def require_told_apart(x: Float[np.ndarray, "n c"], names: Sequence[Hashable]) -> None:
+    """Refuse columns that lose their variation in single precision: a twentieth of their deviation or more."""
+    if x.dtype.itemsize < 8 or len(x) == 0:
+        return
+    known = np.isfinite(x)
+    with np.errstate(over="ignore", invalid="ignore"):
+        moved = np.where(known, np.abs(x - x.astype(np.float32)), 0.0).max(axis=0)
+    for i in np.flatnonzero(moved).tolist():
+        column = x[known[:, i], i]
+        deviation = float(column.std())
+        if moved[i] > _LOST * deviation and np.ptp(column) > 0:
+            raise ValueError(
+                f"{names[i]} would move by up to {moved[i]:.3g} in single precision, with a standard deviation of "
+                f"{deviation:.3g}; subtract an offset first"
+            )
+
+
 def as_numbers(column: "pd.Series", what: str, place: Place) -> Float64[np.ndarray, "n"]:
     """A column as float64 with NaN for missing; text is refused even where it looks like a number."""
     from pandas.api import types
 
     if not (types.is_numeric_dtype(column.dtype) and not types.is_complex_dtype(column.dtype)):
         is_missing = column.isna().to_numpy(dtype=bool)
-        for i, value in enumerate(column):
-            if not is_missing[i] and (not isinstance(value, Number) or isinstance(value, complex)):
-                raise TypeError(f"{what} must hold numbers, and {place(i)} is {value!r}")
+        wrong = {
+            i: value
+            for i, value in enumerate(column)
+            if not is_missing[i] and (not isinstance(value, Number) or isinstance(value, complex))
+        }
+        if wrong:  # one slip makes a whole column of a CSV file text
+            slip = next((i for i, value in wrong.items() if not _reads_as_number(value)), min(wrong))
+            raise TypeError(f"{what} must hold numbers, and {place(slip)} is {wrong[slip]!r}")
         column = column.astype(object).where(~is_missing, np.nan)
         return column.to_numpy().astype(np.float64)
     return column.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def _reads_as_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def encode_names(
@@ -126,6 +157,66 @@ def _plain_name(name: Any, what: str) -> Any:
     return name.item() if isinstance(name, np.generic) else name
 
 
+def frame_columns(X: Any, *, has_times: bool) -> list[str] | None:
+    """What the columns of samples are called that are all pandas tables; None where they have no names."""
+    import pandas as pd
+
+    names: list[Any] = []
+    for i, x in enumerate(X if isinstance(X, list | tuple) else ()):
+        here = list(x.columns) if isinstance(x, pd.DataFrame) else None
+        if i == 0 and here is None:
+            return None
+        names = names or here or []
+        if here != names:
+            raise ValueError(f"sample {i} has the columns {here}, sample 0 has {names}; give all of them the same")
+        if not has_times and not x.index.equals(pd.RangeIndex(len(x))):
+            raise ValueError(
+                f"sample {i} has an index of its own, which may be its times; hand it over as its times, or drop it: "
+                "x.reset_index(drop=True)"
+            )
+    return None if not names or names == list(range(len(names))) else [str(name) for name in names]
+
+
+def in_order(ids: Sequence[Hashable], y: "pd.Series | pd.DataFrame") -> Any:
+    """A pandas column in the order of the samples: by id where its index holds their ids, else as it is.
+
+    Splitters of scikit-learn hand over parts of y whose index tells places, so that whole numbers which are not just
+    the ids are taken for places.
+    """
+    import pandas as pd
+
+    if isinstance(y.index, pd.RangeIndex) and y.index.equals(pd.RangeIndex(len(y))):
+        return y
+    ids, index = list(ids), y.index.tolist()
+    wanted, found = set(ids), set(index)
+    if index == ids or wanted.isdisjoint(found) or None in wanted:
+        return y
+    are_numbers = all(isinstance(one, Integral) for one in ids)
+    if are_numbers and wanted != found:
+        return y
+    if are_numbers and wanted == set(range(len(ids))):
+        raise ValueError(
+            "the index of y holds the ids of X in another order, but numbers from 0 on may be places as well; hand "
+            "over y.loc[ids], with the ids of X, if they are ids, y.to_numpy() if y is in the order of X"
+        )
+    if wanted - found:
+        lacking = next(one for one in ids if one not in found)
+        raise ValueError(
+            f"y is indexed by ids, and it has no label for the id {lacking!r}; each sample needs one, and where both "
+            "are split, y must be in the order of X: y.loc[ids], with the ids of X"
+        )
+    require_one_label(y)
+    place = {name: i for i, name in enumerate(index)}
+    return y.iloc[[place[one] for one in ids]]
+
+
+def require_one_label(y: Any) -> None:
+    """Refuse a pandas column that has several labels for an id."""
+    if y.index.has_duplicates:
+        twice = y.index[y.index.duplicated()].tolist()[0]
+        raise ValueError(f"y has several labels for the id {twice!r}; each id has one")
+
+
 def encode_labels(
     column: "pd.Series", classes: Sequence[Name] | None, place: Place
 ) -> tuple[Int64[np.ndarray, "n"] | Float64[np.ndarray, "n"], tuple[Name, ...] | None]:
@@ -146,6 +237,7 @@ def encode_labels(
     numbers = column.to_numpy(dtype=np.float64)
     if not np.isfinite(numbers).all():
         raise ValueError(f"the label of {place(int(np.isinf(numbers).argmax()))} is infinite; labels must be finite")
+    require_told_apart(numbers[:, None], ["the labels"])
     return numbers, None
 
 

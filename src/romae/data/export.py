@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from romae.data.columns import asked_numbers, dates_from_numbers, to_numpy
+from romae.data.columns import asked_numbers, dates_from_numbers, require_distinct, to_numpy
 from romae.data.series import SampleSet, Schema
 from romae.tokens import Sample, channel_index
 
@@ -45,9 +45,7 @@ def to_table(
     if rows.shape[1] != len(names):
         raise ValueError(f"predictions have {rows.shape[1]} columns, but {list(names)} are to be named; use columns=")
     table = _position_columns(torch.cat(where), counts, samples, schema)
-    clash = [name for name in names if name in table]
-    if clash:
-        raise ValueError(f"columns {clash} are there already; name the predictions otherwise")
+    require_distinct([*table, *names], "the columns of a table")
     return _frame(table | {name: rows[:, i] for i, name in enumerate(names)})
 
 
@@ -77,6 +75,7 @@ def to_sample_table(
         names = [label] if rows.shape[1] == 1 else [f"{label}_{i}" for i in range(rows.shape[1])]
     if len(names) != rows.shape[1]:
         raise ValueError(f"predictions have {rows.shape[1]} columns, but {names} are named")
+    require_distinct([schema.id, *([label] if schema.classes is not None else []), *names], "the columns of a table")
     return _frame(table | {name: rows[:, i] for i, name in enumerate(names)})
 
 
@@ -126,6 +125,8 @@ def _numbers(x: np.ndarray, i: int, schema: Schema) -> Float64[Tensor, "q d"]:
     x = asked_numbers(x, schema.time_unit, schema.time_zone, f"the positions for sample {i}")
     if x.dtype.kind not in "fiu" or x.ndim not in (1, 2):
         raise TypeError(f"the positions for sample {i} must be numbers [q] or [q, d], not {x.dtype} {list(x.shape)}")
+    if x.size == 0:
+        return torch.zeros(0, schema.position_dims, dtype=torch.float64)
     return torch.from_numpy((x[:, None] if x.ndim == 1 else x).astype(np.float64))
 
 

@@ -218,6 +218,8 @@ def fit_scaling(
     schema = samples.schema if isinstance(samples, SampleSet) else None
     if per is None:
         per = "channel" if schema is not None and schema.channel is not None else "column"
+    if per == "channel" and schema is not None and schema.channel is None:
+        raise ValueError("these samples have no axis of channels, their channels are columns; use per='column'")
     n_dims = packed.positions.shape[1]
     centre, scale = np.zeros((0, 0)), np.zeros((0, 0))
     if values != "none":

@@ -17,8 +17,11 @@ from romae.data.columns import (
     TimeUnit,
     as_numbers,
     encode_labels,
+    frame_columns,
+    in_order,
     numbers_from_dates,
     require_distinct,
+    require_told_apart,
     require_values,
     to_numpy,
 )
@@ -163,7 +166,8 @@ def from_arrays(
     `times` are one array for all samples or one for each, numbers or datetime64 (counted in `time_unit` since
     1970, to the microsecond); without them, steps are counted from 0. `y` holds one label per sample (text and
     integers are classes, floats are numbers to predict), a vector per sample, or one row per time step. Name the
-    `classes` known from training, and another one is an error.
+    `classes` known from training, and another one is an error. Where `ids` are given, a pandas `y` may be indexed by
+    them. Pandas tables name their channels by their columns.
     """
     if tokens not in ("steps", "scalars"):
         raise ValueError(f"tokens must be 'steps' or 'scalars', not {tokens!r}")
@@ -176,6 +180,8 @@ def from_arrays(
     for i, x in enumerate(arrays):
         if x.shape[1] != n_channels:
             raise ValueError(f"sample {names[i]!r} has {x.shape[1]} channels, sample {names[0]!r} has {n_channels}")
+    if channels is None and layout == "bnc":
+        channels = frame_columns(X, has_times=times is not None)
     channels = None if channels is None else _read_channels(channels, n_channels, tokens, has_labels=y is not None)
     clocks, unit = _read_times(times, arrays, names, time_unit)
     targets, class_names = _read_targets(y, arrays, names, classes, tokens)
@@ -196,6 +202,8 @@ def from_arrays(
         else:
             target = target[keep] if np.ndim(target) == 2 else target
             samples.append(Sample(x[keep], clock[keep, None], target, name))
+    if any(x.dtype.itemsize == 8 for x in arrays):
+        require_told_apart(np.concatenate(arrays), [f"channel {name!r}" for name in channels or range(n_channels)])
     return SampleSet(samples, schema)
 
 
@@ -304,7 +312,8 @@ def _read_targets(
     if y is None:
         return [None] * len(arrays), None if classes is None else tuple(classes)
     _require_sequence(y, "y")
-    y = y.to_numpy() if hasattr(y, "iloc") else y  # a pandas column is indexed by its own labels
+    if hasattr(y, "iloc"):  # a pandas column, indexed by ids or by its own places
+        y = (y if isinstance(names, range) else in_order(names, y)).to_numpy()
     y = to_numpy(y) if isinstance(y, Tensor | np.ndarray) else y
     if len(y) != len(arrays):
         raise ValueError(f"y has {len(y)} entries for {len(arrays)} samples: each sample needs one")

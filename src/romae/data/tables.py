@@ -22,6 +22,7 @@ from romae.data.columns import (
     encode_names,
     in_utc,
     numbers_from_dates,
+    require_told_apart,
     require_values,
 )
 from romae.data.series import SampleSet, Schema
@@ -122,6 +123,7 @@ def _samples(table: Any, schema: Schema, channels: Sequence[Name] | None, *, lab
             raise ValueError(f"row {int(np.isinf(x).argmax())}, column {name!r} is infinite; positions must be finite")
     value_table = np.stack(list(measured.values()), axis=1)
     require_values(value_table, lambda row, i: f"row {row}, column {schema.values[i]!r}")
+    require_told_apart(value_table, [f"column {name!r}" for name in schema.values])
 
     rows = _complete_rows(missing, sample_of_row, ids)
     # Ties are broken by the values, so that the result does not depend on the order of the rows.
@@ -219,7 +221,10 @@ def read_frame(table: Any, columns: Sequence[str], names: Mapping[str, Sequence[
 
 
 def _typed_names(texts: "pa.ChunkedArray") -> "pa.ChunkedArray":
-    """The texts as integers, booleans or floats if all are written so; 007, +7, 0x7 and beyond 64 bits stay text."""
+    """The texts as integers, booleans or floats if all are written so; 007, +7, 0x7, 12e4 and beyond 64 bits stay text.
+
+    Programs write 120000.0 or 1.2e+05, so that an exponent without a sign belongs to a name.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -227,6 +232,8 @@ def _typed_names(texts: "pa.ChunkedArray") -> "pa.ChunkedArray":
     if (integers := _cast(words, pa.int64())) is not None:
         return integers if integers.cast(pa.string()).equals(words) else texts
     if pc.all(pc.match_substring_regex(words, "^[+-]?[0-9]+$")).as_py():
+        return texts
+    if pc.any(pc.match_substring_regex(words, "^[+-]?[0-9]+[eE][0-9]+$")).as_py():
         return texts
     if pc.all(pc.match_substring_regex(words, "^(true|false)$", ignore_case=True)).as_py():
         return words.cast(pa.bool_())
@@ -254,8 +261,9 @@ def read_times(
         column = column.infer_objects()
     if types.is_datetime64_any_dtype(column.dtype):
         name = str(column.name)
-        dates = in_utc(pd.DatetimeIndex(column), zone, lambda i: f"{row_number(i)}, column {name!r}")
-        own = column.dt.tz
+        dates = pd.DatetimeIndex(column)
+        own = dates.tz
+        dates = in_utc(dates, zone, lambda i: f"{row_number(i)}, column {name!r}")
         return numbers_from_dates(dates.to_numpy(), unit), unit, zone if own is None else _zone_name(own, name)
     try:
         return as_numbers(column, _column(str(column.name)), row_number), None, None

@@ -251,6 +251,8 @@ class Estimator(BaseEstimator):
         path = Path(path).resolve()
         if path.exists() and not (path / DESCRIPTION).is_file() and (path.is_file() or any(path.iterdir())):
             raise ValueError(f"{path} is there already and no estimator; choose an empty or a new folder")
+        if path.is_dir() and (others := sorted(set(os.listdir(path)) - {DESCRIPTION, MODEL})):
+            raise ValueError(f"{path} holds {others[0]!r} beside an estimator; choose an empty or a new folder")
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
             written, aside = Path(folder) / "new", Path(folder) / "old"
@@ -258,13 +260,21 @@ class Estimator(BaseEstimator):
             (written / DESCRIPTION).write_text(self._described() + "\n")
             if path.exists():
                 os.replace(path, aside)
-            os.replace(written, path)
+            try:
+                os.replace(written, path)
+            except BaseException:
+                if aside.exists():
+                    os.replace(aside, path)
+                raise
 
     @classmethod
     def load(cls: type[E], path: str | Path) -> E:
         """Read an estimator from the folder that `save` wrote."""
         path = Path(path)
         description = checkpoint.read_json(path / DESCRIPTION)
+        parts = {"format", "estimator", "settings", "fitted"}
+        if not isinstance(description, dict) or not parts <= set(description):
+            raise ValueError(f"{path / DESCRIPTION} is no description of an estimator: it must hold {sorted(parts)}")
         if description.get("format") != FORMAT:
             raise ValueError(
                 f"{path} has format {description.get('format')}; this version reads {FORMAT}: update romae"

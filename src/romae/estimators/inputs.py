@@ -6,7 +6,6 @@ any on-ramp, or as a long table. Shapes: b samples, n time steps, c channels.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Shaped
 from torch import Tensor
 
-from romae.data.columns import to_numpy
+from romae.data.columns import frame_columns, in_order, require_one_label, to_numpy
 from romae.data.series import SampleSet, Schema, from_arrays, require_same_names
 from romae.data.store import Store
 from romae.jobs import read_samples as read_table
@@ -64,7 +63,7 @@ def labels_of(X: Any, samples: Sequence[Sample], y: Any, *, who: str) -> Shaped[
     if is_table(X):
         y = _labels_by_id(samples, y)
     elif hasattr(y, "iloc") and (isinstance(X, SampleSet | Store) or isinstance(X[0], Sample)):
-        y = _in_order(samples, y)
+        y = in_order([sample.id for sample in samples], y)
     y = to_numpy(y) if isinstance(y, Tensor | np.ndarray) else y
     try:
         labels, entries = np.asarray(y), np.asarray(y, dtype=object)
@@ -90,7 +89,7 @@ def _read(
         if strangers:
             raise TypeError(f"X holds samples, but number {strangers[0]} is {type(X[strangers[0]]).__name__}")
         return list(X)
-    times, arrays = _series(X)
+    times, arrays, names = _series(X)
     if known is not None:
         tokens = "steps" if known.channel is None else "scalars"
     elif tokens is None:
@@ -99,7 +98,7 @@ def _read(
         arrays,
         times,
         tokens=tokens,
-        channels=known.channels if known is not None and tokens == "scalars" else None,
+        channels=known.channels if names is None and known is not None and tokens == "scalars" else names,
         time_unit=(None if known is None else known.time_unit) or "second",
     )
 
@@ -147,14 +146,15 @@ def _listed(X: Any) -> Any:
     return X
 
 
-def _series(X: Any) -> tuple[list[Any] | None, list[Shaped[np.ndarray, "_ _"]]]:
-    """The times of each sample, where they are given, and its values [n, c]."""
+def _series(X: Any) -> tuple[list[Any] | None, list[Shaped[np.ndarray, "_ _"]], list[str] | None]:
+    """The times of each sample, where they are given, its values [n, c], and what their columns are called."""
     is_pair = [isinstance(one, tuple) and len(one) == 2 for one in X]
     if not any(is_pair):
-        return None, [_columns(one, i) for i, one in enumerate(X)]
+        return None, [_columns(one, i) for i, one in enumerate(X)], frame_columns(X, has_times=False)
     if not all(is_pair):
         raise TypeError(f"X holds (times, values) pairs, but sample {is_pair.index(False)} is none")
-    return [times for times, _ in X], [_columns(values, i) for i, (_, values) in enumerate(X)]
+    names = frame_columns([values for _, values in X], has_times=True)
+    return [times for times, _ in X], [_columns(values, i) for i, (_, values) in enumerate(X)], names
 
 
 def _columns(values: Any, number: int) -> Shaped[np.ndarray, "n c"]:
@@ -193,7 +193,7 @@ def _own_labels(samples: Sequence[Sample], who: str) -> Shaped[np.ndarray, "b *k
 
 def _labels_by_id(samples: Sequence[Sample], y: Any) -> list[Any]:
     if hasattr(y, "index") and hasattr(y, "to_dict"):
-        _require_one_label(y)
+        require_one_label(y)
     by_id = y.to_dict() if hasattr(y, "to_dict") else y
     if not isinstance(by_id, Mapping):
         raise TypeError(
@@ -204,45 +204,6 @@ def _labels_by_id(samples: Sequence[Sample], y: Any) -> list[Any]:
         if sample.id not in by_id:
             raise ValueError(f"y has no label for the id {sample.id!r}; it needs one for each id of the table")
     return [by_id[sample.id] for sample in samples]
-
-
-def _in_order(samples: Sequence[Sample], y: Any) -> Any:
-    """A pandas column in the order of the samples: by id where its index holds their ids, else as it is.
-
-    Splitters of scikit-learn hand over parts of y whose index tells places, so that whole numbers which are not just
-    the ids are taken for places.
-    """
-    import pandas as pd
-
-    if isinstance(y.index, pd.RangeIndex) and y.index.equals(pd.RangeIndex(len(y))):
-        return y
-    ids, index = [sample.id for sample in samples], y.index.tolist()
-    wanted, found = set(ids), set(index)
-    if index == ids or wanted.isdisjoint(found) or None in wanted:
-        return y
-    are_numbers = all(isinstance(one, Integral) for one in ids)
-    if are_numbers and wanted != found:
-        return y
-    if are_numbers and wanted == set(range(len(ids))):
-        raise ValueError(
-            "the index of y holds the ids of X in another order, but numbers from 0 on may be places as well; hand "
-            "over y.loc[[sample.id for sample in X]] if they are ids, y.to_numpy() if y is in the order of X"
-        )
-    if wanted - found:
-        lacking = next(one for one in ids if one not in found)
-        raise ValueError(
-            f"y is indexed by ids, and it has no label for the id {lacking!r}; each sample needs one, and where both "
-            "are split, y must be in the order of X: y.loc[[sample.id for sample in X]]"
-        )
-    _require_one_label(y)
-    place = {name: i for i, name in enumerate(index)}
-    return y.iloc[[place[one] for one in ids]]
-
-
-def _require_one_label(y: Any) -> None:
-    if y.index.has_duplicates:
-        twice = y.index[y.index.duplicated()].tolist()[0]
-        raise ValueError(f"y has several labels for the id {twice!r}; each id has one")
 
 
 def _is_missing(labels: Shaped[np.ndarray, "b *k"]) -> Bool[np.ndarray, "b"]:

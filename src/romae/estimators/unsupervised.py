@@ -186,7 +186,7 @@ def _by_channel(values: Float64[np.ndarray, "t k"], is_known: Bool[np.ndarray, "
     """What was asked `_for_each_channel`, with NaN for the others; of a single value there is no axis."""
     n_values = values.shape[1]
     table = np.full((len(values) // is_known.sum(), len(is_known), n_values), np.nan)
-    table[:, is_known] = values.reshape(len(table), -1, n_values)
+    table[:, is_known] = values.reshape(len(table), is_known.sum(), n_values)
     return table[..., 0] if n_values == 1 else table
 
 
