@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,7 +32,12 @@ from romae.data.loading import lengths_of
 from romae.tokens import Sample
 from romae.writing import write_whole_text
 
-DESCRIPTION = "state.json"
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
+
+DESCRIPTION, LOCK = "state.json", ".lock"
 NOTES = {"config.json": "train", "job.json": "train", "data.json": "training"}  # and what stands in each
 
 
@@ -66,6 +71,7 @@ class Run:
 
     def __init__(self, folder: str | Path, *, n_states: int = 2) -> None:
         self.folder, self.n_states = Path(folder), n_states
+        self.lock: IO[str] | None = None
         self._require_own()
         try:
             (self.folder / "states").mkdir(parents=True, exist_ok=True)
@@ -87,6 +93,25 @@ class Run:
             path = self.folder / name
             if path.is_file() and word not in _held(path):
                 raise ValueError(f"{path} is not of a run, which would write over it; choose an empty or a new folder")
+
+    def claim(self) -> None:
+        """Keep other processes out of the folder until `release`, or the end of this one, where the system can."""
+        if fcntl is None:
+            return
+        self.lock = (self.folder / LOCK).open("w")
+        try:
+            fcntl.lockf(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.release()
+            if error.errno in (errno.EACCES, errno.EAGAIN):  # other errors: a file system without locks
+                raise RuntimeError(
+                    f"another process is writing to {self.folder}; wait for its end, or choose another folder"
+                ) from None
+
+    def release(self) -> None:
+        if self.lock is not None:
+            self.lock.close()
+            self.lock = None
 
     @property
     def history(self) -> Path:

@@ -160,6 +160,7 @@ class _Trainer:
         self.device, self.is_first = self.accelerator.device, self.accelerator.is_main_process
         torch.backends.cuda.matmul.allow_tf32 = config.precision == "tf32"
         self.samples, self.validation = samples, validation
+        self.claimed: Run | None = None
         self.held_validation = None if validation is None else packed(validation) or validation
         self.feed = Feed(task, samples, config, self.accelerator)
         self.n_steps = sum(self.feed.n_batches)
@@ -239,7 +240,12 @@ class _Trainer:
         return getattr(self.optimiser, "optimizer", self.optimiser)
 
     def let_go(self) -> None:
-        """Take off the task what Accelerate put around its loss, a precision above all, which would stay there."""
+        """Take off the task what Accelerate put around its loss, a precision above all, which would stay there.
+
+        Others may write to the folder of the run again.
+        """
+        if self.claimed is not None:
+            self.claimed.release()
         if not self.config.shard:
             self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
 
@@ -405,6 +411,9 @@ class _Trainer:
         self.accelerator.wait_for_everyone()
         if not resume and not run.is_fresh:
             raise ValueError(f"{run.folder} already holds a run; resume it, or choose another folder")
+        if self.is_first:
+            run.claim()
+            self.claimed = run
         if not run.is_fresh:
             self._resume(run, description)
         elif self.is_first:
