@@ -348,14 +348,14 @@ def test_a_full_disk_leaves_the_last_state_whole(tmp_path, monkeypatch, error):
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
 def test_no_two_processes_write_to_one_folder(tmp_path):
-    job = Job(tmp_path / "run", "epochs=200", seconds=0.02)
+    job = Job(tmp_path / "run", seconds=0.5)
     while not (tmp_path / "run" / "config.json").exists():
         time.sleep(0.01)
     with pytest.raises(RuntimeError, match="another process is writing to .*run; wait for its end, or choose another"):
-        trained("epochs=200", out=tmp_path / "run", validation=training_job.samples()[:9], resume=True)
+        trained(out=tmp_path / "run", validation=training_job.samples()[:9], resume=True)
     job.signal(signal.SIGKILL)
     job.ended()
-    trained("epochs=200", out=tmp_path / "run", validation=training_job.samples()[:9], resume=True)
+    trained(out=tmp_path / "run", validation=training_job.samples()[:9], resume=True)
 
 
 def test_a_run_is_resumed_on_no_other_samples_however_few_of_them_changed(tmp_path):

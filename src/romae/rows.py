@@ -100,7 +100,8 @@ def summarise(
     """
     names = [recipe.metric]
     names += sorted({name for result in results for name in result.metrics} - {recipe.metric})
-    return [_row(recipe, results, name, others or {}) for name in names]
+    changed = {result.seed: _changed(recipe, result) for result in results}
+    return [_row(recipe, results, name, others or {}, changed) for name in names]
 
 
 def _numbers(results: Sequence[Result], metric: str) -> dict[int, float]:
@@ -114,7 +115,13 @@ def _unchanged(recipe: Recipe, results: Sequence[Result]) -> dict[int, float]:
     return _numbers([one for one in results if not _changed(recipe, one)], recipe.metric)
 
 
-def _row(recipe: Recipe, results: Sequence[Result], metric: str, others: Mapping[str, Mapping[int, float]]) -> Row:
+def _row(
+    recipe: Recipe,
+    results: Sequence[Result],
+    metric: str,
+    others: Mapping[str, Mapping[int, float]],
+    changes: Mapping[int, Sequence[str]],
+) -> Row:
     is_headline = metric == recipe.metric
     numbers = _numbers(results, metric)
     mean, std = _spread(list(numbers.values()))
@@ -125,7 +132,7 @@ def _row(recipe: Recipe, results: Sequence[Result], metric: str, others: Mapping
     limit = None if target is None else target.limit(baselines, floor, recipe.better)
     gains = () if target is None else _gains(target, recipe.better, numbers, others)
     verdict = _verdict(target, recipe.better, mean, floor, limit, gains)
-    changed = tuple(sorted({path for one in results if one.seed in numbers for path in _changed(recipe, one)}))
+    changed = tuple(sorted({path for seed in numbers for path in changes[seed]}))
     missing = tuple(seed for seed in recipe.seeds if seed not in {*numbers, *failed})
     if seeds and verdict != "below its floor":
         is_short = bool(missing) or any(gain.n < len(numbers) for gain in gains)
