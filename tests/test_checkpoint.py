@@ -245,6 +245,14 @@ def test_damaged_files_are_named(tmp_path):
         load(tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize("name", ["best", "last", "model"])
+def test_a_folder_around_a_checkpoint_leads_to_it(tmp_path, name):
+    TASKS[1].save(tmp_path / "run" / name)
+    (tmp_path / "run" / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match=f"run is no checkpoint, but holds one: load .*run.{name}"):
+        load(tmp_path / "run")
+
+
 def test_a_malicious_file_runs_nothing(tmp_path):
     import pickle
 

@@ -188,6 +188,14 @@ def test_a_run_that_fails_ends_in_one_sentence_and_exit_code_1(run, monkeypatch,
     assert done == Done(1, "", f"romae: {error}\n")
 
 
+@pytest.mark.parametrize("n", [10**13, 10**18])
+def test_a_grid_that_no_memory_holds_is_refused(run, n):
+    run("pretrain", "curves.parquet", *COLUMNS, "--out", "run", *TINY)
+    done = run("interpolate", "curves.parquet", "--model", "run", "--at", f"59000:59006:{n}", "--out", "grid.csv")
+    assert done.code == 2 and "not enough memory: Unable to allocate" in done.err and len(done.err.splitlines()) == 1
+    assert not Path("grid.csv").exists()
+
+
 def test_a_loss_that_is_no_number_names_step_and_samples(run):
     done = run("pretrain", "curves.parquet", *COLUMNS, "--out", "run", *TINY, "--set=train.lr=1e30")
     assert done.code == 1 and "the loss became" in done.err and "on the samples s" in done.err

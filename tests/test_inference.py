@@ -1,7 +1,9 @@
 """Inference: the same answer whatever the batch, in the order of the request and in the units of the data."""
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Event
 
 import numpy as np
 import pandas as pd
@@ -395,6 +397,34 @@ def test_samples_whose_numbers_mean_something_else_are_refused():
         predict(task, from_arrays(arrays, channels=["error", "flux"]))
 
 
+class Waiting(list):
+    """Samples that say when the first is taken, and hand it over when they are told."""
+
+    def __init__(self, samples, told):
+        super().__init__(samples)
+        self.taken, self.told = Event(), told
+
+    def __getitem__(self, i):
+        self.taken.set()
+        assert self.told.wait(10)
+        return super().__getitem__(i)
+
+
+def test_threads_that_ask_one_task_get_no_dropout_and_leave_it_as_it_was(without_shape_checks):
+    task, samples, is_over = make(Classification, n_classes=3).train(), raw_samples(), Event()
+    alone = predict_proba(task, samples)
+    second = Waiting(samples, told=is_over)
+    first = Waiting(samples, told=second.taken)
+    with ThreadPoolExecutor(2) as pool:
+        early = pool.submit(predict_proba, task, first)
+        assert first.taken.wait(10)
+        late = pool.submit(predict_proba, task, second)
+        assert_allclose(early.result(), alone, atol=1e-6)
+        is_over.set()
+        assert_allclose(late.result(), alone, atol=1e-6)
+    assert all(module.training for module in task.modules())
+
+
 def test_bad_input_is_a_sentence(without_shape_checks):
     samples = raw_samples()
     task, classifier = make(MaskedReconstruction), make(Classification, n_classes=3)
@@ -412,8 +442,9 @@ def test_bad_input_is_a_sentence(without_shape_checks):
         embed(task, (sample for sample in samples))
     with pytest.raises(TypeError, match="sample 0 is ndarray; make it a Sample"):
         embed(task, [np.ones((3, 3))])
-    with pytest.raises(ValueError, match="tokens_per_batch must be at least 1, not 0"):
-        embed(task, samples, tokens_per_batch=0)
+    for wrong in (0, None, 1.5):
+        with pytest.raises(ValueError, match=f"tokens_per_batch must be at least 1, not {wrong}"):
+            embed(task, samples, tokens_per_batch=wrong)
     with pytest.raises(ValueError, match="per must be 'sample' or 'token', not 'batch'"):
         embed(task, samples, per="batch")
     with pytest.raises(TypeError, match="expected a task, .* not Encoder"):

@@ -35,6 +35,7 @@ from romae.jobs import (
 )
 from romae.masking import Rows
 from romae.model import ModelConfig, Size
+from romae.runs import Run
 from romae.tasks import MaskedReconstruction
 
 SMALL = Size(width=8, heads=2, depth=1)
@@ -141,8 +142,8 @@ def test_a_table_is_written_whole_by_its_ending(tmp_path):
 # What is kept apart
 
 
-def samples_of(table):
-    return read_samples(table, COLUMNS.schema(romae.Schema()), None)
+def samples_of(table, label=None):
+    return read_samples(table, COLUMNS.schema(romae.Schema(label=label)), None)
 
 
 def test_a_split_takes_each_id_once_and_follows_the_seed():
@@ -188,6 +189,28 @@ def test_a_run_of_a_version_without_kinds_is_resumed_without_them(tmp_path):
         pretrain(config, CURVES, tmp_path / "run", resume=True)
 
 
+def test_the_only_id_of_a_class_is_trained_on():
+    star = CURVES["star"].iloc[0]
+    labelled = samples_of(CURVES.assign(kind=np.where(CURVES["star"] == star, "rare", "common")), label="kind")
+    training, validation = split(labelled, SplitConfig(share=0.25, seed=_seed_that_draws(CURVES, star)))
+    assert {int(sample.target) for sample in training} == {0, 1}
+    assert {int(sample.target) for sample in validation} == {0} and len(validation) == len(labelled) // 4 - 1
+
+
+def test_a_job_that_is_refused_writes_nothing_to_the_run_of_another(tmp_path):
+    """A job that runs has its notes to itself: it is resumed by them."""
+    run = Run(tmp_path / "run", notes={"job.json": {"train": {}}})
+    run.claim()
+    run.write_notes()
+    for config in (PRETRAIN, replace(PRETRAIN, validation=SplitConfig(share=0), train=replace(TRAIN, patience=2))):
+        with pytest.raises((RuntimeError, ValueError), match="this process is already writing|give validation samples"):
+            pretrain(config, CURVES, tmp_path / "run")
+        assert json.loads((tmp_path / "run" / "job.json").read_text()) == {"train": {}}
+        assert {path.name for path in (tmp_path / "run").iterdir()} <= {"states", "job.json", ".lock"}
+    run.release()
+    pretrain(PRETRAIN, CURVES, tmp_path / "run")
+
+
 def test_an_id_with_a_channel_of_its_own_is_trained_on():
     held = [sample.id for sample in split(samples_of(CURVES), SplitConfig(share=0.25))[1]]
     rare = CURVES.copy()
@@ -195,7 +218,7 @@ def test_an_id_with_a_channel_of_its_own_is_trained_on():
     training, validation = split(samples_of(rare), SplitConfig(share=0.25))
     assert held[0] in [sample.id for sample in training]
     assert [sample.id for sample in validation] == held[1:]
-    with pytest.raises(ValueError, match="every id drawn for validation has a channel that no other has"):
+    with pytest.raises(ValueError, match="every id drawn for validation has a channel or a class that no other has"):
         split(samples_of(rare), SplitConfig(share=0.01, seed=_seed_that_draws(rare, held[0])))
 
 

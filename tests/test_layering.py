@@ -14,10 +14,10 @@ import romae
 SOURCE = Path(romae.__file__).parent
 ORDER = """
 config writing layout ragged arrays tokens capacity patches augmentation rope alignment fused_attention fused_rotation
-attention windowed model masking tasks data datasets metrics baselines minirocket seeds train_config optim checkpoint
-reference progress runs guards preparation sharding steps evaluation feeding training inference stages jobs answers
-views results recipe card estimators rows paper plots page charts figure_charts result_blocks report run_page demo
-benchmark cli_tables cli_runs cli_data cli_jobs cli_recipes cli recipes
+attention windowed model masking tasks data datasets metrics baselines minirocket seeds train_config refusals optim
+checkpoint reference progress runs resuming guards preparation sharding steps evaluation feeding training inference
+stages jobs answers views results recipe card estimators rows paper plots page charts figure_charts result_blocks report
+run_page demo benchmark cli_tables cli_runs cli_data cli_jobs cli_recipes cli recipes
 """.split()
 # The one door downwards: a method that saves, found where people look for it.
 DOORS = {("tasks", "checkpoint")}

@@ -323,6 +323,8 @@ def test_the_speed_is_read_from_a_benchmark(tmp_path):
     (tmp_path / "c.json").write_text(json.dumps({"positions": measured}))
     assert speed().house == "beaten"
     assert speed().numbers.endswith("audio 0.50 not comparable, photographs 0.95 beaten, beside 0.87 (A card)")
+    (tmp_path / "a.json").write_text(json.dumps({"positions": measured | {"rows": speeds[:1]}}))
+    assert speed().house == "beaten", "a card before it without the number hides it"
 
 
 @pytest.mark.parametrize(

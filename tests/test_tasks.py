@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -221,15 +222,31 @@ def test_the_core_knows_its_own_head():
     ("make", "message"),
     [
         (lambda: seeded(Classification, n_classes=1), "at least two classes"),
+        (lambda: seeded(Classification, n_classes="2"), "at least two classes, n_classes=2 or more, not '2'"),
+        (lambda: seeded(Classification, n_classes=2.5), "at least two classes"),
         (lambda: seeded(Classification, n_classes=4, confidence=0.2), "above chance"),
         (lambda: seeded(Regression, n_targets=0), "at least one target"),
         (lambda: seeded(MaskedReconstruction, drop_tokens=1.0), "drop_tokens"),
         (lambda: MaskedReconstruction(replace(CONFIG, channels=1), normalise=True), "nothing would be left"),
     ],
 )
-def test_settings_that_make_no_sense_get_a_sentence(make, message):
+def test_settings_that_make_no_sense_get_a_sentence(make, message, without_shape_checks):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_a_task_is_made_around_an_encoder(without_shape_checks):
+    with pytest.raises(TypeError, match="take that of the MaskedReconstruction: task.encoder.rebuilt"):
+        Classification(seeded(MaskedReconstruction), n_classes=2)
+    with pytest.raises(TypeError, match="around an Encoder or a ModelConfig, not str"):
+        Regression("run")
+    assert Classification(CONFIG, n_classes=np.int64(3)).settings["n_classes"].__class__ is int
+
+
+def test_positions_of_other_dimensions_are_named(without_shape_checks):
+    batch = collate([Sample(torch.zeros(6, CONFIG.channels), torch.zeros(6, CONFIG.position_dims + 1))])
+    with pytest.raises(ValueError, match="position dimensions"):
+        seeded(MaskedReconstruction)(batch)
 
 
 @pytest.mark.parametrize(

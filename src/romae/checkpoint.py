@@ -148,7 +148,7 @@ def _local(path: str | Path) -> Path:
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"a model is loaded from a folder or by its name on the Hub, not from {path!r}")
     if Path(path).is_dir():
-        return Path(path)
+        return _itself(Path(path))
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)):
         raise ValueError(f"there is no checkpoint folder {path}")
     from huggingface_hub import snapshot_download
@@ -157,6 +157,14 @@ def _local(path: str | Path) -> Path:
         return Path(snapshot_download(str(path), allow_patterns=[CONFIG, WEIGHTS]))
     except Exception as error:
         raise ValueError(f"there is no folder {path}, and the Hub has no such model for us: {error}") from None
+
+
+def _itself(folder: Path) -> Path:
+    """The folder; one that only holds a checkpoint, as runs and estimators do, is refused with the place of it."""
+    inner = [folder / name for name in ("best", "last", "model") if (folder / name / WEIGHTS).is_file()]
+    if inner and not (folder / WEIGHTS).exists():
+        raise ValueError(f"{folder} is no checkpoint, but holds one: load {inner[0]}")
+    return folder
 
 
 def _current(description: Any, path: Path) -> dict[str, Any]:

@@ -31,6 +31,9 @@ def main() -> None:
     except (ValueError, TypeError, ImportError, OSError) as error:
         typer.echo(f"romae: {error}", err=True)
         sys.exit(2)
+    except MemoryError as error:
+        typer.echo(f"romae: there is not enough memory: {error}; ask for less at once", err=True)
+        sys.exit(2)
     except (FloatingPointError, RuntimeError) as error:
         typer.echo(f"romae: {error}", err=True)
         sys.exit(1)

@@ -33,6 +33,9 @@ ConfigFile = Annotated[Path | None, typer.Option("--config", help="Settings in a
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="One setting, as key=value: train.epochs=20; repeatable.")
 ]
+AnswerSettings = Annotated[
+    list[str] | None, typer.Option("--set", help="One setting, as key=value: device=cpu; repeatable.")
+]
 Folder = Annotated[Path, typer.Option("--out", help="The folder of the run.")]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Go on where the run in --out stopped, with the settings it was started with.")
@@ -113,7 +116,7 @@ def predict(
     value: Value = None,
     position: Position = None,
     config_file: ConfigFile = None,
-    settings: Settings = None,
+    settings: AnswerSettings = None,
     as_json: Json = False,
 ) -> None:
     """Predict the label of each id: one row with the class and all probabilities, or with the number.
@@ -138,7 +141,7 @@ def embed(
     value: Value = None,
     position: Position = None,
     config_file: ConfigFile = None,
-    settings: Settings = None,
+    settings: AnswerSettings = None,
     as_json: Json = False,
 ) -> None:
     """Turn each id into a vector, for search, clustering or a model of your own: one row per id.
@@ -169,7 +172,7 @@ def interpolate(
     value: Value = None,
     position: Position = None,
     config_file: ConfigFile = None,
-    settings: Settings = None,
+    settings: AnswerSettings = None,
     as_json: Json = False,
 ) -> None:
     """Ask a pre-trained model for values at any time: at each row of a table of queries, or on a grid.
@@ -206,7 +209,7 @@ def _given(**options: Any) -> dict[str, Any]:
 
 
 def _job(out: Path) -> Path | None:
-    from romae.jobs import JOB
+    from romae.runs import JOB
 
     return out / JOB if (out / JOB).is_file() else None
 

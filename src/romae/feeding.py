@@ -106,12 +106,14 @@ class Feed:
         n = len(loader.lengths)
         was_training = self.task.training
         self.task.eval()
-        for first in range(-(-n // FEW)):  # as a rule the first few will do
-            some = np.arange(first, n, -(-n // FEW))
-            loss = self.task.trivial(self._prepared(loader.batch(some), VALIDATION))
-            if float(loss.weight) > 0:
-                break
-        self.task.train(was_training)
+        try:
+            for first in range(-(-n // FEW)):  # as a rule the first few will do
+                some = np.arange(first, n, -(-n // FEW))
+                loss = self.task.trivial(self._prepared(loader.batch(some), VALIDATION))
+                if float(loss.weight) > 0:
+                    break
+        finally:
+            self.task.train(was_training)
         if float(loss.weight) == 0:
             raise ValueError(f"{complaint}: {NOTHING}")
         return float(loss.total / loss.weight)

@@ -9,6 +9,7 @@ Shapes: b samples, n tokens of one sample, q queries, c channels, d position dim
 """
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,9 @@ TOKENS_PER_BATCH = 32_768
 SECONDS_BEFORE_BAR = 3.0
 
 _LARGEST_POSITION = np.finfo(np.float32).max
+# Tasks that are asked now: by how many threads, and the modes that their modules go back to.
+_ASKED: dict[int, tuple[int, list[tuple[torch.nn.Module, bool]]]] = {}
+_LOCK = threading.Lock()
 
 
 def predict(
@@ -217,8 +221,8 @@ def _for_each(
     With `n_queries`, samples are batched with their queries, and those without any are left out.
     """
     _require_samples(task, samples)
-    if budget < 1:
-        raise ValueError(f"tokens_per_batch must be at least 1, not {budget}")
+    if not isinstance(budget, int | np.integer) or budget < 1:
+        raise ValueError(f"tokens_per_batch must be at least 1, not {budget!r}")
     lengths = lengths_of(samples) + task.config.cls
     costs = lengths if n_queries is None else np.where(n_queries > 0, lengths + n_queries, 0)
     order = np.argsort(costs, kind="stable")  # samples of one length meet
@@ -269,7 +273,6 @@ def _working(task: Task, title: str, total: int) -> Iterator[Callable[[int], Non
 
     A bar appears on a terminal once the work has taken a while.
     """
-    modes = [(module, module.training) for module in task.modules()]
     began, done, bar = time.monotonic(), 0, None
 
     def advance(n: int) -> None:
@@ -285,15 +288,31 @@ def _working(task: Task, title: str, total: int) -> Iterator[Callable[[int], Non
         if bar is not None:
             bar.update(bar.task_ids[0], completed=done)
 
-    task.eval()
     try:
-        with torch.no_grad():
+        with _evaluating(task), torch.no_grad():
             yield advance
     finally:
         if bar is not None:
             bar.stop()
-        for module, mode in modes:
-            module.training = mode
+
+
+@contextmanager
+def _evaluating(task: Task) -> Iterator[None]:
+    """The task without dropout until the last of the threads that ask it at once has its answers."""
+    with _LOCK:
+        n, modes = _ASKED.get(id(task), (0, [(module, module.training) for module in task.modules()]))
+        _ASKED[id(task)] = n + 1, modes
+        task.eval()
+    try:
+        yield
+    finally:
+        with _LOCK:
+            n, modes = _ASKED.pop(id(task))
+            if n > 1:
+                _ASKED[id(task)] = n - 1, modes
+            else:
+                for module, mode in modes:
+                    module.training = mode
 
 
 def _class_names(task: Classification) -> Shaped[np.ndarray, "k"]:

@@ -6,8 +6,6 @@ The command line calls these functions and nothing else. A training job leaves i
     data.json  the digest of the samples, so that a run is resumed on the data that it was started on
 """
 
-import json
-import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -23,14 +21,12 @@ from romae.data.series import SampleSet, Schema
 from romae.data.tables import from_schema
 from romae.masking import Strategy, UniformTokens
 from romae.model import SIZES, ModelConfig, Size
-from romae.runs import History, Run, digest_of
+from romae.runs import DATA, JOB, History, Run, digest_of
 from romae.seeds import seed_everything
 from romae.tasks import Classification, MaskedReconstruction, Regression, Task
+from romae.tokens import Sample
 from romae.train_config import FREE, TrainConfig
 from romae.training import train
-from romae.writing import write_whole_text
-
-JOB, DATA = "job.json", "data.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +239,7 @@ def require_fit(task: Task, schema: Schema, what: str) -> None:
 def split(samples: SampleSet, config: SplitConfig) -> tuple[SampleSet, SampleSet | None]:
     """Samples to train on and to validate on, in order; which is which depends on the seed and the number of ids.
 
-    An id with a channel that would be missing in training is trained on, whatever was drawn.
+    An id with a channel or a class that would be missing in training is trained on, whatever was drawn.
     """
     if config.share == 0:
         return samples, None
@@ -255,16 +251,24 @@ def split(samples: SampleSet, config: SplitConfig) -> tuple[SampleSet, SampleSet
     chosen = np.random.default_rng(config.seed).permutation(len(samples))
     is_validation = np.zeros(len(samples), dtype=bool)
     is_validation[chosen[:n_validation]] = True
-    if samples.schema.channel is not None:
-        measured = [set(sample.positions[:, -1].tolist()) for sample in samples]
-        seen: set[float] = set().union(*(measured[i] for i in np.flatnonzero(~is_validation).tolist()))
-        for i in np.flatnonzero(is_validation).tolist():
-            is_validation[i] = measured[i] <= seen
-            seen |= measured[i] if not is_validation[i] else set()
+    shown = [_shown(sample, samples.schema) for sample in samples]
+    seen: set[tuple[str, float]] = set().union(*(shown[i] for i in np.flatnonzero(~is_validation).tolist()))
+    for i in np.flatnonzero(is_validation).tolist():
+        is_validation[i] = shown[i] <= seen
+        seen |= shown[i] if not is_validation[i] else set()
     if not is_validation.any():
-        raise ValueError("every id drawn for validation has a channel that no other has; use validation.share=0")
+        raise ValueError(
+            "every id drawn for validation has a channel or a class that no other has; use validation.share=0"
+        )
     # A SampleSet takes index arrays and masks as well as slices.
     return samples[~is_validation], samples[is_validation]  # type: ignore[call-overload]
+
+
+def _shown(sample: Sample, schema: Schema) -> set[tuple[str, float]]:
+    """What is learned from a sample alone: its channels, and its class."""
+    channels = [] if schema.channel is None else sample.positions[:, -1].tolist()
+    classes = [] if schema.classes is None or sample.target is None else [float(sample.target)]
+    return {("channel", one) for one in channels} | {("class", one) for one in classes}
 
 
 def _trained(
@@ -282,39 +286,23 @@ def _trained(
     columns = {name: getattr(schema, name) for name in ("id", "time", "channel", "values", "positions", "time_unit")}
     config = replace(config, columns=Columns(**columns))
     task.schema = schema
-    before = set(out.iterdir()) if out.is_dir() else None
-    if not Run(out).is_fresh and not resume:
-        raise ValueError(f"{out} already holds a run; resume it, or choose another folder")
     notes = {JOB: to_dict(config), DATA: _digests(training, validation)}
     if resume and (out / JOB).is_file():
         _require_same("settings", out, to_dict(read_job(type(config), out / JOB)), notes[JOB])
     if resume and (out / DATA).is_file():
         _require_same("data", out, read_json(out / DATA), notes[DATA])
-    for name, note in notes.items():
-        write_whole_text(out / name, json.dumps(note, indent=2) + "\n")
-    try:
-        history = train(
-            task,
-            training,
-            config.train,
-            validation=validation,
-            scaling=scaling,
-            out=out,
-            resume=resume,
-            title=title,
-        )
-    except (ValueError, TypeError, ImportError):
-        if Run(out).is_fresh:  # it never started, so nothing is left of it
-            _forget(out, before)
-        raise
+    history = train(
+        task,
+        training,
+        config.train,
+        validation=validation,
+        scaling=scaling,
+        out=Run(out, notes=notes),
+        resume=resume,
+        title=title,
+    )
     model = out / ("last" if validation is None else "best")
     return Trained(model, task, history, len(training), 0 if validation is None else len(validation))
-
-
-def _forget(folder: Path, before: set[Path] | None) -> None:
-    """Take away what was not there before: the folder itself, or what is in it."""
-    for path in [folder] if before is None else set(folder.iterdir()) - before:
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def read_job(kind: type[C], path: Path) -> C:
@@ -341,7 +329,7 @@ def _digests(training: SampleSet, validation: SampleSet | None) -> dict[str, Any
     """The names of the data, and what tells the samples from any others."""
     names = {"channels": training.schema.channels, "classes": training.schema.classes}
     parts = {"training": training, "validation": validation}
-    digests = {name: None if part is None else digest_of(part, len(part)) for name, part in parts.items()}
+    digests = {name: None if part is None else digest_of(part) for name, part in parts.items()}
     return to_dict(names | digests)
 
 

@@ -18,10 +18,10 @@ from romae.answers import InferenceConfig
 from romae.checkpoint import read_json
 from romae.config import flat, from_dict
 from romae.data.series import SampleSet, Schema
-from romae.jobs import DATA, JOB, SplitConfig, load_model, read_samples, require_fit, split
+from romae.jobs import SplitConfig, load_model, read_samples, require_fit, split
 from romae.page import Block, Choice, Section, Table, Text
 from romae.plots import Panel
-from romae.runs import digest_of
+from romae.runs import DATA, JOB, digest_of
 from romae.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens import Sample, channel_index
 from romae.views import channels, class_names, principal_components
@@ -148,7 +148,7 @@ def _are_those_of(job: Mapping[str, Any], known: Mapping[str, Any], samples: Sam
     if "label" in job and samples.schema.label != job["label"]:
         return False
     parts = split(_as_trained_on(samples, job), told)
-    digests = [None if part is None else digest_of(part, len(part)) for part in parts]
+    digests = [None if part is None else digest_of(part) for part in parts]
     return digests == [known.get(name) for name in ("training", "validation")]
 
 

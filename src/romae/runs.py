@@ -2,10 +2,11 @@
 
 A run's folder holds
 
-    config.json       the training configuration
+    config.json       what the run is: the settings of training, the task, and what tells its samples from others
     history.jsonl     one line per report
     states/00000120/  weights, optimiser and counters after step 120; the last few are kept
     best/, last/      checkpoints that `romae.load` reads
+    .lock             held by the process that writes to the folder
 
 A state is written under another name and moved into place when it is whole. Its description lists the digest of every
 file, so that a torn or altered one is found when it is read, and the state before it is used. Nothing is pickled.
@@ -27,8 +28,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from romae.checkpoint import read_weights
+from romae.checkpoint import read_weights, require_place
 from romae.data.loading import lengths_of
+from romae.data.series import SampleSet
 from romae.tokens import Sample
 from romae.writing import write_whole_text
 
@@ -38,7 +40,10 @@ except ImportError:  # on Windows
     fcntl = None  # type: ignore[assignment]
 
 DESCRIPTION, LOCK = "state.json", ".lock"
-NOTES = {"config.json": "train", "job.json": "train", "data.json": "training"}  # and what stands in each
+CONFIG, JOB, DATA = "config.json", "job.json", "data.json"
+NOTES = {CONFIG: "train", JOB: "train", DATA: "training"}  # and what stands in each
+FEW = 16
+_CLAIMED: set[Path] = set()  # the folders to which this process writes: a lock keeps out other processes alone
 
 
 class State(NamedTuple):
@@ -67,12 +72,37 @@ class History:
 
 
 class Run:
-    """The folder of a run."""
+    """The folder of a run. `notes` are further files, by name, that are written down when it begins."""
 
-    def __init__(self, folder: str | Path, *, n_states: int = 2) -> None:
-        self.folder, self.n_states = Path(folder), n_states
+    def __init__(self, folder: str | Path, *, n_states: int = 2, notes: Mapping[str, Any] | None = None) -> None:
+        self.folder, self.n_states, self.notes = Path(folder), n_states, dict(notes or {})
         self.lock: IO[str] | None = None
+        self.is_claimed = False
+        self.before: set[Path] | None = None  # what was in the folder when it was claimed, if it was there
         self._require_own()
+
+    def _require_own(self) -> None:
+        """Refuse a folder with a model, or with files and folders of a run's names that no run has written."""
+        if not self.is_fresh:
+            return  # a run, damaged or not
+        if (self.folder / "model.safetensors").exists():
+            raise ValueError(f"{self.folder} holds a model; choose an empty or a new folder for the run")
+        for name, word in NOTES.items():
+            path = self.folder / name
+            if path.is_file() and word not in _held(path):
+                raise ValueError(
+                    f"{path} is torn, or not of a run, which would write over it; remove it, or choose an empty or a "
+                    "new folder"
+                )
+        for name in ("best", "last"):
+            require_place(self.folder / name)
+
+    def claim(self) -> None:
+        """Make the folder and keep others out of it until `release`, or the end of this process, where it can be."""
+        place = self.folder.resolve()
+        if place in _CLAIMED:
+            raise RuntimeError(f"this process is already writing to {self.folder}; choose another folder")
+        before = set(self.folder.iterdir()) if self.folder.is_dir() else None
         try:
             (self.folder / "states").mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=self.folder)
@@ -82,36 +112,45 @@ class Run:
             raise ValueError(
                 f"cannot write to the folder {self.folder}: {error.strerror}; choose another one"
             ) from None
+        self._lock()
+        self.is_claimed, self.before = True, before
+        _CLAIMED.add(place)
 
-    def _require_own(self) -> None:
-        """Refuse a folder with a model, or with files of a run's names that no run has written."""
-        if self.history.exists() or any((self.folder / "states").glob("*")):
-            return  # a run, damaged or not
-        if (self.folder / "model.safetensors").exists():
-            raise ValueError(f"{self.folder} holds a model; choose an empty or a new folder for the run")
-        for name, word in NOTES.items():
-            path = self.folder / name
-            if path.is_file() and word not in _held(path):
-                raise ValueError(f"{path} is not of a run, which would write over it; choose an empty or a new folder")
-
-    def claim(self) -> None:
-        """Keep other processes out of the folder until `release`, or the end of this one, where the system can."""
+    def _lock(self) -> None:
         if fcntl is None:
             return
         self.lock = (self.folder / LOCK).open("w")
         try:
             fcntl.lockf(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            self.release()
+            self.lock.close()
+            self.lock = None
             if error.errno in (errno.EACCES, errno.EAGAIN):  # other errors: a file system without locks
                 raise RuntimeError(
                     f"another process is writing to {self.folder}; wait for its end, or choose another folder"
                 ) from None
 
     def release(self) -> None:
+        """Let others write to the folder again."""
+        if self.is_claimed:
+            self.is_claimed = False
+            _CLAIMED.discard(self.folder.resolve())
         if self.lock is not None:
             self.lock.close()
             self.lock = None
+
+    def forget(self) -> None:
+        """Take away what this process has made in the folder, if the run never got as far as a state or a report."""
+        if not self.is_claimed or not self.is_fresh:
+            return
+        made = {self.folder} if self.before is None else set(self.folder.iterdir()) - self.before
+        for path in made:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def write_notes(self) -> None:
+        """Write down what the run is, for those who go on with it."""
+        for name, note in self.notes.items():
+            write_whole_text(self.folder / name, json.dumps(note, indent=2) + "\n")
 
     @property
     def history(self) -> Path:
@@ -119,7 +158,7 @@ class Run:
 
     def states(self) -> list[Path]:
         """The states that are there, oldest first."""
-        return sorted(path for path in (self.folder / "states").iterdir() if path.name.isdigit())
+        return sorted(path for path in (self.folder / "states").glob("*") if path.name.isdigit())
 
     @property
     def is_fresh(self) -> bool:
@@ -136,6 +175,7 @@ class Run:
         from safetensors.torch import save_file
 
         place = self.folder / "states" / f"{step:08d}"
+        place.parent.mkdir(parents=True, exist_ok=True)
         written = Path(tempfile.mkdtemp(prefix=".", dir=place.parent))
         try:
             digests = {}
@@ -233,8 +273,13 @@ def fill_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tenso
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
 
 
-def digest_of(samples: Sequence[Sample], n_read: int = 16) -> str:
-    """What tells these samples from others: how many there are, how long they are, and what is in some of them."""
+def digest_of(samples: Sequence[Sample], n_read: int | None = None) -> str:
+    """What tells these samples from others: how many there are, how long they are, and what is in `n_read` of them.
+
+    By default all are read that are in memory, and a few of others.
+    """
+    if n_read is None:
+        n_read = len(samples) if isinstance(samples, list | tuple | SampleSet) else FEW
     digest = hashlib.sha256(np.ascontiguousarray(lengths_of(samples), dtype=np.int64).tobytes())
     for i in np.unique(np.linspace(0, len(samples) - 1, n_read).astype(int)).tolist():
         sample = samples[i]

@@ -17,12 +17,13 @@ from romae.data.scaling import Scaling, scaled
 from romae.data.series import SampleSet, Schema
 from romae.masking import Masking, Strategy, UniformTokens
 from romae.model import Encoder, ModelConfig
+from romae.refusals import require_labels, require_trackers
 from romae.runs import History
 from romae.seeds import seed_everything
 from romae.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens import Sample, collate
 from romae.train_config import TrainConfig
-from romae.training import Log, require_numbers, require_trackers, train
+from romae.training import Log, train
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +220,7 @@ def _require_targets(task: Task, stage: Classify | Regress, samples: Sequence[Sa
     """Whether the stage can learn from these targets, judged by some samples, and by all that are in memory."""
     if samples[0].target is None:
         raise ValueError(f"the stage {stage.kind!r} learns from targets, and the samples have none")
-    require_numbers(task, samples)
+    require_labels(task, samples)
     few = [samples[i] for i in sorted({0, len(samples) // 2, len(samples) - 1})]
     whole = list(samples) if isinstance(samples, list | SampleSet) else few
     if stage.kind == "classify" and all(one.target is not None and one.target.ndim == 0 for one in whole):

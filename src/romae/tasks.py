@@ -3,9 +3,10 @@
 Shapes: t tokens, b samples, c channels, q hidden tokens, w width, k outputs.
 """
 
+import operator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, SupportsIndex
 
 import torch
 from jaxtyping import Bool, Float
@@ -59,6 +60,12 @@ class Task(nn.Module):
             raise ValueError(
                 f"drop_tokens is the largest share of tokens to drop, from 0 to below 1, not {drop_tokens}"
             )
+        if isinstance(encoder, Task):
+            raise TypeError(
+                f"a task is made around an encoder; take that of the {type(encoder).__name__}: task.encoder.rebuilt()"
+            )
+        if not isinstance(encoder, Encoder | ModelConfig):
+            raise TypeError(f"a task is made around an Encoder or a ModelConfig, not {type(encoder).__name__}")
         self.encoder = encoder if isinstance(encoder, Encoder) else Encoder(encoder)
         self.scaling: Any = None  # data.scaling.Scaling: what was done to the data, undone in predictions
         self.schema: Any = None  # data.series.Schema: the names of columns, channels and classes
@@ -212,12 +219,13 @@ class MaskedReconstruction(Task):
 
     def reconstruct(self, visible: Tokens, positions: Float[Tensor, "q d"], layout: Layout) -> Float[Tensor, "q c"]:
         """The head's output at positions laid out sample by sample; normalised if the targets were."""
+        encoded = self.encoder(visible)
         if positions.ndim != 2 or positions.shape[1] != self.config.position_dims or len(positions) != layout.n_tokens:
             raise ValueError(
                 f"expected {layout.n_tokens} positions of {self.config.position_dims} coordinates, got "
                 f"{list(positions.shape)}"
             )
-        return self.head(self.decoder(self.encoder(visible), positions, layout))
+        return self.head(self.decoder(encoded, positions, layout))
 
     def predict(self, batch: Batch) -> Float[Tensor, "q c"]:
         """The values of the hidden tokens, in the units of the batch."""
@@ -247,10 +255,11 @@ class Classification(Task):
         drop_tokens: float = 0.0,
         augment: Augmentation | None = None,
     ) -> None:
+        if not isinstance(n_classes, SupportsIndex) or operator.index(n_classes) < 2:
+            raise ValueError(f"classification needs at least two classes, n_classes=2 or more, not {n_classes!r}")
+        n_classes = operator.index(n_classes)
         settings = {"n_classes": n_classes, "confidence": confidence, "augment": augment}
         super().__init__(encoder, drop_tokens, settings)
-        if n_classes != int(n_classes) or n_classes < 2:
-            raise ValueError(f"classification needs at least two classes, not {n_classes}")
         if not isinstance(augment, Augmentation | None):
             raise TypeError(f"augment is RandAugment(…) or Noise(…), not {augment!r}")
         if not 1 / n_classes < confidence <= 1:

@@ -5,7 +5,6 @@ the sample. So a state needs no random state, and the number of ranks changes no
 """
 
 import contextlib
-import json
 import math
 import time
 import warnings
@@ -17,26 +16,26 @@ import torch
 from torch import Tensor
 
 from romae.capacity import Filled
-from romae.checkpoint import described, read_json
-from romae.config import differences, from_dict, to_dict
+from romae.config import to_dict
 from romae.data.loading import Loader
 from romae.data.packed import packed
 from romae.data.scaling import Scaling, scaled
-from romae.data.series import SampleSet, require_same_names
+from romae.data.series import SampleSet, Schema
 from romae.evaluation import evaluate
 from romae.feeding import Feed
 from romae.guards import LossWatch, stop_signals
-from romae.model import ModelConfig
 from romae.optim import WeightAverage, optimiser, warmup_cosine
 from romae.preparation import Piece
 from romae.progress import Progress
-from romae.runs import History, Run, State, digest_of, fill_optimiser, optimiser_tensors
+from romae.refusals import require_trackers, require_trainable
+from romae.resuming import identity, require_same_run
+from romae.runs import CONFIG, History, Run, State, fill_optimiser, optimiser_tensors
 from romae.seeds import seed_step
 from romae.sharding import sharded, spread, whole
 from romae.steps import Captured, Modes, Step, compile_blocks, optimised, uncompile_blocks, uncompiled
-from romae.tasks import Regression, Task
+from romae.tasks import Task
 from romae.tokens import Sample
-from romae.train_config import FREE, TrainConfig, chosen_device
+from romae.train_config import TrainConfig, chosen_device
 
 Log = Callable[[int, Mapping[str, float]], None]
 REQUEUE = 75  # EX_TEMPFAIL: a batch system may start the run again
@@ -53,7 +52,7 @@ def train(
     *,
     validation: Sequence[Sample] | None = None,
     scaling: Scaling | None = None,
-    out: str | Path | None = None,
+    out: str | Path | Run | None = None,
     resume: bool = False,
     log: Log | None = None,
     title: str = "training",
@@ -62,69 +61,40 @@ def train(
     """Train a task in place and return its history.
 
     With a `scaling`, samples are handed over as they were read, and the task keeps it for its predictions. Without one,
-    they are taken as they are. The task keeps the names of a `SampleSet` as well.
+    they are taken as they are. The task keeps the names of a `SampleSet` as well, except where times are dates and
+    there is no scaling: who has scaled them by hand no longer counts them as the names say.
 
     With `out`, the run leaves states, a history and its best and last model in that folder, and `resume=True` goes on
     from the newest whole state, if there is one. With validation samples, the task ends with the weights of the best
-    validation. `quiet` shows no progress.
+    validation. `quiet` shows no progress. What is refused leaves the task and the folder as they were.
     """
-    _require_kinds_of_arguments(samples, config)
-    _require_names_alike(task, samples, validation)
-    for part in (samples, validation):
-        require_numbers(task, part)
-    if scaling is None and task.scaling is not None:
-        raise ValueError(
-            "the task has a scaling, which its predictions apply; train with it, scaling=task.scaling, or forget it: "
-            "task.scaling = None"
-        )
-    if task.schema is None and isinstance(samples, SampleSet):
-        # Dates that someone has scaled are no longer counted as the names say.
-        task.schema = None if scaling is None and samples.schema.time_unit is not None else samples.schema
-    if scaling is not None:
-        if task.config.kinds is not None:
-            scaling.require_still_channels()
-        task.scaling = scaling
-        samples, validation = scaled(samples, scaling), None if validation is None else scaled(validation, scaling)
-    trainer = _Trainer(task, samples, config, validation, out, resume, log, title, quiet)
+    require_trainable(task, samples, config, validation, scaling)
+    if out is None and resume:
+        raise ValueError("to resume a run, say where it is: out=…")
+    before = task.scaling, task.schema
+    task.scaling, task.schema = scaling, _names(task, samples, scaling)
+    trainer = None
     try:
+        if scaling is not None:
+            samples, validation = scaled(samples, scaling), None if validation is None else scaled(validation, scaling)
+        trainer = _Trainer(task, samples, config, validation, out, resume, log, title, quiet)
         return trainer.train()
+    except (ImportError, TypeError, ValueError):
+        if trainer is None or trainer.step == 0:
+            task.scaling, task.schema = before
+        if trainer is not None and trainer.claimed is not None:
+            trainer.claimed.forget()
+        raise
     finally:
-        trainer.let_go()
+        if trainer is not None:
+            trainer.let_go()
 
 
-def _require_kinds_of_arguments(samples: Any, config: Any) -> None:
-    if not isinstance(config, TrainConfig):
-        raise TypeError(f"config is a TrainConfig, for example TrainConfig(epochs=5), not {type(config).__name__}")
-    if not hasattr(samples, "__len__") or not hasattr(samples, "__getitem__"):
-        raise TypeError(f"samples are a list, a SampleSet or a store, not {type(samples).__name__}; list(…) makes one")
-    if len(samples) and not isinstance(samples[0], Sample):
-        raise TypeError(
-            f"samples are instances of Sample, and the first is {type(samples[0]).__name__}; romae.from_arrays, "
-            "from_table and the like make them"
-        )
-
-
-def _require_names_alike(task: Task, samples: Sequence[Sample], validation: Sequence[Sample] | None) -> None:
-    """Refuse samples that call other things by the same numbers than the task, or than the other samples."""
-    known = samples.schema if isinstance(samples, SampleSet) else task.schema
-    if isinstance(samples, SampleSet) and task.schema is not None:
-        others = "the task knows"
-        require_same_names(samples.schema, task.schema, whose="samples", others=others, with_classes=True)
-    if isinstance(validation, SampleSet) and known is not None:
-        others = "the samples to train on have"
-        require_same_names(validation.schema, known, whose="validation samples", others=others, with_classes=True)
-
-
-def require_numbers(task: Task, samples: Sequence[Sample] | None) -> None:
-    """Refuse classes where numbers are to be learned."""
-    classes = samples.schema.classes if isinstance(samples, SampleSet) else None
-    if not isinstance(task, Regression) or samples is None or classes is None or samples[0].target is None:
-        return
-    if not samples[0].target.is_floating_point():
-        raise ValueError(
-            f"the labels {', '.join(map(repr, classes[:3]))}{', …' * (len(classes) > 3)} were read as classes, and a "
-            "regression learns numbers; give them as floats, for example y.astype(float)"
-        )
+def _names(task: Task, samples: Sequence[Sample], scaling: Scaling | None) -> Schema | None:
+    """The names that a task keeps: those it has, or those of the samples."""
+    if task.schema is not None or not isinstance(samples, SampleSet):
+        return task.schema
+    return None if scaling is None and samples.schema.time_unit is not None else samples.schema
 
 
 class _Trainer:
@@ -136,7 +106,7 @@ class _Trainer:
         samples: Sequence[Sample],
         config: TrainConfig,
         validation: Sequence[Sample] | None,
-        out: str | Path | None,
+        out: str | Path | Run | None,
         resume: bool,
         log: Log | None,
         title: str,
@@ -145,17 +115,15 @@ class _Trainer:
         from accelerate import Accelerator
         from accelerate.state import AcceleratorState
 
-        if config.patience is not None and validation is None:
-            raise ValueError("patience stops when the validation loss no longer falls; give validation samples as well")
         self.task, self.config, self.log, self.title, self.quiet = task, config, log, title, quiet
         mixed = config.precision if config.precision in ("bf16", "fp16") else "no"
         trackers = require_trackers(config.trackers)
         AcceleratorState._reset_state()  # an earlier run in this process may have had another precision
-        on_cpu = chosen_device(config.device) == "cpu"
-        if on_cpu and config.precision == "fp16":
-            raise ValueError("precision 'fp16' needs a GPU; use 'bf16' or 'float32' on a CPU")
         self.accelerator = Accelerator(
-            mixed_precision=mixed, cpu=on_cpu, log_with=trackers, project_dir=str(out or "runs")
+            mixed_precision=mixed,
+            cpu=chosen_device(config.device) == "cpu",
+            log_with=trackers,
+            project_dir=str((out.folder if isinstance(out, Run) else out) or "runs"),
         )
         self.device, self.is_first = self.accelerator.device, self.accelerator.is_main_process
         torch.backends.cuda.matmul.allow_tf32 = config.precision == "tf32"
@@ -198,7 +166,7 @@ class _Trainer:
         self.best_weights: dict[str, Tensor] | None = None
         self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # loss and weight since the last report
         self.history, self.is_asked_to_stop = History(), False
-        self.out, self.is_resumed = out, resume
+        self.out, self.may_resume = out, resume
         self.run: Run | None = None  # opened when training begins, so that what is refused is let go as well
         self.watch = LossWatch(lambda: "no state is kept" if self.run is None else self.run.last_state())
 
@@ -206,7 +174,7 @@ class _Trainer:
 
     def train(self) -> History:
         started = time.perf_counter()
-        self.run = self._opened(self.out, self.is_resumed)
+        self.run = self._opened()
         if self.config.trackers:
             settings = {name: str(value) for name, value in to_dict(self.config).items()}
             self.accelerator.init_trackers("romae", config=settings)
@@ -401,42 +369,30 @@ class _Trainer:
 
     # Saving and resuming
 
-    def _opened(self, out: str | Path | None, resume: bool) -> Run | None:
-        if out is None:
-            if resume:
-                raise ValueError("to resume a run, say where it is: out=…")
+    def _opened(self) -> Run | None:
+        """The folder of this run, begun or gone on with. What it is, is written down once the folder is ours."""
+        if self.out is None:
             return None
-        description = {"train": to_dict(self.config), **described(self.task), "data": self._digests()}
-        run = Run(out, n_states=self.config.n_states)
+        run = self.out if isinstance(self.out, Run) else Run(self.out)
+        run.n_states = self.config.n_states
+        now = identity(self.task, self.config, self.samples, self.validation)
         self.accelerator.wait_for_everyone()
-        if not resume and not run.is_fresh:
+        if not self.may_resume and not run.is_fresh:
             raise ValueError(f"{run.folder} already holds a run; resume it, or choose another folder")
         if self.is_first:
             run.claim()
             self.claimed = run
-        if not run.is_fresh:
-            self._resume(run, description)
-        elif self.is_first:
-            (run.folder / "config.json").write_text(json.dumps(description, indent=2) + "\n")
+        if run.is_fresh:
+            run.notes[CONFIG] = now
+        else:
+            require_same_run(run, now, self.samples, self.validation)
+            self._go_on(run)
+        if self.is_first:
+            run.write_notes()
         self.accelerator.wait_for_everyone()
         return run
 
-    def _digests(self, *, of_few: bool = False) -> dict[str, str | None]:
-        """What tells the samples from others, by all of them if they are in memory."""
-
-        def digest(part: Sequence[Sample] | None) -> str | None:
-            if part is None or of_few or not isinstance(part, list | tuple | SampleSet):
-                return None if part is None else digest_of(part)
-            return digest_of(part, len(part))
-
-        return {"training": digest(self.samples), "validation": digest(self.validation)}
-
-    def _resume(self, run: Run, description: dict[str, Any]) -> None:
-        was = _known(run.folder / "config.json")
-        if was.get("data") == (few := self._digests(of_few=True)):
-            description = description | {"data": few}  # an older run, which looked at few samples
-        if changed := [name for name in differences(was, description) if name not in FREE]:
-            raise ValueError(f"{run.folder} was started with other settings ({', '.join(changed)}); start a new run")
+    def _go_on(self, run: Run) -> None:
         state = run.read()
         if state is not None:
             self._restore(state)
@@ -508,26 +464,3 @@ class _Trainer:
         if self.config.trackers:
             self.accelerator.end_training()
         self.accelerator.wait_for_everyone()
-
-
-def _known(path: Path) -> dict[str, Any]:
-    """What a run was started with; settings that are newer than the run have their defaults."""
-    was, parts = read_json(path), {"train": TrainConfig, "model": ModelConfig}
-    try:
-        if not isinstance(was, dict) or not parts.keys() <= was.keys():
-            raise ValueError("it lacks the settings of training or model")
-        return was | {name: to_dict(from_dict(kind, was[name], where=name)) for name, kind in parts.items()}
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path} is damaged, or of a newer version: {error}; start a new run") from None
-
-
-def require_trackers(trackers: tuple[str, ...]) -> list[str] | None:
-    """The trackers by name, refused where their package is missing: Accelerate would leave them out in silence."""
-    from accelerate.tracking import get_available_trackers
-
-    here = [str(getattr(tracker, "value", tracker)) for tracker in get_available_trackers()]
-    for tracker in trackers:
-        if tracker not in here:
-            package = f"'romae[{tracker}]'" if tracker in ("tensorboard", "wandb") else tracker
-            raise ValueError(f"the tracker {tracker!r} is not installed: pip install {package}; there are {here}")
-    return list(trackers) or None
