@@ -77,7 +77,7 @@ class Run:
     def __init__(self, folder: str | Path, *, n_states: int = 2, notes: Mapping[str, Any] | None = None) -> None:
         self.folder, self.n_states, self.notes = Path(folder), n_states, dict(notes or {})
         self.lock: IO[str] | None = None
-        self.is_claimed = False
+        self.claimed: Path | None = None  # the folder, wherever this process goes
         self.before: set[Path] | None = None  # what was in the folder when it was claimed, if it was there
         self._require_own()
 
@@ -113,7 +113,7 @@ class Run:
                 f"cannot write to the folder {self.folder}: {error.strerror}; choose another one"
             ) from None
         self._lock()
-        self.is_claimed, self.before = True, before
+        self.claimed, self.before = place, before
         _CLAIMED.add(place)
 
     def _lock(self) -> None:
@@ -132,16 +132,16 @@ class Run:
 
     def release(self) -> None:
         """Let others write to the folder again."""
-        if self.is_claimed:
-            self.is_claimed = False
-            _CLAIMED.discard(self.folder.resolve())
+        if self.claimed is not None:
+            _CLAIMED.discard(self.claimed)
+            self.claimed = None
         if self.lock is not None:
             self.lock.close()
             self.lock = None
 
     def forget(self) -> None:
         """Take away what this process has made in the folder, if the run never got as far as a state or a report."""
-        if not self.is_claimed or not self.is_fresh:
+        if self.claimed is None or not self.is_fresh:
             return
         made = {self.folder} if self.before is None else set(self.folder.iterdir()) - self.before
         for path in made:
