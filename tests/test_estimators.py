@@ -26,7 +26,8 @@ import romae
 from romae import RoMAEClassifier, RoMAEEmbedder, RoMAEInterpolator, RoMAERegressor, Size, inference
 from romae.datasets import uea
 from romae.estimators import base, rules
-from romae.estimators.inputs import labels_of, read_samples
+from romae.estimators.inputs import read_samples
+from romae.estimators.labels import labels_of
 from romae.stages import run_stages
 
 SMALL = {

@@ -1,4 +1,4 @@
-"""Inputs: whatever people hold in their hands becomes samples, and what they want to know becomes arrays.
+"""Inputs: whatever people hold in their hands becomes samples.
 
 Series come as a list of (times, values) pairs or of arrays, as one array with NaN for what is missing, as samples of
 any on-ramp, or as a long table. Shapes: b samples, n time steps, c channels.
@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Shaped
-from torch import Tensor
+from jaxtyping import Shaped
 
-from romae.data.columns import frame_columns, in_order, require_one_label, to_numpy
+from romae.data.columns import frame_columns, to_numpy
 from romae.data.series import SampleSet, Schema, from_arrays, require_same_names
 from romae.data.store import Store
 from romae.jobs import read_samples as read_table
@@ -50,30 +49,6 @@ def read_samples(
 def is_table(X: Any) -> bool:
     """Whether X is what `from_table` reads: a pandas or pyarrow table, or the path of a file."""
     return isinstance(X, str | Path) or hasattr(X, "iloc") or hasattr(X, "column_names")
-
-
-def labels_of(X: Any, samples: Sequence[Sample], y: Any, *, who: str) -> Shaped[np.ndarray, "b *k"]:
-    """One label per sample: those of y, or without it the targets that the samples bring along.
-
-    For a table, y is a pandas column or a dictionary that gives the label of each id. Where X holds samples, a pandas
-    column that is indexed by their ids is brought into their order; any other y is in that order already.
-    """
-    if y is None:
-        return _own_labels(samples, who)
-    if is_table(X):
-        y = _labels_by_id(samples, y)
-    elif hasattr(y, "iloc") and (isinstance(X, SampleSet | Store) or isinstance(X[0], Sample)):
-        y = in_order([sample.id for sample in samples], y)
-    y = to_numpy(y) if isinstance(y, Tensor | np.ndarray) else y
-    try:
-        labels, entries = np.asarray(y), np.asarray(y, dtype=object)
-    except ValueError as error:
-        raise ValueError(f"y cannot be read as labels: {error}") from None
-    if labels.ndim == 0 or len(labels) != len(samples):
-        found = "a single one" if labels.ndim == 0 else len(labels)
-        raise ValueError(f"y has {found} labels for {len(samples)} samples: each sample needs one")
-    _require_labels(_is_missing(entries), samples)
-    return labels
 
 
 def _read(
@@ -174,51 +149,3 @@ def _has_gaps(x: Shaped[np.ndarray, "n c"]) -> bool:
     """Whether a time step has some of its channels and lacks others."""
     missing = np.isnan(x) if x.dtype.kind == "f" else np.zeros(x.shape, dtype=bool)
     return bool((missing.any(1) & ~missing.all(1)).any())
-
-
-def _own_labels(samples: Sequence[Sample], who: str) -> Shaped[np.ndarray, "b *k"]:
-    targets = [sample.target for sample in samples]
-    is_missing = np.array([target is None for target in targets])
-    if is_missing.all():
-        raise ValueError(
-            f"{who} requires y to be passed, but the target y is None and the data bring no labels of their own"
-        )
-    _require_labels(is_missing, samples)
-    if any(target.ndim > 1 for target in targets):
-        raise ValueError(f"{who} learns one label per sample, and these samples have one row of targets per token")
-    labels = np.stack([target.numpy() for target in targets])
-    classes = samples.schema.classes if isinstance(samples, SampleSet) else None
-    return labels if classes is None else np.array(classes)[labels]
-
-
-def _labels_by_id(samples: Sequence[Sample], y: Any) -> list[Any]:
-    if hasattr(y, "index") and hasattr(y, "to_dict"):
-        require_one_label(y)
-    by_id = y.to_dict() if hasattr(y, "to_dict") else y
-    if not isinstance(by_id, Mapping):
-        raise TypeError(
-            "for a table, y gives the label of each id: a pandas column indexed by the ids or a dictionary; or name "
-            "the column of labels with columns={…, 'label': …} and leave y out"
-        )
-    for sample in samples:
-        if sample.id not in by_id:
-            raise ValueError(f"y has no label for the id {sample.id!r}; it needs one for each id of the table")
-    return [by_id[sample.id] for sample in samples]
-
-
-def _is_missing(labels: Shaped[np.ndarray, "b *k"]) -> Bool[np.ndarray, "b"]:
-    """Whether a label, or one of several numbers, is None or NaN."""
-    import pandas as pd
-
-    return np.logical_or.reduce(np.asarray(pd.isna(labels)).reshape(len(labels), -1), axis=1)
-
-
-def _require_labels(is_missing: Bool[np.ndarray, "b"], samples: Sequence[Sample]) -> None:
-    """Refuse labels of which some are missing."""
-    if is_missing.any():
-        first = int(is_missing.argmax())
-        name = first if samples[first].id is None else samples[first].id
-        raise ValueError(
-            f"labels are missing in part: sample {name!r} has none ({int(is_missing.sum())} of {len(is_missing)} lack "
-            "one); leave those out, or hand them to fit as unlabelled"
-        )

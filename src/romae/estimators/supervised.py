@@ -16,7 +16,8 @@ from romae.data.columns import require_told_apart
 from romae.data.scaling import Method
 from romae.data.series import SampleSet
 from romae.estimators.base import Estimator
-from romae.estimators.inputs import Tokens, labels_of
+from romae.estimators.inputs import Tokens
+from romae.estimators.labels import labels_of
 from romae.model import Size
 from romae.stages import Classify, Regress
 from romae.tokens import Sample
