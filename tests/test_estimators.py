@@ -794,11 +794,51 @@ def test_time_begins_for_all_at_once_where_samples_share_a_clock():
         (table_of(PAIRS, NAMES), "say what its columns hold"),
         ([np.zeros((3, 1)), np.zeros((3, 2))], "channels"),
         (np.zeros((24, 1)), "every one has a single token"),
+        (PAIRS[0], r"a single pair \(times, values\); hand over \[\(times, values\)\]"),
+        (tuple(map(tuple, PAIRS[0])), "a single pair"),
+        (([t for t, _ in PAIRS], [v for _, v in PAIRS]), r"hand over .* list\(zip\(times, values\)\)"),
+        ([[t, v] for t, v in PAIRS], r"list of two sequences.* hand over tuples \(times, values\)"),
+        ([[[0.0, 1.0, 2.0], [5.0, 6.0, 7.0]]] * 24, "list of two sequences"),
+        ([[t[:8], v[:8, None]] for t, v in PAIRS], "list of two sequences"),
+        ([(t, v, v) for t, v in PAIRS], r"sample 0 is a tuple of 3; hand over a pair \(times, values\)"),
+        (named(None)[0], r"X is a single sample; hand over a list: \[sample\]"),
     ],
 )
 def test_bad_series_get_a_sentence(X, sentence, without_shape_checks):
     with pytest.raises((ValueError, TypeError), match=sentence):
         clone(EMBEDDER).fit(X)
+
+
+@pytest.mark.parametrize(
+    ("X", "shapes"),
+    [
+        ([[[1.0], [2.0]]] * 3, [(2, 1)] * 3),
+        ([[[1.0, 3.0], [2.0, 4.0]]] * 3, [(2, 2)] * 3),
+        ([[[1.0, 2.0, 3.0]] * 2, [[1.0, 2.0, 3.0]] * 4], [(2, 3), (4, 3)]),
+        ([np.zeros((2, 5))] * 3, [(2, 5)] * 3),
+        ([[1.0, 2.0]] * 3, [(2, 1)] * 3),
+        (tuple(PAIRS[:2]), [values[:, None].shape for _, values in PAIRS[:2]]),
+    ],
+    ids=["one channel", "two channels", "two steps among others", "arrays", "flat", "two pairs in a tuple"],
+)
+def test_two_time_steps_are_no_pair(X, shapes):
+    assert [tuple(sample.values.shape) for sample in read_samples(X)] == shapes
+
+
+def test_one_series_is_asked_about_in_a_list(classifier, interpolator):
+    for answer in (classifier.predict, interpolator.score, lambda X: interpolator.interpolate(X, [1.0, 2.0])):
+        with pytest.raises(TypeError, match="a single pair"):
+            answer(PAIRS[0])
+        with pytest.raises(TypeError, match="a single sample"):
+            answer(read_samples(PAIRS)[0])
+
+
+@pytest.mark.parametrize("times", [3.0, None, np.array(3.0), "2024", {3.0}, {0: 3.0}], ids=str)
+def test_times_that_are_no_list_get_a_sentence(interpolator, times):
+    with pytest.raises(TypeError, match="times must be one array for all series, or a list with one for each, not"):
+        interpolator.interpolate(PAIRS, times)
+    with pytest.raises(ValueError, match="times are empty"):
+        interpolator.interpolate(PAIRS, [])
 
 
 @pytest.mark.parametrize(

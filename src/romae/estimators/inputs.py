@@ -56,14 +56,16 @@ def _read(
 ) -> Sequence[Sample]:
     if is_table(X):
         return _read_table(X, columns, known, with_labels)
-    if isinstance(X, SampleSet | Store):
+    if isinstance(X, SampleSet) and isinstance(X.samples, list):
+        return X.map(_without_gradients)
+    if isinstance(X, SampleSet | Store):  # what is on disk stays there
         return X
     X = _listed(X)
     if isinstance(X[0], Sample):
         strangers = [i for i, one in enumerate(X) if not isinstance(one, Sample)]
         if strangers:
             raise TypeError(f"X holds samples, but number {strangers[0]} is {type(X[strangers[0]]).__name__}")
-        return list(X)
+        return [_without_gradients(one) for one in X]
     times, arrays, names = _series(X)
     if known is not None:
         tokens = "steps" if known.channel is None else "scalars"
@@ -76,6 +78,13 @@ def _read(
         channels=known.channels if names is None and known is not None and tokens == "scalars" else names,
         time_unit=(None if known is None else known.time_unit) or "second",
     )
+
+
+def _without_gradients(sample: Sample) -> Sample:
+    """The sample as numbers alone, which do not remember what they were computed from."""
+    parts = {name: getattr(sample, name) for name in ("values", "positions", "target")}
+    found = {name: x.detach() for name, x in parts.items() if x is not None and x.requires_grad}
+    return replace(sample, **found) if found else sample
 
 
 def _read_table(table: Any, columns: Mapping[str, Any] | None, known: Schema | None, with_labels: bool) -> SampleSet:
@@ -105,6 +114,8 @@ def _schema(columns: Mapping[str, Any]) -> Schema:
 
 def _listed(X: Any) -> Any:
     """A list or an array with one entry per sample, or a sentence that says what is wrong with it."""
+    if isinstance(X, Sample):
+        raise TypeError("X is a single sample; hand over a list: [sample]")
     if hasattr(X, "tocsr"):
         raise TypeError("X is sparse, and zeros are measurements here; hand over a dense array: X.toarray()")
     X = to_numpy(X) if hasattr(X, "__array__") else X
@@ -118,18 +129,62 @@ def _listed(X: Any) -> Any:
         )
     if not isinstance(X[0], Sample | tuple | list) and np.ndim(X[0]) == 0:
         raise ValueError("X is a flat list of numbers. Reshape your data: X[None, :] if it is one series")
+    if _is_single_pair(X):
+        raise TypeError(
+            "X is a single pair (times, values); hand over [(times, values)], or list(zip(times, values)) where both "
+            "hold many series"
+        )
     return X
+
+
+def _is_single_pair(X: Any) -> bool:
+    """Whether it is one tuple (times, values), and no tuple of two samples or of two such pairs."""
+    if not isinstance(X, tuple) or len(X) != 2 or isinstance(X[0], Sample):
+        return False
+    return not (isinstance(X[0], tuple) and len(X[0]) == 2 and _shape(X[0][0]) != ())
 
 
 def _series(X: Any) -> tuple[list[Any] | None, list[Shaped[np.ndarray, "_ _"]], list[str] | None]:
     """The times of each sample, where they are given, its values [n, c], and what their columns are called."""
     is_pair = [isinstance(one, tuple) and len(one) == 2 for one in X]
     if not any(is_pair):
+        _require_arrays(X)
         return None, [_columns(one, i) for i, one in enumerate(X)], frame_columns(X, has_times=False)
     if not all(is_pair):
         raise TypeError(f"X holds (times, values) pairs, but sample {is_pair.index(False)} is none")
     names = frame_columns([values for _, values in X], has_times=True)
     return [times for times, _ in X], [_columns(values, i) for i, (_, values) in enumerate(X)], names
+
+
+def _require_arrays(X: Any) -> None:
+    """Refuse what may be pairs of times and values although it is no list of such tuples."""
+    for i, one in enumerate(X):
+        if isinstance(one, tuple) and len(one) > 2 and _shape(one[0]) != ():
+            raise TypeError(
+                f"sample {i} is a tuple of {len(one)}; hand over a pair (times, values), with values [n, c] for "
+                "several channels, or an array [n, c] without times"
+            )
+    # Two steps of one or two channels are too short for a series of pairs.
+    if all(map(_may_be_pair, X)) and {_shape(values) for _, values in X} not in ({(1,)}, {(2,)}):
+        raise TypeError(
+            "each sample in X is a list of two sequences, which may be times and values or two time steps; hand over "
+            "tuples (times, values), or arrays [n, c] if they are time steps"
+        )
+
+
+def _may_be_pair(one: Any) -> bool:
+    if not isinstance(one, list) or len(one) != 2:
+        return False
+    times, values = map(_shape, one)
+    return len(times) == 1 and len(values) in (1, 2) and times[0] == values[0]
+
+
+def _shape(x: Any) -> tuple[int, ...]:
+    """The shape of an array or of nested lists; lists of unequal length have one that fits nothing."""
+    try:
+        return tuple(np.shape(x))
+    except ValueError:
+        return (-1, -1, -1)
 
 
 def _columns(values: Any, number: int) -> Shaped[np.ndarray, "n c"]:

@@ -1,6 +1,7 @@
 """Estimators that learn without labels: curves through sparse measurements, and vectors for series."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -93,7 +94,12 @@ class RoMAEInterpolator(_Unsupervised):
         """
         samples = self._asked(X)
         times = times.to_numpy() if hasattr(times, "iloc") else times  # a pandas column is indexed by its own labels
-        if not hasattr(times, "__len__") or len(times) == 0:
+        if not hasattr(times, "__getitem__") or isinstance(times, str | Mapping) or getattr(times, "ndim", 1) == 0:
+            raise TypeError(
+                f"times must be one array for all series, or a list with one for each, not {times!r}; a single time is "
+                "a list of one"
+            )
+        if len(times) == 0:
             raise ValueError("times are empty; give one array for all series, or one for each")
         is_shared = np.ndim(times[0]) == 0
         asked = [times] * len(samples) if is_shared else times
