@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import pickle
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -850,14 +851,44 @@ def test_times_that_are_no_list_get_a_sentence(interpolator, times):
         ({"validation_fraction": 1.0}, "validation_fraction"),
         ({"device": "toaster"}, "device"),
         ({"tokens": "words"}, "tokens must be"),
-        ({"scaling": "minmax"}, "values must be"),
+        ({"scaling": "minmax"}, "scaling must be one of"),
         ({"pretrained": "no/such/folder"}, "no checkpoint folder"),
+        ({"pretrained": CLASSIFIER}, r"pretrained takes the folder .* type RoMAEClassifier; save an estimator first"),
+        ({"size": 64}, "size must be str or Size, not 64"),
+        ({"size": {"width": 16}}, r"size lacks \['heads', 'depth'\]"),
+        ({"epochs": "5"}, "^epochs must be int, not '5'"),
+        ({"pretrain_epochs": "5"}, "^pretrain_epochs must be int, not '5'"),
+        ({"pretrain_epochs": 1.5}, "^pretrain_epochs must be int, not 1.5"),
+        ({"validation_fraction": "a"}, "validation_fraction must be float, not 'a'"),
+        ({"mask_ratio": "a"}, "mask_ratio must be float, not 'a'"),
+        ({"early_stopping": "no"}, "early_stopping must be bool, not 'no'"),
+        ({"verbose": None}, "verbose must be int or bool, not None"),
     ],
 )
 def test_bad_settings_get_a_sentence(settings, sentence, without_shape_checks):
     settings = {"size": None, **settings} if "pretrained" in settings else settings
     with pytest.raises((ValueError, TypeError), match=sentence):
         clone(CLASSIFIER).set_params(**settings).fit(PAIRS, NAMES)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{"values": 3}, {"values": None}, {"values": ["flux", 3]}, {"positions": 3}, {"id": None}, {"label": 3}],
+    ids=str,
+)
+def test_columns_that_are_no_names_get_a_sentence(columns):
+    name, value = next(iter(columns.items()))
+    with pytest.raises(
+        TypeError, match=re.escape(f"columns says that {name!r} is {value!r}, and the name of a column")
+    ):
+        clone(CLASSIFIER).set_params(columns=COLUMNS | columns).fit(table_of(PAIRS, NAMES))
+
+
+def test_a_size_may_be_given_as_on_the_command_line(classifier, tmp_path):
+    fitted = clone(clone(CLASSIFIER).set_params(size={"width": 16, "heads": 2, "depth": 1})).fit(PAIRS, NAMES)
+    assert_array_equal(fitted.predict_proba(PAIRS), classifier.predict_proba(PAIRS))
+    fitted.save(tmp_path / "saved")
+    assert RoMAEClassifier.load(tmp_path / "saved").size == SMALL["size"]
 
 
 @pytest.mark.parametrize(

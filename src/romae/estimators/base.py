@@ -4,7 +4,7 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from romae import checkpoint
 from romae.config import from_dict, to_dict
 from romae.data.loading import lengths_of
-from romae.data.scaling import Scaling, fit_ladders, fit_scaling
+from romae.data.scaling import Method, Scaling, fit_ladders, fit_scaling
 from romae.data.series import SampleSet, Schema
 from romae.estimators import rules
 from romae.estimators.inputs import Tokens, read_samples
@@ -27,11 +27,29 @@ from romae.model import Encoder, ModelConfig, Size
 from romae.stages import Pretrain, Stage, run_stages
 from romae.tasks import Task
 from romae.tokens import Sample
-from romae.train_config import TrainConfig, chosen_device
+from romae.train_config import Device, TrainConfig, chosen_device
 
 E = TypeVar("E", bound="Estimator")
 FORMAT = 1
 DESCRIPTION, MODEL = "estimator.json", "model"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SettingTypes:
+    """What each setting may be; random_state is scikit-learn's, and `read_samples` looks at the others."""
+
+    size: str | Size | None
+    pretrain_epochs: int | None
+    epochs: int | None
+    batch_size: int | None
+    lr: float | None
+    mask_ratio: float
+    scaling: Method
+    frozen: bool
+    early_stopping: bool
+    validation_fraction: float | None
+    device: Device
+    verbose: int | bool
 
 
 class Estimator(BaseEstimator):
@@ -40,7 +58,7 @@ class Estimator(BaseEstimator):
     _saved: ClassVar[tuple[str, ...]] = ("n_features_in_", "histories_")
 
     # Settings: each estimator's own __init__ names those it has.
-    size: str | Size | None
+    size: str | Size | Mapping[str, int] | None
     pretrain_epochs: int | None
     batch_size: int | None
     lr: float | None
@@ -72,14 +90,20 @@ class Estimator(BaseEstimator):
 
     def _begin(self) -> Task | None:
         """Look at the settings that nothing below looks at, and load the model to start from, if there is one."""
+        from_dict(_SettingTypes, {field.name: getattr(self, field.name) for field in fields(_SettingTypes)})
         if self.size is not None:
-            size_named(self.size)
+            _size_in_full(self.size)
         if self.validation_fraction is not None and not 0 < self.validation_fraction < 1:
             raise ValueError(f"validation_fraction lies between 0 and 1, not at {self.validation_fraction}")
         if self.pretrain_epochs is not None and self.pretrain_epochs < 0:
             raise ValueError(f"pretrain_epochs must be at least 0, not {self.pretrain_epochs}")
         if self.pretrained is None:
             return None
+        if not isinstance(self.pretrained, str | os.PathLike):
+            raise TypeError(
+                "pretrained takes the folder of a saved estimator, a checkpoint or a name on the Hub, and it is of "
+                f"type {type(self.pretrained).__name__}; save an estimator first: estimator.save(folder)"
+            )
         if self.size is not None:
             raise ValueError("a pretrained model has its own size; leave size out")
         inner = Path(self.pretrained) / MODEL
@@ -186,7 +210,7 @@ class Estimator(BaseEstimator):
     ) -> ModelConfig | Encoder:
         if before is not None:
             return before.encoder
-        size = rules.fitting_size(len(pool)) if self.size is None else size_named(self.size)
+        size = rules.fitting_size(len(pool)) if self.size is None else _size_in_full(self.size)
         return ModelConfig(
             channels=pool[0].values.shape[1],
             position_dims=pool[0].positions.shape[1],
@@ -328,6 +352,10 @@ class Estimator(BaseEstimator):
                 for name, content in files.items():
                     (Path(folder) / name).write_bytes(content)
                 self.task_ = self._placed(checkpoint.load(folder))
+
+
+def _size_in_full(size: str | Size | Mapping[str, int]) -> Size:
+    return from_dict(Size, size, where="size") if isinstance(size, Mapping) else size_named(size)
 
 
 def _written(value: Any) -> Any:

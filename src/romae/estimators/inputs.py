@@ -4,7 +4,7 @@ Series come as a list of (times, values) pairs or of arrays, as one array with N
 any on-ramp, or as a long table. Shapes: b samples, n time steps, c channels.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -107,9 +107,28 @@ def _schema(columns: Mapping[str, Any]) -> Schema:
         raise ValueError(f"columns has the unknown key {unknown[0]!r}; there are {list(COLUMNS)}")
     if missing := [name for name in ("id", "time", "values") if name not in columns]:
         raise ValueError(f"columns must also say which column is {missing[0]!r}")
-    several = {name: columns[name] for name in ("values", "positions") if name in columns}
-    several = {name: (one,) if isinstance(one, str) else tuple(one) for name, one in several.items()}
+    several = {name: _column_names(columns, name) for name in ("values", "positions") if name in columns}
+    for name in ("id", "time", "channel", "label"):
+        if name in ("id", "time") or columns.get(name) is not None:
+            _require_text(columns[name], columns, name)
     return Schema(**{**columns, **several})
+
+
+def _column_names(columns: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """The one or several columns that hold this."""
+    names = columns[name]
+    names = tuple(names) if isinstance(names, Iterable) and not isinstance(names, str | Mapping | Set) else (names,)
+    for one in names:
+        _require_text(one, columns, name)
+    return names
+
+
+def _require_text(one: Any, columns: Mapping[str, Any], name: str) -> None:
+    if not isinstance(one, str):
+        raise TypeError(
+            f"columns says that {name!r} is {columns[name]!r}, and the name of a column is text; where the columns of "
+            "the table are numbered, rename them with table.rename(columns=str)"
+        )
 
 
 def _listed(X: Any) -> Any:

@@ -1,6 +1,6 @@
 """Estimators that learn from labels: pre-training on all series, then classification or regression."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -35,7 +35,7 @@ class _Supervised(Estimator):
     def __init__(
         self,
         *,
-        size: str | Size | None = None,
+        size: str | Size | Mapping[str, int] | None = None,
         pretrain_epochs: int | None = None,
         epochs: int | None = None,
         batch_size: int | None = None,

@@ -34,7 +34,7 @@ class _Unsupervised(Estimator):
     def __init__(
         self,
         *,
-        size: str | Size | None = None,
+        size: str | Size | Mapping[str, int] | None = None,
         pretrain_epochs: int | None = None,
         batch_size: int | None = None,
         lr: float | None = None,
