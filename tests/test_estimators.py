@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
@@ -895,15 +896,55 @@ def test_a_size_may_be_given_as_on_the_command_line(classifier, tmp_path):
     ("y", "sentence"),
     [
         (None, "requires y to be passed"),
-        (["slow"] * len(PAIRS), "only one class"),
+        (["slow"] * len(PAIRS), "only one class in y, 'slow'"),
         (["slow"], "1 labels for 32 samples"),
         (np.linspace(0, 1, len(PAIRS)), "Unknown label type"),
         ([[0], [0, 1]] * 16, "y cannot be read as labels"),
+        (dict(enumerate(NAMES)), "a label for each of the 32 samples, in their order, and it is of type dict"),
+        (set(NAMES), "y must be a list or an array .* type set"),
+        ("ab" * 16, "y must be a list or an array .* type str"),
+        ([1, "b"] * 16, "y mixes labels of several kinds, such as 1 and 'b'"),
+        (np.array([1, "b"] * 16, dtype=object), "y mixes labels of several kinds, such as 1 and 'b'"),
+        ([True, "b"] * 16, "y mixes labels of several kinds, such as True and 'b'"),
+        ([True, 2] * 16, "y mixes labels of several kinds, such as True and 2"),
     ],
 )
 def test_bad_labels_get_a_sentence(y, sentence):
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises((ValueError, TypeError), match=sentence):
         clone(CLASSIFIER).fit(PAIRS, y)
+
+
+@pytest.mark.parametrize(
+    "y",
+    [NAMES, NAMES.astype(object), KINDS.astype(str), pd.date_range("2024", periods=32)],
+    ids=["text", "objects", "numbers as text", "dates"],
+)
+def test_a_regressor_learns_numbers_alone(y):
+    with pytest.raises(TypeError, match=rf"learns numbers, and y holds '{y[0]!s:.8}.*RoMAEClassifier for names"):
+        clone(REGRESSOR).fit(PAIRS, y)
+
+
+def test_numbers_among_objects_are_numbers():
+    for y in (KINDS, KINDS + 0.5, KINDS > 0):
+        found = labels_of(PAIRS, read_samples(PAIRS), pd.Series(y, dtype=object), who="it")
+        assert found.dtype == y.dtype and (found == y).all()
+
+
+def test_labels_and_values_leave_their_gradients_behind():
+    samples = [replace(one, target=[0.5 * i]) for i, one in enumerate(read_samples(PAIRS))]
+    wanted = np.arange(32) / 2
+    tracked = [
+        replace(
+            one, **{name: getattr(one, name).clone().requires_grad_() for name in ("values", "positions", "target")}
+        )
+        for one in samples
+    ]
+    for X in (tracked, romae.SampleSet(tracked, named(None).schema)):
+        found = read_samples(X)
+        assert not any(x.requires_grad for one in found for x in (one.values, one.positions, one.target))
+        assert_array_equal(labels_of(X, X, None, who="it")[:, 0], wanted)
+    y = [torch.tensor(number, requires_grad=True) for number in wanted]
+    assert_array_equal(labels_of(samples, samples, y, who="it"), wanted)
 
 
 @pytest.mark.parametrize("missing", [np.nan, None, pd.NA], ids=str)
@@ -969,6 +1010,79 @@ def test_a_table_needs_its_columns_and_labels_by_id(classifier):
     twice = pd.Series([*NAMES, NAMES[0]], index=[*range(len(NAMES)), 7])
     with pytest.raises(ValueError, match="several labels for the id 7"):
         clone(classifier).set_params(columns=columns).fit(table, twice)
+
+
+ROWS = table_of(PAIRS, NAMES).reset_index(drop=True)
+BY_ID = {k: v for k, v in COLUMNS.items() if k != "label"}
+
+
+def labels_in(table, y):
+    return labels_of(table, read_samples(table, columns=BY_ID), y, who="it")
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        ROWS,
+        table_of(PAIRS, NAMES),
+        ROWS[::-1],
+        ROWS[3:],
+        ROWS.set_index("star", drop=False),
+        ROWS.set_index(ROWS["day"]),
+    ],
+    ids=["numbered", "numbered by star", "backwards", "a part", "by star", "by day"],
+)
+def test_labels_by_the_rows_of_a_table_are_refused(table):
+    """Since a row is not an id, even where both are numbers."""
+    sentence = re.escape("y has one entry per row of the table; name its column with columns={…, 'label': 'kind'}")
+    for y in (table["kind"], table[["kind"]]):
+        with pytest.raises(ValueError, match=sentence if y.ndim == 1 else "y has one entry per row of the table"):
+            labels_in(table, y)
+
+
+def test_labels_by_the_rows_of_a_table_neither_train_nor_score(classifier):
+    fitted = clone(classifier).set_params(columns=BY_ID, pretrain_epochs=0, epochs=1).fit(ROWS, dict(enumerate(NAMES)))
+    for answer in (fitted.fit, fitted.score, clone(REGRESSOR).set_params(columns=BY_ID).fit):
+        with pytest.raises(ValueError, match="y has one entry per row of the table"):
+            answer(ROWS, ROWS["kind"])
+
+
+def test_labels_of_numbers_that_are_more_than_the_ids_may_go_by_row(tmp_path):
+    ROWS.to_csv(tmp_path / "stars.csv", index=False)
+    arrow = pa.Table.from_pandas(ROWS, preserve_index=False)
+    with pytest.raises(ValueError, match="y has one entry per row of the table"):
+        labels_in(arrow, ROWS["kind"])
+    with pytest.raises(ValueError, match="y has one entry per row of the table"):
+        labels_in(tmp_path / "stars.csv", ROWS["kind"])
+    with pytest.raises(ValueError, match=r"more than the ids of the table, such as 32, .* y.rename_axis\('star'\)"):
+        labels_in(ROWS[ROWS["flux"] > 0], ROWS["kind"])
+
+
+def test_labels_by_id_serve_in_any_order_and_form():
+    y = pd.Series(NAMES)[::-1]
+    texts = ROWS.assign(star="o" + ROWS["star"].astype(str).str.zfill(2))
+    numbers = pd.DataFrame({"a": KINDS, "b": 2 * KINDS})[::-1]
+    catalogue = pd.concat([y, pd.Series(["slow"] * 9, index=range(32, 41))])
+    catalogue.index = [f"o{i:02}" for i in catalogue.index]
+    more = pd.Series([*NAMES, "slow"]).rename_axis("star")
+    for table, given in (
+        (ROWS, y),
+        (ROWS, y.to_dict()),
+        (ROWS, more),
+        (texts, catalogue),
+        (texts, catalogue.to_dict()),
+    ):
+        assert_array_equal(labels_in(table, given), NAMES)
+    assert_array_equal(labels_in(ROWS, numbers), numbers.to_numpy()[::-1])
+
+
+def test_labels_of_a_table_with_one_row_per_id_must_be_clear():
+    single = ROWS.drop_duplicates("star", ignore_index=True)
+    assert_array_equal(labels_in(single, single["kind"]), NAMES)
+    mixed = single.sample(frac=1, random_state=0, ignore_index=True)
+    with pytest.raises(ValueError, match="y has one entry per row of the table"):
+        labels_in(mixed, mixed["kind"])
+    assert_array_equal(labels_in(mixed, mixed.set_index("star")["kind"]), NAMES)
 
 
 def test_a_model_refuses_series_with_other_channels(classifier):

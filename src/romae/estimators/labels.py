@@ -4,6 +4,7 @@ Shapes: b samples, k numbers of each.
 """
 
 from collections.abc import Mapping, Sequence
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor
 from romae.data.columns import in_order, require_one_label, to_numpy
 from romae.data.series import SampleSet
 from romae.data.store import Store
+from romae.data.tables import read_frame
 from romae.estimators.inputs import is_table
 from romae.tokens import Sample
 
@@ -26,19 +28,26 @@ def labels_of(X: Any, samples: Sequence[Sample], y: Any, *, who: str) -> Shaped[
     if y is None:
         return _own_labels(samples, who)
     if is_table(X):
-        y = _labels_by_id(samples, y)
+        y = _labels_by_id(X, samples, y)
     elif hasattr(y, "iloc") and (isinstance(X, SampleSet | Store) or isinstance(X[0], Sample)):
         y = in_order([sample.id for sample in samples], y)
     y = to_numpy(y) if isinstance(y, Tensor | np.ndarray) else y
+    y = [to_numpy(one) if isinstance(one, Tensor) else one for one in y] if isinstance(y, list | tuple) else y
     try:
         labels, entries = np.asarray(y), np.asarray(y, dtype=object)
     except ValueError as error:
         raise ValueError(f"y cannot be read as labels: {error}") from None
-    if labels.ndim == 0 or len(labels) != len(samples):
-        found = "a single one" if labels.ndim == 0 else len(labels)
-        raise ValueError(f"y has {found} labels for {len(samples)} samples: each sample needs one")
+    if labels.ndim == 0:
+        raise TypeError(
+            f"y must be a list or an array with a label for each of the {len(samples)} samples, in their order, and it "
+            f"is of type {type(y).__name__}"
+        )
+    if len(labels) != len(samples):
+        raise ValueError(f"y has {len(labels)} labels for {len(samples)} samples: each sample needs one")
     _require_labels(_is_missing(entries), samples)
-    return labels
+    _require_one_kind(entries)
+    are_numbers = labels.dtype == object and labels.ndim == 1 and isinstance(labels[0], Number)
+    return np.array(labels.tolist()) if are_numbers else labels  # scikit-learn takes objects for text alone
 
 
 def _own_labels(samples: Sequence[Sample], who: str) -> Shaped[np.ndarray, "b *k"]:
@@ -51,24 +60,54 @@ def _own_labels(samples: Sequence[Sample], who: str) -> Shaped[np.ndarray, "b *k
     _require_labels(is_missing, samples)
     if any(target.ndim > 1 for target in targets):
         raise ValueError(f"{who} learns one label per sample, and these samples have one row of targets per token")
-    labels = np.stack([target.numpy() for target in targets])
+    labels = np.stack([to_numpy(target) for target in targets])
     classes = samples.schema.classes if isinstance(samples, SampleSet) else None
     return labels if classes is None else np.array(classes)[labels]
 
 
-def _labels_by_id(samples: Sequence[Sample], y: Any) -> list[Any]:
-    if hasattr(y, "index") and hasattr(y, "to_dict"):
-        require_one_label(y)
-    by_id = y.to_dict() if hasattr(y, "to_dict") else y
-    if not isinstance(by_id, Mapping):
+def _labels_by_id(table: Any, samples: Sequence[Sample], y: Any) -> Any:
+    ids, is_pandas = [sample.id for sample in samples], hasattr(y, "iloc")
+    if not is_pandas and not isinstance(y, Mapping):
         raise TypeError(
             "for a table, y gives the label of each id: a pandas column indexed by the ids or a dictionary; or name "
             "the column of labels with columns={…, 'label': …} and leave y out"
         )
-    for sample in samples:
-        if sample.id not in by_id:
-            raise ValueError(f"y has no label for the id {sample.id!r}; it needs one for each id of the table")
-    return [by_id[sample.id] for sample in samples]
+    if is_pandas:
+        _require_by_id(table, samples, y)
+    places = {name: i for i, name in enumerate(y.index if is_pandas else y)}
+    for name in ids:
+        if name not in places:
+            raise ValueError(f"y has no label for the id {name!r}; it needs one for each id of the table")
+    return y.iloc[[places[name] for name in ids]] if is_pandas else [y[name] for name in ids]
+
+
+def _require_by_id(table: Any, samples: Sequence[Sample], y: Any) -> None:
+    """Refuse a pandas column that goes by the rows of the table, or by numbers that may be rows."""
+    column = samples.schema.id if isinstance(samples, SampleSet) else "id"
+    if _goes_by_row(table, column, y.index):
+        label = repr(y.name) if isinstance(getattr(y, "name", None), str) else "…"
+        raise ValueError(
+            f"y has one entry per row of the table; name its column with columns={{…, 'label': {label}}} and leave y "
+            "out, or give one label per id, as a dictionary or as a pandas column indexed by the ids"
+        )
+    require_one_label(y)
+    ids = {sample.id for sample in samples}
+    if y.index.name != column and all(isinstance(name, Number) for name in ids) and ids < set(y.index):
+        other = next(name for name in y.index.tolist() if name not in ids)
+        raise ValueError(
+            f"the index of y holds more than the ids of the table, such as {other!r}, and numbers may be rows as well; "
+            f"if they are ids, name the index like their column: y.rename_axis({column!r})"
+        )
+
+
+def _goes_by_row(table: Any, column: str, index: Any) -> bool:
+    """Whether the index is that of the table's rows and tells other ids than they do."""
+    import pandas as pd
+
+    ids = read_frame(table, [column], {column: None})[column]
+    if not index.equals(table.index if hasattr(table, "iloc") else pd.RangeIndex(len(ids))):
+        return False
+    return index.has_duplicates or index.tolist() != ids.tolist()
 
 
 def _is_missing(labels: Shaped[np.ndarray, "b *k"]) -> Bool[np.ndarray, "b"]:
@@ -87,3 +126,24 @@ def _require_labels(is_missing: Bool[np.ndarray, "b"], samples: Sequence[Sample]
             f"labels are missing in part: sample {name!r} has none ({int(is_missing.sum())} of {len(is_missing)} lack "
             "one); leave those out, or hand them to fit as unlabelled"
         )
+
+
+def _require_one_kind(labels: Shaped[np.ndarray, "b *k"]) -> None:
+    """Refuse text among numbers, of which numpy makes text, and booleans among numbers, which become numbers."""
+    for column in labels.reshape(len(labels), -1).T:
+        kinds: dict[str, Any] = {}
+        for label in column:
+            kinds.setdefault(_kind_of(label), label)
+        if len(kinds) > 1:
+            one, other = (x.item() if isinstance(x, np.generic) else x for x in list(kinds.values())[:2])
+            raise TypeError(
+                f"y mixes labels of several kinds, such as {one!r} and {other!r}; make all of them text, or all numbers"
+            )
+
+
+def _kind_of(label: Any) -> str:
+    if isinstance(label, bool | np.bool_):
+        return "boolean"
+    if isinstance(label, str):
+        return "text"
+    return "number" if isinstance(label, Number) else type(label).__name__

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from numbers import Number
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -95,7 +96,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         check_classification_targets(y)
         classes, index = np.unique(y, return_inverse=True)
         if len(classes) < 2:
-            raise ValueError(f"there is only one class in y, {classes[0]!r}; a classifier needs at least two")
+            raise ValueError(f"there is only one class in y, {classes.tolist()[0]!r}; a classifier needs at least two")
         labelled = _with_targets(samples, index, tuple(map(_plain, classes.tolist())))
         last = Classify(
             n_classes=len(classes),
@@ -136,6 +137,11 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         tags.target_tags.multi_output = True
         return tags
 
+    def _labels(self, X: Any, samples: Sequence[Sample], y: Any) -> Shaped[np.ndarray, "b *k"]:
+        labels = super()._labels(X, samples, y)
+        _require_numbers(labels)
+        return labels
+
     def fit(self, X: Any, y: Any = None, unlabelled: Any = None) -> "RoMAERegressor":
         """Pre-train on the series, and on more that have no labels, then learn the numbers y: [b], or [b, k].
 
@@ -164,6 +170,18 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         """The coefficient of determination R²: 1 is perfect, 0 as good as the mean of y."""
         samples, labels = self._judged(X, y)
         return float(super().score(samples, labels, sample_weight))
+
+
+def _require_numbers(labels: Shaped[np.ndarray, "b *k"]) -> None:
+    """Refuse text, even where it looks like a number, and dates, of which scikit-learn would count nanoseconds."""
+    if labels.dtype.kind in "iufbc":
+        return
+    wrong = [one for one in labels.ravel() if labels.dtype != object or not isinstance(one, Number)]
+    if wrong:
+        raise TypeError(
+            f"a regressor learns numbers, and y holds {str(wrong[0])!r}; convert it, with y.astype(float) where "
+            "numbers are written as text, or use RoMAEClassifier for names of classes"
+        )
 
 
 def _plain(name: Any) -> Any:
