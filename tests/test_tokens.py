@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -152,14 +153,16 @@ def test_positions_stay_in_double_precision_until_a_batch_is_made():
     ("positions", "message"),
     [
         (1.7e9 + 10 * np.arange(5.0), "positions of sample 'a' on axis 0 are too large .* subtract an origin first"),
-        (np.array([0.0, 1e300]), "too large for single precision"),
+        (np.array([1e300, 1e300]), "too large for single precision: .* subtract an origin first"),
+        (np.array([0.0, 1e300]), "axis 0 are too far apart for single precision, by 1e.300; give them in larger units"),
+        (np.array([-1.7e308, 1.7e308]), "too far apart for single precision, by inf"),
     ],
 )
 def test_positions_that_would_collapse_are_refused(positions, message):
     sample = Sample(np.ones((len(positions), 1)), positions[:, None], id="a")
     with pytest.raises(ValueError, match=message):
         collate([sample])
-    with pytest.raises(ValueError, match="too large for single precision"):
+    with pytest.raises(ValueError, match="for single precision"):
         Tokens.from_padded(sample.values[None], sample.positions[None], torch.ones(1, len(positions), dtype=torch.bool))
 
 
@@ -167,6 +170,26 @@ def test_positions_that_rounding_hardly_moves_are_taken():
     days = 59000 + np.arange(50.0)[:, None] * 1.37
     assert collate([Sample(np.ones((50, 1)), days)]).tokens.positions.diff(dim=0).min() > 1.3
     assert collate([Sample([[1.0]], [[1.7e9 + 0.3]])]).tokens.layout.n_tokens == 1  # one token has no gap to lose
+
+
+def test_whole_numbers_that_double_precision_makes_one_of_are_no_positions():
+    times = 1_700_000_000_000_000_000 + np.arange(5)[:, None]
+    for form in (times, torch.from_numpy(times), times.tolist(), times.astype(np.uint64)):
+        with pytest.raises(
+            ValueError, match=r"positions cannot be read .* up to 1.7e\+18 the same; subtract an offset"
+        ):
+            Sample(np.ones((5, 1)), form)
+    apart = Sample(np.ones((5, 1)), times[:1] + 256 * np.arange(5)[:, None])
+    assert apart.positions.diff(dim=0).flatten().tolist() == [256.0] * 4
+
+
+def test_gradients_do_not_enter_a_sample():
+    x = torch.ones(2, 1, requires_grad=True)
+    for sample in (Sample(x, x, target=x), *Tokens.pack([x], [x]).unpack(), replace(Sample(x, x), values=2 * x)):
+        parts = (sample.values, sample.positions, sample.target)
+        assert not any(part.requires_grad for part in parts if part is not None)
+    values, positions, valid = x[None], x.detach()[None], torch.ones(1, 2, dtype=torch.bool)
+    assert Tokens.from_padded(values, positions, valid).values.requires_grad
 
 
 def test_a_sample_keeps_its_values_when_the_array_changes():
@@ -237,6 +260,19 @@ def test_padding_is_not_looked_at():
         (lambda: Sample([[0.0], [1.0]], MASKED), "array of positions is masked in part"),
         (lambda: Sample([[0.0], [1.0]], [[0.0], [1.0]], target=MASKED), "array of target is masked in part"),
         (lambda: Sample([[0.0], [1.0]], [[0.0], [1.0]], hidden=MASKED[:, 0] > 1), "array of hidden is masked in part"),
+        (
+            lambda: Sample(np.array([[0.0], [1e39]]), [[0.0], [1.0]]),
+            r"too large for single precision: token 1 has 1e\+39 in column 0; give them in larger units",
+        ),
+        (lambda: Sample([[0.0], [1e39]], [[0.0], [1.0]]), "values are too large for single precision: token 1"),
+        (
+            lambda: Tokens.from_padded(
+                torch.full((1, 2, 1), -1e39, dtype=torch.float64),
+                torch.zeros(1, 2, 1),
+                torch.ones(1, 2, dtype=torch.bool),
+            ),
+            r"values are too large for single precision: token 0 has -1e\+39",
+        ),
         (lambda: Layout.of([2**62, 2**62]), "overflow the 32-bit offsets"),
         (lambda: concat(made([1]), made([1], channels=3)), "cannot join tokens of different kinds"),
         (lambda: Tokens.pack([torch.ones(1, 1)], []), "1 samples of values but 0 of positions"),
@@ -274,6 +310,22 @@ def test_bad_input_gets_a_sentence(make, message):
     [
         (lambda: Sample([[1.0]], torch.zeros(1, 1, dtype=torch.float16)), "angles need float32 or float64"),
         (lambda: Sample([["a"]], [[0.0]]), "values cannot be read as numbers"),
+        (lambda: Sample(np.array([[1.0]], object), [[0.0]]), r"array of values holds object.*: x.astype\(float\)"),
+        (lambda: Sample(np.array([["1"]]), [[0.0]]), r"array of values holds str.*; convert it: x.astype\(float\)"),
+        (lambda: Sample(list(np.array([["1"]])), [[0.0]]), "array of values holds str"),
+        (lambda: Sample(pd.DataFrame([[1.0]]), [[0.0]]), r"values came as a pandas DataFrame; .* x.to_numpy\(\)"),
+        (lambda: Sample([pd.Series([1.0])], [[0.0]]), "values came as a pandas Series"),
+        (lambda: Sample([[1.0]], [[0.0]], target=pd.Series([1.0])), "target came as a pandas Series"),
+        (
+            lambda: Sample([[1.0]], np.array([["2024"]], "M8[D]")),
+            "positions must be numbers, not dates or durations; turn them",
+        ),
+        (lambda: Sample([[1.0]], np.array([[3]], "m8[D]")), "positions must be numbers, not dates"),
+        (lambda: Sample([[1.0]], [[pd.Timestamp(0)]]), "positions must be numbers, not dates"),
+        (lambda: Sample([[1.0]], [[np.datetime64(0, "D")]]), "positions must be numbers, not dates"),
+        (lambda: collate([1]), r"expected samples, and number 0 is int; make one of it: romae.Sample\(…\)"),
+        (lambda: collate(Sample([[1.0]], [[0.0]])), r"a single sample .*; put it into a list: \[sample\]"),
+        (lambda: collate(1), "expected a list of samples, not int"),
         (lambda: Sample([[1j]], [[0.0]]), "complex"),
         (lambda: Sample([[1.0]], [[0.0]], target="cat"), "target 'cat' is not a number"),
         (lambda: Sample([[1.0]], [[0.0]], target=1j), "targets are complex"),

@@ -1,32 +1,35 @@
 """What people have their numbers in, as tensors: arrays of any byte order, lists, tensors; and what is refused."""
 
+from collections.abc import Callable
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Float64, Shaped
 from torch import Tensor
 
+LARGEST_EXACT = 2**53 - 1  # beyond it, floats stand for several integers
 
-def as_float(x: Any, name: str) -> Tensor:
-    """Values or positions, by that name, as a tensor of floats."""
-    require_unmasked(x, name)
+
+def as_real(x: Any, name: str) -> Tensor:
+    """Numbers as a tensor; plain lists are read in double precision, like arrays. Errors call them by the name."""
+    require_readable(x, name)
     try:
-        # Plain lists of positions are read in double precision, like arrays, where torch alone would make them single.
-        x = as_tensor(x, torch.float64 if name == "positions" and isinstance(x, list | tuple) else None)
+        found = as_tensor(x)
+        if found.dtype == torch.float32 and isinstance(x, list | tuple) and not _holds_arrays(x):
+            found = as_tensor(x, torch.float64)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{name} cannot be read as numbers: {error}") from None
-    if x.is_complex():
+    if found.is_complex():
         raise TypeError(f"{name} are complex; use the real and the imaginary part as two channels")
-    if name == "values":
-        return as_values(x)
-    return x if x.is_floating_point() else x.double()
+    return found
 
 
 def as_tensor(x: Any, dtype: torch.dtype | None = None) -> Tensor:
-    """A tensor as it is; of anything else a copy, so that later changes of an array do not reach the sample."""
+    """A tensor without its gradient; of anything else a copy, so that later changes do not reach the sample."""
     if isinstance(x, Tensor):
-        return x
+        return x.detach()
     if not (isinstance(x, np.ndarray | np.generic) or _holds_arrays(x)):
         return torch.tensor(x, dtype=dtype)
     x = np.asarray(x)
@@ -43,14 +46,67 @@ def _holds_arrays(x: Any) -> bool:
     return isinstance(x, list | tuple) and any(isinstance(one, np.ndarray) for one in x)
 
 
-def require_unmasked(x: Any, name: str) -> None:
-    if any(map(np.ma.is_masked, x if _holds_arrays(x) else [x])):
+def require_readable(x: Any, name: str) -> None:
+    """Refuse what is masked in part, and what torch does not know: pandas, dates and objects."""
+    parts = x if _holds_arrays(x) else [x]
+    if any(map(np.ma.is_masked, parts)):
         raise ValueError(f"the array of {name} is masked in part, and masked means missing; leave what is missing out")
+    one = _first(x)
+    if hasattr(one, "iloc"):
+        raise TypeError(f"{name} came as a pandas {type(one).__name__}; hand over its numbers alone: x.to_numpy()")
+    kinds = [part.dtype for part in [*parts, one] if isinstance(part, np.ndarray | np.generic)]
+    if isinstance(one, date | timedelta) or any(kind.kind in "mM" for kind in kinds):
+        raise TypeError(
+            f"{name} must be numbers, not dates or durations; turn them into days, for example: "
+            "(x - x[0]) / np.timedelta64(1, 'D')"
+        )
+    for kind in kinds:
+        if kind.kind not in "biufc":
+            raise TypeError(f"the array of {name} holds {kind.name}, not numbers; convert it: x.astype(float)")
 
 
-def as_values(x: Tensor) -> Tensor:
+def _first(x: Any) -> Any:
+    """The first entry of nested lists."""
+    while isinstance(x, list | tuple) and x:
+        x = x[0]
+    return x
+
+
+def require_exact(read: Float64[np.ndarray, "..."], n_given: Callable[[], int], what: str) -> None:
+    """Refuse numbers of which double precision makes fewer than were given, as it does beyond 2**53."""
+    if not (np.abs(read) > LARGEST_EXACT).any():
+        return
+    known = read[~np.isnan(read)]
+    if len(np.unique(known)) < n_given():
+        raise ValueError(
+            f"{what} cannot be read in double precision, which makes several numbers of up to "
+            f"{np.abs(known).max():.3g} the same; subtract an offset first"
+        )
+
+
+def as_values(x: Shaped[Tensor, "n c"]) -> Tensor:
     """In single precision, or in half precision where they came so."""
-    return x if x.dtype in (torch.float16, torch.bfloat16, torch.float32) else x.float()
+    if x.dtype in (torch.float16, torch.bfloat16, torch.float32):
+        return x
+    single = x.float()
+    finite = torch.isfinite(single)
+    if not finite.all():
+        row, column = (~finite).nonzero()[0].tolist()
+        raise ValueError(
+            f"values are too large for single precision: token {row} has {x[row, column].item():.3g} in column "
+            f"{column}; give them in larger units"
+        )
+    return single
+
+
+def as_positions(x: Shaped[Tensor, "n d"]) -> Tensor:
+    """In single or double precision, as they came; whole numbers in double precision."""
+    if x.is_floating_point():
+        require_precise(x)
+        return x
+    read = x.double()
+    require_exact(read.cpu().numpy(), lambda: len(np.unique(x.cpu().numpy())), "positions")
+    return read
 
 
 def require_finite(x: Shaped[Tensor, "n k"], name: str) -> None:

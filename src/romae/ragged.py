@@ -34,8 +34,8 @@ class _Taken(torch.autograd.Function):
 
 def taken(x: Float[Tensor, "t *w"], index: Int64[Tensor, "u"]) -> Float[Tensor, "u *w"]:
     """The rows at these indices, none of them twice."""
-    taken: Tensor = _Taken.apply(x, index)
-    return taken
+    rows: Tensor = _Taken.apply(x, index)
+    return rows
 
 
 def second_part(values: Float[Tensor, "t w"], first: Layout, second: Layout) -> Float[Tensor, "u w"]:

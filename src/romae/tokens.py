@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Float32, Int32, Int64, Shaped
 from torch import Tensor
 
-from romae.arrays import as_float, as_tensor, as_values, require_finite, require_precise, require_unmasked
+from romae.arrays import as_positions, as_real, as_tensor, as_values, require_finite, require_readable
 from romae.layout import Layout
 from romae.ragged import require_tokens, sample_extreme, sample_mean, taken
 
@@ -67,13 +67,13 @@ class Tokens:
 
     @classmethod
     def pack(cls, values: Sequence[Tensor], positions: Sequence[Tensor]) -> "Tokens":
-        """One packed batch from the values [n, c] and positions [n, d] of each sample."""
+        """One packed batch from the values [n, c] and positions [n, d] of each sample, without their gradients."""
         if len(values) != len(positions):
             raise ValueError(f"{len(values)} samples of values but {len(positions)} of positions")
         return collate([Sample(v, p) for v, p in zip(values, positions, strict=True)]).tokens
 
     def unpack(self) -> list["Sample"]:
-        """The samples of this batch, one by one: the inverse of `pack`."""
+        """The samples of this batch, one by one and without gradients: the inverse of `pack`."""
         lengths = self.layout.lengths.tolist()
         return [Sample(v, p) for v, p in zip(self.values.split(lengths), self.positions.split(lengths), strict=True)]
 
@@ -97,12 +97,11 @@ class Tokens:
         lengths = valid.sum(1).cpu()
         if not lengths.all():
             raise ValueError(f"sample {int((lengths == 0).nonzero()[0])} has no valid token")
-        values, positions = as_values(values[valid]), positions[valid]
+        values, positions = values[valid], positions[valid]
         require_finite(values, "values")
         require_finite(positions, "positions")
-        require_precise(positions)
         layout = Layout.of(lengths, values.device)
-        return cls(values, to_single(positions, layout), layout)
+        return cls(as_values(values), to_single(as_positions(positions), layout), layout)
 
     def to_padded(self) -> tuple[Float[Tensor, "b n c"], Float32[Tensor, "b n d"], Bool[Tensor, "b n"]]:
         """Values, positions and `valid` padded with zeros to the longest sample: the inverse of `from_padded`."""
@@ -198,7 +197,7 @@ class Sample:
 
     `target` is a class index, a number, a vector [k] for the whole sample, or one row [n, k] per token.
     `hidden` [n] is True on the tokens to predict, for those who choose the mask themselves. Arrays, lists and
-    tensors are taken; positions may be float64 and stay so until a batch is made.
+    tensors are taken, tensors without their gradients; positions may be float64 and stay so until a batch is made.
     """
 
     values: Any
@@ -208,8 +207,8 @@ class Sample:
     hidden: Any = None
 
     def __post_init__(self) -> None:
-        values = as_float(self.values, "values")
-        positions = as_float(self.positions, "positions")
+        values = as_real(self.values, "values")
+        positions = as_real(self.positions, "positions")
         for name, x, letter in (("values", values, "c"), ("positions", positions, "d")):
             if x.ndim != 2:
                 raise ValueError(
@@ -224,11 +223,10 @@ class Sample:
             raise ValueError("a sample needs at least one channel and one position dimension")
         require_finite(values, "values")
         require_finite(positions, "positions")
-        require_precise(positions)
-        object.__setattr__(self, "values", values)
-        object.__setattr__(self, "positions", positions)
-        require_unmasked(self.target, "target")
-        require_unmasked(self.hidden, "hidden")
+        object.__setattr__(self, "values", as_values(values))
+        object.__setattr__(self, "positions", as_positions(positions))
+        require_readable(self.target, "target")
+        require_readable(self.hidden, "hidden")
         object.__setattr__(self, "target", None if self.target is None else self._checked_target(len(values)))
         object.__setattr__(self, "hidden", None if self.hidden is None else self._checked_mask(len(values)))
 
@@ -311,8 +309,24 @@ class Batch:
         )
 
 
+def sample_list(samples: Any) -> list[Sample]:
+    """The samples as a list, each read once; what is no sample is refused."""
+    if isinstance(samples, Sample):
+        raise TypeError("a single sample came where several are expected; put it into a list: [sample]")
+    if not hasattr(samples, "__iter__"):
+        raise TypeError(f"expected a list of samples, not {type(samples).__name__}")
+    found = list(samples)
+    for i, one in enumerate(found):
+        if not isinstance(one, Sample):
+            raise TypeError(
+                f"expected samples, and number {i} is {type(one).__name__}; make one of it: romae.Sample(…)"
+            )
+    return found
+
+
 def collate(samples: Sequence[Sample]) -> Batch:
     """Pack samples end to end into a batch."""
+    samples = sample_list(samples)
     if len(samples) == 0:
         raise ValueError("a batch needs at least one sample, and this one is empty")
     _require_alike([s.values.shape[1] for s in samples], "channels")
@@ -361,6 +375,11 @@ def to_single(positions: Float[Tensor, "t d"], layout: Layout, ids: Sequence[Has
     if bool(is_lost.any()):
         number, axis = is_lost.nonzero()[0].tolist()
         name = ids[number] if ids and ids[number] is not None else number
+        if extent[number, axis] > torch.finfo(torch.float32).max:  # no origin would help
+            raise ValueError(
+                f"positions of sample {name!r} on axis {axis} are too far apart for single precision, by "
+                f"{extent[number, axis]:.3g}; give them in larger units"
+            )
         raise ValueError(
             f"positions of sample {name!r} on axis {axis} are too large for single precision: they would move by up to "
             f"{worst[number, axis]:.3g}, with a mean gap of {gap[number, axis]:.3g}; subtract an origin first, for "
