@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from romae import Sample, baselines, metrics
 
@@ -95,6 +96,11 @@ def test_the_truth_is_the_target_of_each_token_where_there_is_one():
     np.testing.assert_allclose(baselines.truth(sample), [[2], [3]])
     labelled = Sample(sample.values, sample.positions, target=1, hidden=sample.hidden)
     np.testing.assert_allclose(baselines.truth(labelled), [[2.1], [3.1]], rtol=1e-6)
+
+
+def test_samples_made_of_what_is_differentiated_have_a_truth():
+    x = torch.tensor([[1.0], [2.0]], requires_grad=True)
+    np.testing.assert_allclose(baselines.truth(Sample(x, x, hidden=[False, True])), [[2]])
 
 
 def test_the_constant_is_the_mean_over_all_training_tokens():

@@ -313,7 +313,7 @@ def sample_list(samples: Any) -> list[Sample]:
     """The samples as a list, each read once; what is no sample is refused."""
     if isinstance(samples, Sample):
         raise TypeError("a single sample came where several are expected; put it into a list: [sample]")
-    if not hasattr(samples, "__iter__"):
+    if not (hasattr(samples, "__iter__") or hasattr(samples, "__getitem__")):
         raise TypeError(f"expected a list of samples, not {type(samples).__name__}")
     found = list(samples)
     for i, one in enumerate(found):

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as arrays
 from torch.testing import assert_close
 
 from romae.config import from_dict, to_dict
-from romae.data.scaling import Scaling, fit_ladders, fit_scaling
+from romae.data.scaling import Scaling, fit_ladders, fit_scaling, scaled
 from romae.data.series import from_arrays
 from romae.rope import Ladder
 from romae.tokens import Sample, collate
@@ -50,15 +50,15 @@ def test_the_inverse_of_scaling_is_exact(method, per, values):
     positions = np.stack([np.arange(len(values)), np.arange(len(values)) % 3], 1).astype(np.float64)
     sample = Sample(values, positions)
     scaling = fit_scaling([sample], values=method, per=per)
-    scaled = scaling.scale_values(sample.values, sample.positions)
-    assert torch.isfinite(scaled).all()
-    back = scaling.invert_values(scaled, sample.positions)
+    seen = scaling.scale_values(sample.values, sample.positions)
+    assert torch.isfinite(seen).all()
+    back = scaling.invert_values(seen, sample.positions)
     size = float(np.abs(values).max())
     assert_close(back, sample.values.double(), rtol=1e-13, atol=1e-13 * size)
     # A sample keeps its values in float32. Half a unit in the last place of y is 6e-8 |y|, and it comes back as an
     # error of 6e-8 |x - centre|, or of 6e-8 |y| relative to x where x is a hyperbolic sine of y.
     kept = scaling.apply(sample).values
-    rounding = 1.2e-7 * (1 + float(scaled.abs().max())) if method == "asinh" else 1.2e-7
+    rounding = 1.2e-7 * (1 + float(seen.abs().max())) if method == "asinh" else 1.2e-7
     back = scaling.invert_values(kept, sample.positions)
     assert_close(back, sample.values.double(), rtol=rounding, atol=1.2e-7 * size)
 
@@ -188,12 +188,12 @@ def test_ladders_climb_from_the_gap_to_the_span():
 def test_targets_are_standardised_and_brought_back():
     samples = random_samples()
     scaling = fit_scaling(samples, target=True)
-    scaled = torch.stack([scaling.apply(sample).target for sample in samples])
-    assert float(scaled.mean()) == pytest.approx(0, abs=1e-5)
-    assert float(scaled.std(correction=0)) == pytest.approx(1, abs=1e-5)
+    seen = torch.stack([scaling.apply(sample).target for sample in samples])
+    assert float(seen.mean()) == pytest.approx(0, abs=1e-5)
+    assert float(seen.std(correction=0)) == pytest.approx(1, abs=1e-5)
     truth = torch.stack([sample.target for sample in samples])
-    assert_close(scaling.invert_target(scaled).float(), truth)
-    assert_close(scaling.invert_target(scaled[:, None]).float(), truth[:, None])
+    assert_close(scaling.invert_target(seen).float(), truth)
+    assert_close(scaling.invert_target(seen[:, None]).float(), truth[:, None])
 
 
 def test_targets_of_tokens_have_a_scale_for_each_column():
@@ -241,11 +241,36 @@ def test_fitting_a_million_tokens_is_quick():
         (dict(origin=["min", "min", "min"]), "3 origins for 2 position axes"),
         (dict(unit=0.0), "unit of a position axis must be positive"),
         (dict(origin=math.inf), "an origin must be .* not inf"),
+        (dict(origin=None), "origins are numbers or text, one for each position axis, not None"),
+        (dict(unit=[1.0, None]), r"units are numbers or text, one for each position axis, not \[1.0, None\]"),
     ],
 )
-def test_settings_that_do_not_fit_are_named(arguments, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_settings_that_do_not_fit_are_named(arguments, sentence, without_shape_checks):
+    with pytest.raises((ValueError, TypeError), match=sentence):
         fit_scaling(random_samples(), **arguments)
+
+
+def test_what_is_no_sample_and_no_scaling_is_named(without_shape_checks):
+    with pytest.raises(TypeError, match=r"a single sample .* put it into a list"):
+        fit_scaling(series(1.0))
+    with pytest.raises(TypeError, match="expected samples, and number 1 is int"):
+        fit_scaling([series(1.0), 1])
+    with pytest.raises(TypeError, match="the scaling must be what fit_scaling gives, or None, not 'standard'"):
+        scaled([series(1.0)], "standard")
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_values_of_half_precision_are_scaled_to_single(kind):
+    small, large = (Sample(torch.tensor([[1.0], [2.0]], dtype=kind) * size, [[0.0], [1.0]]) for size in (1e-4, 100.0))
+    values = fit_scaling([small]).apply(large).values
+    assert values.dtype == torch.float32 and torch.isfinite(values).all() and values.max() > 1e6
+    assert Scaling().apply(small).values.dtype == kind
+
+
+def test_samples_with_gradients_have_a_scaling():
+    x = torch.tensor([[1.0], [3.0]], requires_grad=True)
+    scaling = fit_scaling([Sample(x, x, target=x)], target=True)
+    assert scaling.centre == ((2.0,),) and scaling.target_mean == (2.0,)
 
 
 def test_bad_input_is_named():
@@ -275,7 +300,7 @@ def test_samples_unlike_the_training_data_are_named():
         scaling.apply(Sample([[1.0, 2.0]], [[0.0, 0.0]]))
     with pytest.raises(ValueError, match="3 position axes, but the scaling was fitted on 2"):
         scaling.apply(Sample([[1.0]], [[0.0, 0.0, 0.0]]))
-    with pytest.raises(ValueError, match="sample 'p3': values must be finite"):
+    with pytest.raises(ValueError, match="sample 'p3': values are too large for single precision"):
         fit_scaling([series(0.0, 1e-30)]).apply(replace(series(1e30), id="p3"))
     with pytest.raises(ValueError, match="hand over the positions"):
         scaling.invert_values(torch.ones(1, 1))

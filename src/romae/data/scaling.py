@@ -18,7 +18,7 @@ from torch import Tensor
 from romae.data.folder import Folder
 from romae.data.series import SampleSet
 from romae.rope import Ladder
-from romae.tokens import Sample, channel_index
+from romae.tokens import Sample, channel_index, sample_list
 
 Method = Literal["none", "standard", "robust", "asinh"]
 Origin = float | int | Literal["none", "first", "min"]
@@ -62,14 +62,16 @@ class Scaling:
             raise ValueError("targets need both a mean and a scale, or neither")
 
     def apply(self, sample: Sample) -> Sample:
-        """The sample as the model sees it. Positions stay float64 if they were."""
+        """The sample as the model sees it, scaled values in single precision. Positions stay float64 if they were."""
         try:
-            values = self.scale_values(sample.values, sample.positions)
+            values = sample.values
+            if self.method != "none":
+                values = self.scale_values(values, sample.positions)  # of half precision, could be too large for it
             positions = self.scale_positions(sample.positions, self.origin(sample.positions))
             target = sample.target
             if self.target_mean is not None and target is not None:
                 target = self.scale_target(target)
-            return replace(sample, values=values.to(sample.values.dtype), positions=positions, target=target)
+            return replace(sample, values=values, positions=positions, target=target)
         except ValueError as error:
             raise ValueError(f"sample {sample.id!r}: {error}") from None
 
@@ -243,9 +245,11 @@ def fit_scaling(
 
 
 def scaled(samples: Sequence[Sample], scaling: Scaling | None) -> Sequence[Sample]:
-    """The samples as a model sees them; files are still read one by one."""
+    """The samples as a model sees them. A folder is still read file by file; a store becomes a list in memory."""
     if scaling is None:
         return samples
+    if not isinstance(scaling, Scaling):
+        raise TypeError(f"the scaling must be what fit_scaling gives, or None, not {scaling!r}")
     if isinstance(samples, SampleSet | Folder):
         return samples.map(scaling.apply)
     return [scaling.apply(one) for one in samples]
@@ -279,9 +283,9 @@ class _Packed(NamedTuple):
 
 
 def _pack(samples: Sequence[Sample]) -> _Packed:
-    if len(samples) == 0:
+    all_samples = sample_list(samples)
+    if not all_samples:
         raise ValueError("there are no samples to fit a scaling to")
-    all_samples = list(samples)
     for i, sample in enumerate(all_samples):
         for name, found, wanted in (
             ("columns of values", sample.values.shape[1], all_samples[0].values.shape[1]),
@@ -303,7 +307,10 @@ def _per_axis(given: Any, n_dims: int, default: Any, what: str) -> list[Any]:
     if len(entries) > n_dims:
         raise ValueError(f"{len(entries)} {what} for {n_dims} position axes")
     entries += [default] * (n_dims - len(entries))
-    return [one if isinstance(one, str) else float(one) for one in entries]
+    try:
+        return [one if isinstance(one, str) else float(one) for one in entries]
+    except (TypeError, ValueError):
+        raise TypeError(f"{what} are numbers or text, one for each position axis, not {given!r}") from None
 
 
 def _fit_values(
