@@ -120,6 +120,9 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
         load_config(Example, tmp_path / "broken.toml")
     with pytest.raises(ValueError, match="cannot read .*absent.json"):
         load_config(Example, tmp_path / "absent.json")
+    (tmp_path / "stars.csv").write_text("star,day,flux\n1,2,3\n")
+    with pytest.raises(ValueError, match=r"settings are read from a .toml or a .json file, and .*stars.csv is none"):
+        load_config(Example, tmp_path / "stars.csv")
 
 
 @dataclass(frozen=True, kw_only=True)

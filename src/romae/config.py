@@ -51,6 +51,8 @@ def read_arguments(
 def load_config(cls: type[C], path: str | Path) -> C:
     """Read a configuration from a .json or .toml file."""
     path = Path(path)
+    if path.suffix not in (".toml", ".json", ""):
+        raise ValueError(f"settings are read from a .toml or a .json file, and {path} is none")
     try:
         text = path.read_text(encoding="utf-8")
         data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
