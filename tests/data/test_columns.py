@@ -13,6 +13,7 @@ from romae.data.columns import (
     asked_numbers,
     dates_from_numbers,
     encode_names,
+    frame_columns,
     numbers_from_dates,
     to_numpy,
 )
@@ -85,6 +86,42 @@ def test_missing_numbers_are_nan_and_text_is_no_number():
     np.testing.assert_equal(as_numbers(pd.Series([1, None, 2.5], dtype=object), "flux", row), [1, np.nan, 2.5])
     with pytest.raises(TypeError, match="flux must hold numbers, and row 1 is '2'"):
         as_numbers(pd.Series([1, "2"], dtype=object), "flux", row)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ([1, np.complex64(1 + 2j)], "flux must hold numbers, and row 1 is np.complex64"),
+        ([1, 2j], "flux must hold numbers, and row 1 is 2j"),
+        ([1, np.timedelta64(3, "D")], "flux must hold numbers, and row 1 is np.timedelta64"),
+        (["1,5", "2"], "flux must hold numbers, and row 0 is '1,5'; write a point for the decimal comma"),
+        ([2**60, 2**60 + 1, None], "flux cannot be read in double precision.* up to 1.15e.18 the same; subtract an"),
+    ],
+)
+def test_what_is_no_number_is_named(given, sentence):
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        as_numbers(pd.Series(given, dtype=object), "flux", row)
+
+
+@pytest.mark.parametrize("kind", ["int64", "uint64", "Int64", "int64[pyarrow]"])
+def test_whole_numbers_stay_apart(kind):
+    with pytest.raises(ValueError, match="flux cannot be read in double precision"):
+        as_numbers(pd.Series([2**60, 2**60 + 1], dtype=kind), "flux", row)
+    assert as_numbers(pd.Series([2**60, 2**61], dtype=kind), "flux", row).tolist() == [2**60, 2**61]
+
+
+def test_dates_with_a_zone_are_not_held_against_dates_without():
+    asked = pd.date_range("2024-07-01", periods=2, tz="Europe/Rome").to_numpy()
+    with pytest.raises(ValueError, match="dates of x have the time zone Europe/Rome, but those that are known have no"):
+        asked_numbers(asked, "day", None, "x")
+    assert asked_numbers(asked, "day", "UTC", "x").tolist() == asked_numbers(asked, "day", "Europe/Rome", "x").tolist()
+
+
+def test_a_pandas_column_may_have_an_index_only_beside_its_times():
+    dated = [pd.Series([1.0, 2.0]), pd.Series([1.0, 2.0], index=[0.5, 7.0])]
+    with pytest.raises(ValueError, match="sample 1 has an index of its own, which may be its times"):
+        frame_columns(dated, has_times=False)
+    assert frame_columns(dated, has_times=True) is None
 
 
 def test_names_are_sorted_unless_they_are_known():

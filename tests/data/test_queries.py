@@ -29,6 +29,14 @@ def test_dates_with_a_zone_are_asked_for_as_they_are():
     assert asked[0].tolist() == samples[0].positions.tolist()
 
 
+def test_dates_with_a_zone_are_refused_where_the_data_have_none():
+    samples, sentence = dated(None), "have the time zone .*, but those that are known have no time zone; bring them to"
+    with pytest.raises(ValueError, match=f"queries: the dates of column 'time' {sentence}"):
+        read_queries(pd.DataFrame({"id": "a", "time": DATES.tz_localize("Europe/Rome")}), samples)
+    with pytest.raises(ValueError, match=f"the dates of the grid {sentence}"):
+        grid_of_times("2024-03-01T08:00Z:2024-03-02T08:00Z:2", samples.schema)
+
+
 def test_a_date_that_the_zone_lacks_is_named():
     queries = pd.DataFrame({"id": "a", "time": pd.to_datetime(["2024-03-30 02:30", "2024-03-31 02:30"])})
     with pytest.raises(ValueError, match="queries: row 1, column 'time': 2024-03-31 02:30:00 .* in Europe/Berlin"):

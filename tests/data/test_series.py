@@ -8,12 +8,14 @@ import pytest
 import torch
 
 from romae.config import from_dict, to_dict
+from romae.data.columns import require_told_apart
 from romae.data.series import SampleSet, Schema, from_arrays, require_same_names
-from romae.data.tables import from_table
+from romae.data.tables import from_schema, from_table, from_table_like
 from romae.tokens import collate
 
 NAN = np.nan
 DENSE = np.array([[[1.0, 10.0], [2.0, 20.0], [NAN, NAN]], [[3.0, 30.0], [NAN, NAN], [4.0, 40.0]]])
+LARGE = 1_700_000_000_000_000_000 + np.arange(3)
 GAPPY = np.array([[[1.0, NAN], [2.0, 20.0], [NAN, NAN]]])
 
 
@@ -93,6 +95,22 @@ def test_dates_are_counted_in_the_unit_asked_for():
     assert samples.schema.time_unit == "day"
 
 
+SUMMER = pd.date_range("1970-07-01", periods=2, freq="12h")
+
+
+@pytest.mark.parametrize("form", [lambda x: x, list, pd.Series, lambda x: [one.to_pydatetime() for one in x]])
+@pytest.mark.parametrize(("zone", "start"), [(None, 181.0), ("UTC", 181.0), ("Etc/GMT-6", 180.75)])
+def test_dates_come_in_any_form_and_keep_their_zone(form, zone, start):
+    times = form(SUMMER.tz_localize(zone))
+    for given in (times, [times, times]):
+        samples = from_arrays(np.ones((2, 2, 1)), given, time_unit="day")
+        assert [s.positions.flatten().tolist() for s in samples] == [[start, start + 0.5]] * 2
+        assert samples.schema.time_unit == "day" and (zone is None) == (samples.schema.time_zone is None)
+    if zone is None:
+        local = from_arrays(np.ones((1, 2, 1)), times, time_unit="day", time_zone="Etc/GMT-6")
+        assert local[0].positions[0] == 180.75 and local.schema.time_zone == "Etc/GMT-6"
+
+
 @pytest.mark.parametrize(
     ("y", "targets", "classes"),
     [
@@ -128,8 +146,11 @@ def test_known_classes_keep_their_index():
 def test_a_sample_set_is_a_sequence_that_keeps_its_names():
     samples = from_arrays(np.ones((4, 2, 1)), ids=list("abcd"))
     assert isinstance(samples, SampleSet) and len(samples) == 4
-    assert samples[-1].id == "d" and samples[np.int64(1)].id == "b"
-    for part in (samples[1:3], samples[[1, 2]], samples[np.array([False, True, True, False])]):
+    assert samples[-1].id == "d"
+    for one in (np.int64(1), np.array(1), torch.tensor(1)):
+        assert samples[one].id == "b"
+    assert [s.id for s in samples[torch.tensor([1])]] == ["b"] and not samples[[]]
+    for part in (samples[1:3], samples[[1, 2]], samples[[1, 2], ...], samples[np.array([False, True, True, False])]):
         assert [s.id for s in part] == ["b", "c"] and part.schema is samples.schema
     assert [s.id for s in samples.map(lambda s: s)] == list("abcd")
     assert samples[0] in samples and list(reversed(samples))[0].id == "d"
@@ -152,6 +173,7 @@ def test_a_column_that_is_known_keeps_its_place():
         replace(known, positions=("x", "z")),
     ):
         require_same_names(found, known, whose="samples", others="others have")
+    rome = dict(time_unit="hour", time_zone="Europe/Rome")
     for found, sentence in (
         (replace(known, values=("error", "flux")), r"the samples have the values \['error', 'flux'\], but others have"),
         (
@@ -164,6 +186,12 @@ def test_a_column_that_is_known_keeps_its_place():
     ):
         with pytest.raises(ValueError, match=sentence):
             require_same_names(found, known, whose="samples", others="others have")
+    here, naive = replace(known, **rome), replace(known, time_unit="hour")
+    require_same_names(here, replace(here, time_zone="UTC"), whose="samples", others="others have")
+    with pytest.raises(ValueError, match=r"dates of the samples have the time zone Europe/Rome, .* drop the zone"):
+        require_same_names(here, naive, whose="samples", others="others have")
+    with pytest.raises(ValueError, match="dates of the samples have no time zone, .* have the time zone Europe/Rome"):
+        require_same_names(naive, here, whose="samples", others="others have")
 
 
 @pytest.mark.parametrize(
@@ -182,6 +210,25 @@ def test_a_column_that_is_known_keeps_its_place():
         (dict(X=[np.array([[1e39]])]), "fit into float32"),
         (dict(X=[np.array([["3"]])]), "sample 0 must hold numbers, and its element 0 is '3'"),
         (dict(X=[[[1, 2], [3]]]), "sample 0 cannot be read as an array"),
+        (dict(X=[np.ones((2, 1)), ([0, 1, 5], [3, 1, 2])]), "sample 1 is a pair, as of times and values; .* times="),
+        (dict(X=[(np.arange(3), np.ones(3))]), r"hand the times over apart: from_arrays\(\[values\[:, None\]"),
+        (dict(X=[(np.arange(3), np.ones((3, 2)))]), "sample 0 is a pair"),
+        (dict(X=[[[0, 1, 5], [3, 1, 2]], [[2, 3], [1, 2]]]), "sample 1 has 2 channels"),
+        (dict(X=[[[0, 1, 5], [3, 1, 2]], [[2, 3, 4], [1, 2, 3]]]), "list of two rows, of which the first climbs like"),
+        (dict(X=[[np.arange(3), np.ones(3)]]), r"hand the times over apart.*, or two time steps .* np.array\(x\)"),
+        (dict(X=[pd.Series([1.0, 2.0])]), r"got shape \[2\]; for one channel use x.to_frame\(\)"),
+        (dict(X=DENSE, time_unit="week"), "there is no time unit 'week'"),
+        (dict(X=DENSE[:, :2], times=SUMMER, time_zone="Mars"), "there is no time zone 'Mars'; give a name such as"),
+        (
+            dict(X=DENSE[:, :2], times=[SUMMER, SUMMER.tz_localize("UTC")]),
+            "the times of sample 1 are object, those of sample 0 are of another kind; .* all with a time zone or all",
+        ),
+        (dict(X=DENSE[:, :2], times=[SUMMER, [0, 1]]), "the times of sample 1 are int64, those of sample 0"),
+        (dict(X=DENSE[:, :2], times=SUMMER - SUMMER[0]), r"Timedelta.*in hours: x / pandas.Timedelta\(hours=1\)"),
+        (dict(X=DENSE[:, :2], times=["08:00", "09:30"]), "'08:00'; a time of day lacks its day"),
+        (dict(X=DENSE, times=LARGE), r"times of sample 0 cannot be read in double precision.*; subtract an offset"),
+        (dict(X=DENSE, times=[LARGE.tolist(), LARGE.astype(object)]), "times of sample 0 cannot be read in double"),
+        (dict(X=[LARGE[:, None]]), "sample 0 cannot be read in double precision"),
         (dict(X=DENSE, times=[0, 1]), r"times of sample 0 have shape \[2\], but it has 3 time steps"),
         (dict(X=DENSE, times=[[0, 1, 2]]), "times for 1 samples, but there are 2"),
         (dict(X=DENSE, times=[0, np.inf, 1]), "sample 0, row 1 has the time inf"),
@@ -252,12 +299,84 @@ def test_tables_name_their_channels_and_must_agree():
     assert from_arrays(frames).schema.values == ("u", "v")
     assert from_arrays(frames, tokens="scalars").schema.channels == ("u", "v")
     assert from_arrays(frames, channels=["a", "b"]).schema.values == ("a", "b")
-    with pytest.raises(ValueError, match="sample 1 has the columns .'v', 'u'., sample 0 has .'u', 'v'."):
+    with pytest.raises(ValueError, match="sample 1 has the columns .'v', 'u'., sample 0 has the columns .'u', 'v'."):
         from_arrays([frames[0], frames[1][["v", "u"]]])
     dated = [frame.set_axis([5.0, 70.0]) for frame in frames]
     with pytest.raises(ValueError, match="index of its own"):
         from_arrays(dated)
     assert from_arrays(dated, [frame.index for frame in dated])[0].positions[:, 0].tolist() == [5.0, 70.0]
+
+
+def test_an_index_may_be_times_whatever_the_first_sample_is():
+    plain, frame = np.ones((2, 2)), pd.DataFrame(np.ones((2, 2)))
+    assert from_arrays([plain, frame]).schema.values == ("channel_0", "channel_1")
+    for X in ([plain, frame.set_axis([5.0, 70.0])], [frame, frame.set_axis(SUMMER)]):
+        for channels in (None, ["a", "b"]):
+            with pytest.raises(ValueError, match="sample 1 has an index of its own"):
+                from_arrays(X, channels=channels)
+    named = frame.set_axis(["b", "a"], axis=1)
+    with pytest.raises(ValueError, match=r"sample 1 has the columns \['b', 'a'\], sample 0 has no column names; give"):
+        from_arrays([plain, named])
+    with pytest.raises(ValueError, match=r"sample 1 has no column names, sample 0 has the columns \['b', 'a'\]"):
+        from_arrays([named, plain])
+
+
+def test_integers_that_name_columns_stay_integers():
+    for columns in ([5, 7], np.array([5, 7])):
+        frame = pd.DataFrame(np.ones((2, 2)), columns=columns)
+        assert from_arrays([frame], tokens="scalars").schema.channels == (5, 7)
+        assert from_arrays([frame]).schema.values == ("5", "7")
+
+
+@pytest.mark.parametrize(
+    "rows", [[[36.6, 80.0, 120.0], [36.7, 81.0, 119.0]], [[3.0, 2.0, 1.0], [0.0, 1.0, 2.0]], [[0, 1], [3, 2]]]
+)
+def test_two_time_steps_are_no_pair(rows):
+    assert from_arrays([rows])[0].values.tolist() == torch.tensor(rows).tolist()
+    assert from_arrays([np.array([[0, 1, 2], [5, 4, 5]])])[0].values.shape == (2, 3)
+    assert from_arrays([([0, 1, 2], [5, 4, 5])], layout="bcn")[0].values.shape == (3, 2)
+
+
+def test_a_sample_that_was_good_in_training_is_good_alone():
+    random = np.random.default_rng(0)
+    x = 300 + 10 * random.normal(size=(30, 8, 1))
+    x[0] = 300 + 1e-5 * random.normal(size=(8, 1))
+    trained = from_arrays(x)
+    with pytest.raises(ValueError, match="channel 0 would move .*only to be predicted with for_training=False"):
+        from_arrays(x[:1])
+    alone = from_arrays(x[:1], y=[1.7e9], for_training=False)
+    assert torch.equal(alone[0].values, trained[0].values)
+    assert len(from_arrays(np.ones((4, 9, 1)), y=1.7e9 + np.arange(4.0), for_training=False)) == 4
+    table = pd.DataFrame({"id": np.repeat(range(30), 8), "time": 0, "value": x.ravel(), "y": np.repeat(range(30), 8)})
+    names = dict(id="id", time="time", values="value", label="y")
+    large = table.assign(y=1.7e9 + 1e3 * table["y"])
+    schema = from_table(large, **names).schema
+    assert len(from_table_like(large[:8].assign(y=1.7e9), schema)) == 1
+    first_two = pd.concat([large[:8], large[:8].assign(id=1, y=1.7e9 + 1)])
+    assert len(from_table_like(first_two, schema)) == len(from_schema(first_two, schema, for_training=False)) == 2
+    with pytest.raises(ValueError, match="column 'value' would move .* with from_table_like"):
+        from_table(large[:8], **names)
+
+
+@pytest.mark.parametrize("column", [[0.3, 0.1 + 0.2, 0.3], [1e300, 1e300 * (1 + 1e-15)], [np.nan, np.nan], [-0.0, 0.0]])
+def test_rounding_is_no_variation(column):
+    require_told_apart(np.array(column)[:, None], ["x"])
+
+
+@pytest.mark.parametrize("size", [1e-44, 1e-3, 1.0, 1e6, 1e30])
+@pytest.mark.parametrize("spread", [1e-9, 1e-7, 1e-6, 1e-4, 1.0])
+def test_columns_in_parts_are_judged_as_one(size, spread):
+    """The ranges alone spare most columns the exact look, and never one that it would refuse."""
+    x = size * (1 + spread * np.random.default_rng(0).normal(size=(300, 2)))
+    x[::7, 1] = np.nan
+    for column in (0, 1):
+        known = x[~np.isnan(x[:, column]), column]
+        moved = np.abs(known - known.astype(np.float32)).max()
+        if moved > 0.05 * known.std():
+            with pytest.raises(ValueError, match=f"{column} would move by up to"):
+                require_told_apart(np.array_split(x[:, [column]], 7), [str(column)])
+        else:
+            require_told_apart(np.array_split(x[:, [column]], 7), [str(column)])
 
 
 def test_what_single_precision_cannot_tell_apart_is_refused():

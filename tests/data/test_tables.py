@@ -1,7 +1,9 @@
 """Tables become samples: laws, known answers and bad input."""
 
+import gzip
+import re
 import warnings
-from datetime import UTC, timedelta, timezone
+from datetime import UTC, time, timedelta, timezone
 
 import numpy as np
 import pandas as pd
@@ -18,6 +20,7 @@ from romae.data.export import to_table
 from romae.data.series import Schema
 from romae.data.tables import from_table, from_table_like
 
+ZONES = [pd.Timestamp("2024", tz=zone) for zone in ("UTC", "Asia/Tokyo", "UTC", "UTC", "UTC")]
 COLUMNS = dict(id="object", time="mjd", channel="band", values=["flux", "error"], label="kind")
 
 
@@ -271,6 +274,9 @@ def test_dates_without_a_zone_are_read_in_that_of_the_schema(frame):
     dates = pd.date_range("2024-03-30 08:00", periods=5, freq="D")
     trained = from_table(frame.assign(mjd=dates.tz_localize("Europe/Berlin")), **COLUMNS)
     assert same(from_table_like(frame.assign(mjd=dates), trained.schema), trained)
+    naive = from_table(frame.assign(mjd=dates), **COLUMNS)
+    with pytest.raises(ValueError, match="dates of column 'mjd' have the time zone Europe/Berlin, .* known have no"):
+        from_table_like(frame.assign(mjd=dates.tz_localize("Europe/Berlin")), naive.schema)
     for unclear in ("2024-03-31 02:30", "2024-10-27 02:30"):
         with pytest.raises(ValueError, match=f"row 0, column 'mjd': {unclear}:00 .* in Europe/Berlin"):
             from_table_like(frame.assign(mjd=pd.Timestamp(unclear)), trained.schema)
@@ -295,13 +301,22 @@ def test_dates_come_back_in_the_zone_they_had(frame, zone, name):
 
 def test_a_zone_without_a_name_is_refused(frame):
     dates = pd.date_range("2024-03-01", periods=5).tz_localize(tz.gettz("Europe/Berlin"))
-    with pytest.raises(ValueError, match=r"column 'mjd' has the time zone tzfile.*tz_convert\('Europe/Berlin'\)"):
+    with pytest.raises(ValueError, match=r"zone tzfile.* of column 'mjd' has no name.*tz_convert\('Europe/Berlin'\)"):
         from_table(frame.assign(mjd=dates), **COLUMNS)
 
 
 def test_a_unit_that_does_not_exist_is_named(frame, without_shape_checks):
     with pytest.raises(ValueError, match="there is no time unit 'week'; there are second, minute, hour and day"):
         from_table(frame.assign(mjd=pd.Timestamp("2024-03-01")), **COLUMNS, time_unit="week")
+
+
+def test_what_would_not_be_looked_at_is_refused(frame, without_shape_checks):
+    with pytest.raises(ValueError, match="there is no time unit 'week'"):
+        from_table(frame, **COLUMNS, time_unit="week")
+    with pytest.raises(ValueError, match="classes are named, but no label column is; say which it is with label="):
+        from_table(frame, **COLUMNS | {"label": None}, classes=["SN", "RR"])
+    with pytest.raises(TypeError, match="the schema is that of other samples, such as samples.schema, not NoneType"):
+        from_table_like(frame, None)
 
 
 def test_a_complete_table_does_not_warn(frame):
@@ -333,7 +348,13 @@ def test_a_table_like_the_training_set(frame):
         (dict(error=[1, 2, 3, -np.inf, 5]), "row 3, column 'error' holds -inf"),
         (dict(flux=[1, 2, 3, 1e39, 5]), "row 3, column 'flux' holds 1e.39; values must be finite and fit"),
         (dict(mjd=[1, 2, np.inf, 4, 5]), "row 2, column 'mjd' is infinite"),
-        (dict(mjd=["2020-01-01"] * 5), "row 0 is '2020-01-01'; if these are dates, convert .* pandas.to_datetime"),
+        (dict(mjd=["2020-01-01"] * 5), "row 0 is '2020-01-01'; if these are dates, convert .* pandas.to_datetime, or"),
+        (dict(mjd=["01/01/2024 00:39"] * 5), "'01/01/2024 00:39'; if these are dates, .* as 2024-03-01 08:00"),
+        (dict(mjd=pd.to_timedelta(range(5), "h")), r"Timedelta.*; count .* x / pandas.Timedelta\(hours=1\)"),
+        (dict(mjd=pd.period_range("2024", periods=5)), r"Period.*; turn periods into dates first: x.dt.to_timestamp"),
+        (dict(mjd=[time(8, 30)] * 5), "datetime.time.*; a time of day lacks its day: write 2024-03-01 08:00"),
+        (dict(mjd=ZONES), r"Timestamp.*several time zones into one: pandas.to_datetime\(x, utc=True\)"),
+        (dict(mjd=range(2**60, 2**60 + 5)), "column 'mjd' cannot be read in double precision.*; subtract an offset"),
         (dict(flux=[1, np.nan, 3, 4, np.nan]), "sample 'a' has no row without a missing value"),
         (dict(flux=[np.nan] * 5), r"2 samples \(\['a', 'b'\]\) have no row"),
         (dict(kind=["SN", "RR", "SN", None, "RR"]), r"labels are missing in part: row 3 \(sample 'b'\) has none"),
@@ -384,6 +405,22 @@ def test_unusable_tables_are_refused_in_one_sentence(frame, tmp_path):
         from_table(tmp_path / "a.xlsx", **few)
 
 
+@pytest.mark.parametrize(("sign", "rows"), [(";", "a;1;2,5"), (";", "a;1;2"), ("\t", "a\t1\t2"), (";", "")])
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_other_separators_than_commas_are_named(name, sign, rows, tmp_path):
+    write = gzip.open if name.endswith("gz") else open
+    with write(tmp_path / name, "wt") as file:
+        file.write(f"object{sign}mjd{sign}flux\n{rows}\n")
+    sentence = f"columns of .*{name} are separated by {re.escape(repr(sign))}.*decimal=',' where"
+    with pytest.raises(ValueError, match=sentence):
+        from_table(tmp_path / name, id="object", time="mjd", values="flux")
+
+
+def test_a_comma_in_the_header_is_enough(tmp_path):
+    (tmp_path / "a.csv").write_text("id,time,flux;mJy;corrected;twice\n1,2,3\n")
+    assert len(from_table(tmp_path / "a.csv", id="id", time="time", values="flux;mJy;corrected;twice")) == 1
+
+
 def test_broken_files_are_refused_in_one_sentence(frame, tmp_path):
     few = dict(id="object", time="mjd", values="flux")
     frame.to_parquet(tmp_path / "a.parquet")
@@ -419,9 +456,14 @@ def test_the_light_curves_of_plasticc(real_data):
 
 @pytest.mark.parametrize(
     ("names", "found"),
-    [(["1e3", "1000"], ["1000", "1e3"]), (["12e4", "34e5"], ["12e4", "34e5"]), (["1e+05", "7"], [7, 100000])],
+    [
+        (["1e3", "1000"], ["1000", "1e3"]),
+        (["12e4", "34e5"], ["12e4", "34e5"]),
+        (["1e+05", "7"], [7, 100000]),
+        (["1.2e5", "7"], [7, 120000]),
+    ],
 )
-def test_an_exponent_without_a_sign_belongs_to_a_name(tmp_path, names, found):
+def test_digits_around_an_e_are_a_name(tmp_path, names, found):
     (tmp_path / "t.csv").write_text("id,time,value\n" + "".join(f"{name},0,1\n" for name in names))
     assert [one.id for one in from_table(tmp_path / "t.csv", id="id", time="time", values="value")] == found
 

@@ -4,10 +4,11 @@ Numbers, names, labels and dates come in as lists, arrays or pandas columns and 
 the place of whatever cannot be used. Shapes: n rows, c columns.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from datetime import datetime
-from numbers import Integral, Number
+from datetime import datetime, time, timedelta, timezone, tzinfo
+from numbers import Complex, Integral, Number, Real
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 from jaxtyping import Float, Float64, Int64, Shaped
 from torch import Tensor
 
-from romae.arrays import native
+from romae.arrays import LARGEST_EXACT, native, require_exact
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +26,6 @@ TimeUnit = Literal["second", "minute", "hour", "day"]
 Place = Callable[[int], str]
 
 _MICROSECONDS = {"second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6, "day": 86400 * 10**6}
-_LARGEST_EXACT = 2**53 - 1  # beyond it, floats stand for several integers
 _LARGEST_VALUE = np.float64(np.finfo(np.float32).max)
 _LOST = 0.05  # of a column's deviation
 
@@ -59,11 +59,12 @@ def _unmasked(x: np.ma.MaskedArray) -> np.ndarray:
     return found
 
 
-def require_distinct(names: Sequence[Hashable], what: str) -> None:
+def require_distinct(names: Sequence[Hashable], what: str, fix: str | None = None) -> None:
     """Refuse names that occur twice."""
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise ValueError(f"{what} must be distinct, and {twice[:5]} occur more than once")
+        advice = "" if fix is None else f"; {fix}"
+        raise ValueError(f"{what} must be distinct, and {twice[:5]} occur more than once{advice}")
 
 
 def require_values(x: Float[np.ndarray, "n c"], place: Callable[[int, int], str]) -> None:
@@ -74,48 +75,75 @@ def require_values(x: Float[np.ndarray, "n c"], place: Callable[[int, int], str]
         raise ValueError(f"{place(row, column)} holds {x[row, column]}; values must be finite and fit into float32")
 
 
-def require_told_apart(x: Float[np.ndarray, "n c"], names: Sequence[Hashable]) -> None:
-    """Refuse columns that lose their variation in single precision: a twentieth of their deviation or more."""
-    if x.dtype.itemsize < 8 or len(x) == 0:
+def require_told_apart(
+    x: Shaped[np.ndarray, "n c"] | Sequence[Shaped[np.ndarray, "_ c"]],
+    names: Sequence[Hashable],
+    fix: str = "subtract an offset first",
+) -> None:
+    """Refuse columns that lose their variation in single precision: a twentieth of their deviation or more.
+
+    The rows may come in several parts. Variation of the size of rounding in double precision is none.
+    """
+    parts = [part for part in ([x] if isinstance(x, np.ndarray) else x) if len(part)]
+    if all(part.dtype.itemsize < 8 for part in parts):
         return
-    known = np.isfinite(x)
-    with np.errstate(over="ignore", invalid="ignore"):
-        moved = np.where(known, np.abs(x - x.astype(np.float32)), 0.0).max(axis=0)
-    for i in np.flatnonzero(moved).tolist():
-        column = x[known[:, i], i]
-        deviation = float(column.std())
-        if moved[i] > _LOST * deviation and np.ptp(column) > 0:
+    for i in _in_doubt(parts):
+        column = np.concatenate([part[:, i] for part in parts])
+        column = column[~np.isnan(column)].astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            moved, deviation = float(np.abs(column - column.astype(np.float32)).max()), float(column.std())
+        if moved > _LOST * deviation:
             raise ValueError(
-                f"{names[i]} would move by up to {moved[i]:.3g} in single precision, with a standard deviation of "
-                f"{deviation:.3g}; subtract an offset first"
+                f"{names[i]} would move by up to {moved:.3g} in single precision, with a standard deviation of "
+                f"{deviation:.3g}; {fix}"
             )
+
+
+def _in_doubt(parts: Sequence[Shaped[np.ndarray, "_ c"]]) -> list[int]:
+    """The columns that may lose too much, by their ranges alone: n numbers deviate by range / sqrt(2 n) or more."""
+    low = np.fmin.reduce([np.fmin.reduce(part, axis=0) for part in parts]).astype(np.float64)
+    high = np.fmax.reduce([np.fmax.reduce(part, axis=0) for part in parts]).astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        size, extent = np.maximum(np.abs(low), np.abs(high)), high - low
+    moved = np.where(size > _LARGEST_VALUE, np.inf, size * 2.0**-24 + 2.0**-150)
+    deviation = extent / np.sqrt(2 * sum(map(len, parts)))
+    varies = extent > 8 * np.finfo(np.float64).eps * size
+    return np.flatnonzero(varies & (moved > _LOST * deviation)).tolist()
 
 
 def as_numbers(column: "pd.Series", what: str, place: Place) -> Float64[np.ndarray, "n"]:
     """A column as float64 with NaN for missing; text is refused even where it looks like a number."""
     from pandas.api import types
 
-    if not (types.is_numeric_dtype(column.dtype) and not types.is_complex_dtype(column.dtype)):
-        is_missing = column.isna().to_numpy(dtype=bool)
-        wrong = {
-            i: value
-            for i, value in enumerate(column)
-            if not is_missing[i] and (not isinstance(value, Number) or isinstance(value, complex))
-        }
-        if wrong:  # one slip makes a whole column of a CSV file text
-            slip = next((i for i, value in wrong.items() if not _reads_as_number(value)), min(wrong))
-            raise TypeError(f"{what} must hold numbers, and {place(slip)} is {wrong[slip]!r}")
-        column = column.astype(object).where(~is_missing, np.nan)
-        return column.to_numpy().astype(np.float64)
-    return column.to_numpy(dtype=np.float64, na_value=np.nan)
+    if types.is_numeric_dtype(column.dtype) and not types.is_complex_dtype(column.dtype):
+        read = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        if types.is_integer_dtype(column.dtype):
+            require_exact(read, column.nunique, what)
+        return read
+    is_missing = column.isna().to_numpy(dtype=bool)
+    wrong = {i: value for i, value in enumerate(column) if not is_missing[i] and not _is_number(value)}
+    if wrong:  # one slip makes a whole column of a CSV file text
+        slip = next((i for i, value in wrong.items() if not _reads_as_number(value)), min(wrong))
+        has_comma = re.fullmatch(r"[+-]?[0-9]+,[0-9]+", str(wrong[slip]).strip())
+        advice = "; write a point for the decimal comma" if has_comma else ""
+        raise TypeError(f"{what} must hold numbers, and {place(slip)} is {wrong[slip]!r}{advice}")
+    column = column.astype(object).where(~is_missing, np.nan)
+    read = column.to_numpy().astype(np.float64)
+    require_exact(read, column.nunique, what)
+    return read
+
+
+def _is_number(value: Any) -> bool:
+    """Whether this is a real number; numpy takes durations for integers."""
+    is_complex = isinstance(value, Complex) and not isinstance(value, Real)
+    return isinstance(value, Number) and not is_complex and not isinstance(value, np.timedelta64)
 
 
 def _reads_as_number(value: Any) -> bool:
     try:
-        float(value)
-    except (TypeError, ValueError):
+        return isinstance(value, str) and float(value) is not None
+    except ValueError:
         return False
-    return True
 
 
 def encode_names(
@@ -148,7 +176,7 @@ def _plain_name(name: Any, what: str) -> Any:
     if isinstance(name, str):
         return str(name)
     if isinstance(name, float) and name.is_integer():
-        if abs(name) > _LARGEST_EXACT:
+        if abs(name) > LARGEST_EXACT:
             raise ValueError(
                 f"{what} {name} is a float too large to be exact, so that others may have become the same; read the "
                 "column as 'Int64' or as text"
@@ -157,24 +185,39 @@ def _plain_name(name: Any, what: str) -> Any:
     return name.item() if isinstance(name, np.generic) else name
 
 
-def frame_columns(X: Any, *, has_times: bool) -> list[str] | None:
-    """What the columns of samples are called that are all pandas tables; None where they have no names."""
+def frame_columns(X: Any, *, has_times: bool) -> list[Any] | None:
+    """What the columns of samples are called that are pandas tables; None where they have no names."""
     import pandas as pd
 
-    names: list[Any] = []
+    if not has_times:
+        require_no_index(X)
+    found = [
+        _given_names(x.columns) if isinstance(x, pd.DataFrame) else None
+        for x in (X if isinstance(X, list | tuple) else ())
+    ]
+    for i, names in enumerate(found):
+        if names != found[0]:
+            has, first = ("no column names" if one is None else f"the columns {one}" for one in (names, found[0]))
+            raise ValueError(f"sample {i} has {has}, sample 0 has {first}; give all of them the same")
+    return found[0] if found else None
+
+
+def _given_names(columns: "pd.Index") -> list[Name] | None:
+    """The names of columns, if they were given any: text and integers as they are."""
+    names = columns.tolist()
+    return None if names == list(range(len(names))) else [x if isinstance(x, str | int) else str(x) for x in names]
+
+
+def require_no_index(X: Any) -> None:
+    """Refuse samples in pandas whose index does more than count their rows."""
+    import pandas as pd
+
     for i, x in enumerate(X if isinstance(X, list | tuple) else ()):
-        here = list(x.columns) if isinstance(x, pd.DataFrame) else None
-        if i == 0 and here is None:
-            return None
-        names = names or here or []
-        if here != names:
-            raise ValueError(f"sample {i} has the columns {here}, sample 0 has {names}; give all of them the same")
-        if not has_times and not x.index.equals(pd.RangeIndex(len(x))):
+        if isinstance(x, pd.DataFrame | pd.Series) and not x.index.equals(pd.RangeIndex(len(x))):
             raise ValueError(
                 f"sample {i} has an index of its own, which may be its times; hand it over as its times, or drop it: "
                 "x.reset_index(drop=True)"
             )
-    return None if not names or names == list(range(len(names))) else [str(name) for name in names]
 
 
 def in_order(ids: Sequence[Hashable], y: "pd.Series | pd.DataFrame") -> Any:
@@ -218,7 +261,7 @@ def require_one_label(y: Any) -> None:
 
 
 def encode_labels(
-    column: "pd.Series", classes: Sequence[Name] | None, place: Place
+    column: "pd.Series", classes: Sequence[Name] | None, place: Place, *, for_training: bool
 ) -> tuple[Int64[np.ndarray, "n"] | Float64[np.ndarray, "n"], tuple[Name, ...] | None]:
     """Class indices and class names for text, integers and booleans; the numbers themselves for floats."""
     from pandas.api import types
@@ -237,14 +280,86 @@ def encode_labels(
     numbers = column.to_numpy(dtype=np.float64)
     if not np.isfinite(numbers).all():
         raise ValueError(f"the label of {place(int(np.isinf(numbers).argmax()))} is infinite; labels must be finite")
-    require_told_apart(numbers[:, None], ["the labels"])
+    if for_training:
+        require_told_apart(numbers[:, None], ["the labels"])
     return numbers, None
 
 
-def _microseconds(unit: TimeUnit) -> int:
+def require_unit(unit: Any) -> None:
+    """Refuse a unit of time that there is not."""
     if unit not in _MICROSECONDS:
         raise ValueError(f"there is no time unit {unit!r}; there are second, minute, hour and day")
+
+
+def _microseconds(unit: TimeUnit) -> int:
+    require_unit(unit)
     return _MICROSECONDS[unit]
+
+
+def read_times(
+    column: "pd.Series", unit: TimeUnit, zone: str | None, what: str, place: Place
+) -> tuple[Float64[np.ndarray, "n"], TimeUnit | None, str | None]:
+    """Times as numbers, with their unit and time zone if they were dates; `zone` is that of dates without one."""
+    import pandas as pd
+    from pandas.api import types
+
+    if column.dtype == object:
+        column = column.infer_objects()
+    if types.is_datetime64_any_dtype(column.dtype):
+        dates = pd.DatetimeIndex(column)
+        own = dates.tz
+        dates = in_utc(dates, zone, lambda i: f"{place(i)}, {what}")
+        return numbers_from_dates(dates.to_numpy(), unit), unit, zone if own is None else _zone_name(own, what)
+    try:
+        return as_numbers(column, what, place), None, None
+    except TypeError as error:
+        strange = next(value for value in column.dropna() if not _is_number(value))
+        raise TypeError(f"{error}; {_advice_on_time(strange)}") from None
+
+
+def _advice_on_time(value: Any) -> str:
+    """What to do with a time that is neither a number nor a date."""
+    import pandas as pd
+
+    if isinstance(value, timedelta | np.timedelta64):
+        return "count durations in a unit first, for example in hours: x / pandas.Timedelta(hours=1)"
+    if isinstance(value, pd.Period):
+        return "turn periods into dates first: x.dt.to_timestamp(), or x.to_timestamp() of an index"
+    if isinstance(value, time) or re.fullmatch(r"[0-9]+:[0-9]+(:[0-9.]+)?", str(value).strip()):
+        return "a time of day lacks its day: write 2024-03-01 08:00, or a number such as that of hours"
+    if isinstance(value, datetime):  # pandas makes no column of dates in several zones
+        return "bring dates of several time zones into one: pandas.to_datetime(x, utc=True)"
+    return "if these are dates, convert the column with pandas.to_datetime, or write them as 2024-03-01 08:00"
+
+
+def _zone_name(zone: tzinfo, what: str) -> str:
+    """The name by which pandas knows a time zone."""
+    import pandas as pd
+
+    offset = zone.utcoffset(None)  # None where it changes over the year
+    for name in [str(zone), *([] if offset is None else [str(timezone(offset))])]:
+        try:
+            pd.Timestamp(0, tz=name)
+            return name
+        except (KeyError, ValueError):
+            continue
+    raise ValueError(
+        f"the time zone {zone} of {what} has no name to keep it by; convert the dates with "
+        ".dt.tz_convert('Europe/Berlin') or the like"
+    )
+
+
+def require_same_zone(found: tzinfo | str | None, known: str | None, what: str) -> None:
+    """Refuse dates with a time zone where the known ones have none, or the reverse: they would be hours apart."""
+    if (found is None) == (known is None):
+        return
+    has, have = ("no time zone" if zone is None else f"the time zone {zone}" for zone in (found, known))
+    fix = (
+        "give them theirs: x.dt.tz_localize(…)"
+        if found is None
+        else "bring them to the same clock and drop the zone: x.dt.tz_convert(…).dt.tz_localize(None)"
+    )
+    raise ValueError(f"the dates of {what} have {has}, but those that are known have {have}; {fix}")
 
 
 def numbers_from_dates(dates: np.ndarray, unit: TimeUnit) -> Float64[np.ndarray, "n"]:
@@ -259,7 +374,10 @@ def in_utc(dates: "pd.DatetimeIndex", zone: str | None, place: Place) -> "pd.Dat
         return dates.tz_convert("UTC").tz_localize(None)
     if zone is None:
         return dates
-    known = dates.tz_localize(zone, ambiguous="NaT", nonexistent="NaT")
+    try:
+        known = dates.tz_localize(zone, ambiguous="NaT", nonexistent="NaT")
+    except (KeyError, ValueError):
+        raise ValueError(f"there is no time zone {zone!r}; give a name such as 'Europe/Berlin' or 'UTC'") from None
     unclear = known.isna() & dates.notna()
     if unclear.any():
         i = int(unclear.argmax())
@@ -305,6 +423,8 @@ def _date_numbers(
         dates = pd.DatetimeIndex(times)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{where} cannot be read as dates: {error}") from None
+    if dates.tz is not None:
+        require_same_zone(dates.tz, zone, where)
     return numbers_from_dates(in_utc(dates, zone, lambda i: f"{where}, number {i}").to_numpy(), unit)
 
 

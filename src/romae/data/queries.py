@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from romae.data import tables
-from romae.data.columns import TimeUnit, as_numbers, encode_names
+from romae.data.columns import TimeUnit, as_numbers, encode_names, read_times, require_same_zone
 from romae.data.series import SampleSet, Schema
 
 
@@ -35,14 +35,17 @@ def grid_of_times(text: str, schema: Schema) -> Float64[np.ndarray, "n d"]:
 def _time(text: str, schema: Schema) -> float:
     import pandas as pd
 
+    zone = schema.time_zone
     try:
         if schema.time_unit is None:
             number = float(text)
         else:
-            dates = pd.Series([pd.Timestamp(text)], name=schema.time)
-            number = float(tables.read_times(dates, schema.time_unit, schema.time_zone)[0][0])
+            dates = pd.Series([pd.Timestamp(text)])
+            times, _, zone = read_times(dates, schema.time_unit, schema.time_zone, "the grid", tables.row_number)
+            number = float(times[0])
     except (ValueError, TypeError, OverflowError):
         number = float("nan")
+    require_same_zone(zone, schema.time_zone, "the grid")
     if not np.isfinite(number):
         kind = "a number" if schema.time_unit is None else "a date"
         raise ValueError(f"cannot read {text!r} as {kind}, which the times in column {schema.time!r} are")
@@ -59,8 +62,10 @@ def read_queries(table: Any, samples: SampleSet) -> tuple[list[Float64[np.ndarra
         if len(frame) == 0:
             raise ValueError("the table has no rows")
         ids, names = encode_names(frame[schema.id], None, f"id in column {schema.id!r}", tables.row_number)
-        times, unit, _ = tables.read_times(frame[schema.time], schema.time_unit or "second", schema.time_zone)
-        require_same_clock(unit, schema.time_unit, schema.time)
+        unit, what = schema.time_unit or "second", f"column {schema.time!r}"
+        times, found, zone = read_times(frame[schema.time], unit, schema.time_zone, what, tables.row_number)
+        require_same_clock(found, schema.time_unit, schema.time)
+        require_same_zone(zone, schema.time_zone, what)
         coordinates = {schema.time: times}
         for axis in schema.positions:
             coordinates[axis] = as_numbers(frame[axis], f"column {axis!r}", tables.row_number)

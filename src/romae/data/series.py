@@ -4,14 +4,16 @@ The time is the first position axis; further positions follow; where each scalar
 its channel comes last. Shapes: n tokens or time steps, c channels.
 """
 
+import operator
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
 import numpy as np
-from jaxtyping import Bool, Float, Float64
+from jaxtyping import Bool, Float, Float64, Shaped
 from torch import Tensor
 
+from romae.arrays import require_exact
 from romae.data.columns import (
     Name,
     TimeUnit,
@@ -19,9 +21,12 @@ from romae.data.columns import (
     encode_labels,
     frame_columns,
     in_order,
-    numbers_from_dates,
+    read_times,
     require_distinct,
+    require_no_index,
+    require_same_zone,
     require_told_apart,
+    require_unit,
     require_values,
     to_numpy,
 )
@@ -53,6 +58,8 @@ class Schema:
             raise ValueError("name at least one column of values")
         if not all(isinstance(column, str) for column in self.columns):
             raise TypeError(f"column names must be text, got {list(self.columns)}; rename them with columns=str")
+        if self.time_unit is not None:
+            require_unit(self.time_unit)
         require_distinct(self.columns, "columns")
         require_distinct(self.channels, "channels")
         require_distinct(self.classes or (), "classes")
@@ -101,6 +108,8 @@ def require_same_names(found: Schema, known: Schema, *, whose: str, others: str,
             f"the {whose} have the {what} {has}, but {others} {wants}; read them in the same way, for example with "
             "from_table_like(table, schema)"
         )
+    if known.time_unit is not None:
+        require_same_zone(found.time_zone, known.time_zone, f"the {whose}")
 
 
 def _moved(found: Sequence[str], known: Sequence[str]) -> bool:
@@ -131,9 +140,9 @@ class SampleSet(Sequence[Sample]):
     @overload
     def __getitem__(self, index: slice) -> "SampleSet": ...
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, int | np.integer):
-            return self.samples[int(index)]
-        chosen = np.arange(len(self))[index]
+        if hasattr(index, "__index__") and getattr(index, "ndim", 0) == 0:
+            return self.samples[operator.index(index)]
+        chosen = np.arange(len(self))[to_numpy(index) if isinstance(index, Tensor) else index]
         return SampleSet([self.samples[int(i)] for i in chosen], self.schema)
 
     def __repr__(self) -> str:
@@ -156,6 +165,8 @@ def from_arrays(
     channels: Sequence[Name] | None = None,
     classes: Sequence[Name] | None = None,
     time_unit: TimeUnit = "second",
+    time_zone: str | None = None,
+    for_training: bool = True,
 ) -> SampleSet:
     """Samples from a list of [n, c] arrays of any length, or from one array [b, n, c]; NaN means missing.
 
@@ -163,14 +174,18 @@ def from_arrays(
     altogether are left out. `tokens="scalars"` makes one token of each number, with the index of its channel as the
     last position, so that any of them may be missing. `layout="bcn"` takes arrays that have the channels first.
 
-    `times` are one array for all samples or one for each, numbers or datetime64 (counted in `time_unit` since
-    1970, to the microsecond); without them, steps are counted from 0. `y` holds one label per sample (text and
-    integers are classes, floats are numbers to predict), a vector per sample, or one row per time step. Name the
-    `classes` known from training, and another one is an error. Where `ids` are given, a pandas `y` may be indexed by
-    them. Pandas tables name their channels by their columns.
+    `times` are one array for all samples or one for each, numbers or dates (counted in `time_unit` since 1970, to the
+    microsecond, and taken in `time_zone` where they have none); without them, steps are counted from 0. `y` holds one
+    label per sample (text and integers are classes, floats are numbers to predict), a vector per sample, or one row
+    per time step. Name the `classes` known from training, and another one is an error. Where `ids` are given, a pandas
+    `y` may be indexed by them. Pandas tables name their channels by their columns.
+
+    Where single precision would lose the variation of a channel, the data are refused, unless they are not
+    `for_training`: samples that are only to be predicted are good where the whole training set was.
     """
     if tokens not in ("steps", "scalars"):
         raise ValueError(f"tokens must be 'steps' or 'scalars', not {tokens!r}")
+    require_unit(time_unit)
     arrays = _read_arrays(X, layout)
     names = _read_ids(ids, len(arrays))
     if len(names) != len(arrays):
@@ -180,11 +195,13 @@ def from_arrays(
     for i, x in enumerate(arrays):
         if x.shape[1] != n_channels:
             raise ValueError(f"sample {names[i]!r} has {x.shape[1]} channels, sample {names[0]!r} has {n_channels}")
-    if channels is None and layout == "bnc":
+    if layout == "bnc" and channels is None:
         channels = frame_columns(X, has_times=times is not None)
+    elif layout == "bnc" and times is None:
+        require_no_index(X)
     channels = None if channels is None else _read_channels(channels, n_channels, tokens, has_labels=y is not None)
-    clocks, unit = _read_times(times, arrays, names, time_unit)
-    targets, class_names = _read_targets(y, arrays, names, classes, tokens)
+    clocks, unit, zone = _read_times(times, arrays, names, time_unit, time_zone)
+    targets, class_names = _read_targets(y, arrays, names, classes, tokens, for_training=for_training)
     schema = Schema(
         channel="channel" if tokens == "scalars" else None,
         values=("value",) if tokens == "scalars" else tuple(str(name) for name in channels or _numbered(n_channels)),
@@ -192,6 +209,7 @@ def from_arrays(
         channels=tuple(channels or range(n_channels)) if tokens == "scalars" else (),
         classes=class_names,
         time_unit=unit,
+        time_zone=zone,
     )
     samples = []
     for name, x, clock, target in zip(names, arrays, clocks, targets, strict=True):
@@ -202,8 +220,9 @@ def from_arrays(
         else:
             target = target[keep] if np.ndim(target) == 2 else target
             samples.append(Sample(x[keep], clock[keep, None], target, name))
-    if any(x.dtype.itemsize == 8 for x in arrays):
-        require_told_apart(np.concatenate(arrays), [f"channel {name!r}" for name in channels or range(n_channels)])
+    if for_training:
+        fix = "subtract an offset first, or read data that are only to be predicted with for_training=False"
+        require_told_apart(arrays, [f"channel {name!r}" for name in channels or range(n_channels)], fix)
     return SampleSet(samples, schema)
 
 
@@ -248,12 +267,46 @@ def _read_arrays(X: Any, layout: str) -> list[Float[np.ndarray, "_ _"]]:
         raise ValueError(f"X must be a list of [n, c] arrays or one array [b, n, c], got shape {list(X.shape)}{hint}")
     if len(X) == 0:
         raise ValueError("X holds no samples")
+    if layout == "bnc":
+        _require_no_pairs(X)
     arrays = [_float_array(x, f"sample {i}") for i, x in enumerate(X)]
     for i, x in enumerate(arrays):
         if x.ndim != 2:
-            hint = "; for one channel use x[:, None]" if x.ndim == 1 else ""
+            column = "x.to_frame()" if hasattr(X[i], "to_frame") else "x[:, None]"
+            hint = f"; for one channel use {column}" if x.ndim == 1 else ""
             raise ValueError(f"sample {i} must be a [n, c] array, got shape {list(x.shape)}{hint}")
     return [x.T for x in arrays] if layout == "bcn" else arrays
+
+
+def _require_no_pairs(X: Any) -> None:
+    """Refuse times and values as a pair, which would be read as two time steps.
+
+    Lists are refused only where they look so throughout, since two time steps may come as a list too.
+    """
+    apart = "hand the times over apart: from_arrays([values[:, None], …], times=[times, …])"
+    for i, x in enumerate(X):
+        if isinstance(x, tuple) and len(x) == 2 and _is_flat(x[0]):
+            raise ValueError(f"sample {i} is a pair, as of times and values; {apart}")
+    if all(_is_two_rows(x) and _climbs(x[0]) for x in X) and not all(_climbs(x[1]) for x in X):
+        raise ValueError(
+            f"every sample is a list of two rows, of which the first climbs like times; {apart}, or two time steps as "
+            "an array: np.array(x)"
+        )
+
+
+def _is_two_rows(x: Any) -> bool:
+    return isinstance(x, list) and len(x) == 2 and all(map(_is_flat, x)) and len(x[0]) == len(x[1]) > 2
+
+
+def _is_flat(x: Any) -> bool:
+    if hasattr(x, "ndim"):
+        return x.ndim == 1
+    return isinstance(x, list | tuple) and not any(hasattr(one, "__len__") for one in x)
+
+
+def _climbs(row: Any) -> bool:
+    x = to_numpy(row)
+    return x.dtype.kind in "iuf" and bool((np.diff(x) > 0).all())
 
 
 def _require_sequence(x: Any, what: str) -> None:
@@ -273,18 +326,20 @@ def _float_array(x: Any, what: str) -> Float[np.ndarray, "..."]:
     if x.dtype.kind == "f":
         return x
     if x.dtype.kind in "iub":
-        return x.astype(np.float64)
+        read = x.astype(np.float64)
+        require_exact(read, lambda: len(np.unique(x)), what)
+        return read
     import pandas as pd
 
     return as_numbers(pd.Series(x.ravel()), what, lambda i: f"its element {i}").reshape(x.shape)
 
 
 def _read_times(
-    times: Any, arrays: Sequence[np.ndarray], names: Sequence[Hashable], unit: TimeUnit
-) -> tuple[list[Float64[np.ndarray, "_"]], TimeUnit | None]:
-    """The times of each sample as numbers, and their unit if they were dates."""
+    times: Any, arrays: Sequence[np.ndarray], names: Sequence[Hashable], unit: TimeUnit, zone: str | None
+) -> tuple[list[Float64[np.ndarray, "_"]], TimeUnit | None, str | None]:
+    """The times of each sample as numbers, and their unit and time zone if they were dates."""
     if times is None:
-        return [np.arange(len(x), dtype=np.float64) for x in arrays], None
+        return [np.arange(len(x), dtype=np.float64) for x in arrays], None, None
     _require_sequence(times, "times")
     if len(times) == 0:
         raise ValueError("times are empty; leave them out to count the steps from 0")
@@ -292,21 +347,43 @@ def _read_times(
     is_shared = np.ndim(times[0]) == 0
     if not is_shared and len(times) != len(arrays):
         raise ValueError(f"times for {len(times)} samples, but there are {len(arrays)} samples")
-    clocks, dated = [], []
-    for i, x in enumerate(arrays):
-        clock = to_numpy(times if is_shared else times[i])
-        where = f"the times of sample {names[i]!r}"
+    given = [to_numpy(times)] * len(arrays) if is_shared else [to_numpy(one) for one in times]
+    where = [f"the times of sample {name!r}" for name in names]
+    for clock, x, what in zip(given, arrays, where, strict=True):
         if clock.shape != (len(x),):
-            raise ValueError(f"{where} have shape {list(clock.shape)}, but it has {len(x)} time steps")
-        dated.append(clock.dtype.kind == "M")
-        if dated[i] != dated[0]:
-            raise ValueError(f"{where} are {clock.dtype}, those of sample {names[0]!r} are of another kind")
-        clocks.append(numbers_from_dates(clock, unit) if dated[i] else _float_array(clock, where).astype(np.float64))
-    return clocks, unit if dated[0] else None
+            raise ValueError(f"{what} have shape {list(clock.shape)}, but it has {len(x)} time steps")
+    if is_shared:
+        clock, own_unit, own_zone = _read_clock(given[0], unit, zone, where[0])
+        return [clock] * len(arrays), own_unit, own_zone
+    read = [_read_clock(clock, unit, zone, what) for clock, what in zip(given, where, strict=True)]
+    _, own_unit, own_zone = read[0]
+    for i, (_, found, its_zone) in enumerate(read):
+        if found != own_unit or (its_zone is None) != (own_zone is None):
+            raise ValueError(
+                f"{where[i]} are {given[i].dtype}, those of sample {names[0]!r} are of another kind; give numbers for "
+                "all samples, or dates, all with a time zone or all without"
+            )
+    return [clock for clock, _, _ in read], own_unit, own_zone
+
+
+def _read_clock(
+    clock: Shaped[np.ndarray, "n"], unit: TimeUnit, zone: str | None, where: str
+) -> tuple[Float64[np.ndarray, "n"], TimeUnit | None, str | None]:
+    if clock.dtype.kind in "fiub":
+        return _float_array(clock, where).astype(np.float64), None, None
+    import pandas as pd
+
+    return read_times(pd.Series(clock), unit, zone, where, lambda i: f"its element {i}")
 
 
 def _read_targets(
-    y: Any, arrays: Sequence[np.ndarray], names: Sequence[Hashable], classes: Sequence[Name] | None, tokens: str
+    y: Any,
+    arrays: Sequence[np.ndarray],
+    names: Sequence[Hashable],
+    classes: Sequence[Name] | None,
+    tokens: str,
+    *,
+    for_training: bool,
 ) -> tuple[Sequence[Any], tuple[Name, ...] | None]:
     """The target of each sample, and the names of the classes if they are classes."""
     if y is None:
@@ -320,7 +397,8 @@ def _read_targets(
     if np.ndim(y[0]) == 0:
         import pandas as pd
 
-        labels, class_names = encode_labels(pd.Series(y), classes, lambda i: f"sample {names[i]!r}")
+        column, place = pd.Series(y), lambda i: f"sample {names[i]!r}"
+        labels, class_names = encode_labels(column, classes, place, for_training=for_training)
         return labels.tolist(), class_names
     if classes is not None:
         raise ValueError("classes are named, but y holds arrays of numbers; give one label per sample")

@@ -6,13 +6,12 @@ Messages name rows by their place in the table, counting from 0.
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from datetime import timezone, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Bool, Int64
 
 from romae.data.columns import (
     Name,
@@ -20,8 +19,8 @@ from romae.data.columns import (
     as_numbers,
     encode_labels,
     encode_names,
-    in_utc,
-    numbers_from_dates,
+    read_times,
+    require_same_zone,
     require_told_apart,
     require_values,
 )
@@ -69,34 +68,50 @@ def from_table(
     )
     if channel is None and channels is not None:
         raise ValueError("channels are named, but no channel column is; say which it is with channel=")
-    return _samples(table, schema, channels, labels_are_numbers=False)
+    if label is None and classes is not None:
+        raise ValueError("classes are named, but no label column is; say which it is with label=")
+    return _samples(table, schema, channels)
 
 
 def from_table_like(table: Any, schema: Schema) -> SampleSet:
     """Samples from another table with the columns, channels and classes of a schema, such as that of the training set.
 
     The label column may be absent; where the schema names one but no classes, it holds numbers. Dates without a time
-    zone are taken in that of the schema.
+    zone are taken in that of the schema. What single precision loses of a column is not looked at here: that is for
+    the training set, as a whole.
     """
+    if not isinstance(schema, Schema):
+        raise TypeError(f"the schema is that of other samples, such as samples.schema, not {type(schema).__name__}")
     label = schema.label if schema.label in _column_names(table) else None
     wanted = replace(schema, label=label, classes=None if label is None else schema.classes)
     channels = None if schema.channel is None else schema.channels
-    found = _samples(table, wanted, channels, labels_are_numbers=schema.classes is None)
+    found = _samples(table, wanted, channels, labels_are_numbers=schema.classes is None, for_training=False)
     expected, actual = ("numbers" if one.time_unit is None else "dates" for one in (schema, found.schema))
     if expected != actual:
         raise ValueError(f"column {schema.time!r} holds {actual}, but the schema expects {expected}")
+    require_same_zone(found.schema.time_zone, schema.time_zone, _column(schema.time))
     return SampleSet(found.samples, schema)
 
 
-def from_schema(table: Any, schema: Schema, channels: Sequence[Name] | None = None) -> SampleSet:
+def from_schema(
+    table: Any, schema: Schema, channels: Sequence[Name] | None = None, *, for_training: bool = True
+) -> SampleSet:
     """Samples from the columns that a schema names, in its time zone where dates have none; labels are what they are.
 
-    `channels` fix the names of the channels and their order.
+    `channels` fix the names of the channels and their order. Data read `for_training` are refused where single
+    precision would lose the variation of a column.
     """
-    return _samples(table, replace(schema, classes=None), channels, labels_are_numbers=False)
+    return _samples(table, replace(schema, classes=None), channels, for_training=for_training)
 
 
-def _samples(table: Any, schema: Schema, channels: Sequence[Name] | None, *, labels_are_numbers: bool) -> SampleSet:
+def _samples(
+    table: Any,
+    schema: Schema,
+    channels: Sequence[Name] | None,
+    *,
+    labels_are_numbers: bool = False,
+    for_training: bool = True,
+) -> SampleSet:
     """Samples from the columns of a schema, which comes back with what was found in them."""
     id, time, channel = schema.id, schema.time, schema.channel
     names = {id: None} | ({} if channel is None else {channel: channels})
@@ -108,7 +123,9 @@ def _samples(table: Any, schema: Schema, channels: Sequence[Name] | None, *, lab
     if schema.label is not None and labels_are_numbers:
         frame[schema.label] = as_numbers(frame[schema.label], _column(schema.label), row_number)
     sample_of_row, ids = encode_names(frame[id], None, f"id in column {id!r}", row_number)
-    times, unit, zone = read_times(frame[time], schema.time_unit or "second", schema.time_zone)
+    times, unit, zone = read_times(
+        frame[time], schema.time_unit or "second", schema.time_zone, _column(time), row_number
+    )
     coordinates = {time: times} | {
         name: as_numbers(frame[name], _column(name), row_number) for name in schema.positions
     }
@@ -123,14 +140,16 @@ def _samples(table: Any, schema: Schema, channels: Sequence[Name] | None, *, lab
             raise ValueError(f"row {int(np.isinf(x).argmax())}, column {name!r} is infinite; positions must be finite")
     value_table = np.stack(list(measured.values()), axis=1)
     require_values(value_table, lambda row, i: f"row {row}, column {schema.values[i]!r}")
-    require_told_apart(value_table, [f"column {name!r}" for name in schema.values])
+    if for_training:
+        fix = "subtract an offset first, or read data that are only to be predicted with from_table_like"
+        require_told_apart(value_table, [_column(name) for name in schema.values], fix)
 
     rows = _complete_rows(missing, sample_of_row, ids)
     # Ties are broken by the values, so that the result does not depend on the order of the rows.
     keys = [sample_of_row, *coordinates.values(), *measured.values()]
     rows = rows[np.lexsort([key[rows] for key in reversed(keys)])]
     counts = np.bincount(sample_of_row[rows], minlength=len(ids))
-    targets, class_names = _read_targets(frame, schema, rows, counts, ids)
+    targets, class_names = _read_targets(frame, schema, rows, counts, ids, for_training=for_training)
     schema = replace(schema, channels=channel_names, classes=class_names, time_unit=unit, time_zone=zone)
 
     all_values = torch.from_numpy(value_table[rows].astype(np.float32)).split(counts.tolist())
@@ -165,11 +184,27 @@ def _column_names(table: Any) -> list[Any]:
         if path.suffix in (".parquet", ".pq"):
             return list(parquet.read_schema(path).names)
         if ".csv" in path.suffixes:
+            _require_commas(path)
             with csv.open_csv(path) as reader:
                 return list(reader.schema.names)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, error) from None
     raise ValueError(f"cannot tell what {path.name} is: expected .csv, .csv.gz or .parquet")
+
+
+def _require_commas(path: Path) -> None:
+    """Refuse a file whose columns are separated by something else, as Excel writes it where commas are decimal."""
+    import pyarrow as pa
+
+    with pa.input_stream(str(path)) as stream:
+        header = stream.read(65536).splitlines()[:1]
+    for sign in (b";", b"\t"):
+        if header and sign in header[0] and b"," not in header[0]:
+            raise ValueError(
+                f"the columns of {path} are separated by {sign.decode()!r}, where commas are expected; write it with "
+                "commas between columns and points in numbers, or hand over the table: pandas.read_csv(path, "
+                f"sep={sign.decode()!r}), with decimal=',' where its numbers have decimal commas"
+            )
 
 
 def _unreadable(path: str | Path, error: Exception) -> ValueError:
@@ -223,7 +258,7 @@ def read_frame(table: Any, columns: Sequence[str], names: Mapping[str, Sequence[
 def _typed_names(texts: "pa.ChunkedArray") -> "pa.ChunkedArray":
     """The texts as integers, booleans or floats if all are written so; 007, +7, 0x7, 12e4 and beyond 64 bits stay text.
 
-    Programs write 120000.0 or 1.2e+05, so that an exponent without a sign belongs to a name.
+    Programs write 120000.0, 1.2e5 or 1e+05, so that digits, an e and digits, such as 12e4, are a name.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -248,44 +283,6 @@ def _cast(words: "pa.ChunkedArray", kind: "pa.DataType") -> "pa.ChunkedArray | N
         return words.cast(kind)
     except pa.ArrowInvalid:
         return None
-
-
-def read_times(
-    column: "pd.Series", unit: TimeUnit, zone: str | None = None
-) -> tuple[Float64[np.ndarray, "n"], TimeUnit | None, str | None]:
-    """Times as numbers, with their unit and time zone if they were dates; `zone` is that of dates without one."""
-    import pandas as pd
-    from pandas.api import types
-
-    if column.dtype == object:
-        column = column.infer_objects()
-    if types.is_datetime64_any_dtype(column.dtype):
-        name = str(column.name)
-        dates = pd.DatetimeIndex(column)
-        own = dates.tz
-        dates = in_utc(dates, zone, lambda i: f"{row_number(i)}, column {name!r}")
-        return numbers_from_dates(dates.to_numpy(), unit), unit, zone if own is None else _zone_name(own, name)
-    try:
-        return as_numbers(column, _column(str(column.name)), row_number), None, None
-    except TypeError as error:
-        raise TypeError(f"{error}; if these are dates, convert the column with pandas.to_datetime") from None
-
-
-def _zone_name(zone: tzinfo, column: str) -> str:
-    """The name by which pandas knows a time zone."""
-    import pandas as pd
-
-    offset = zone.utcoffset(None)  # None where it changes over the year
-    for name in [str(zone), *([] if offset is None else [str(timezone(offset))])]:
-        try:
-            pd.Timestamp(0, tz=name)
-            return name
-        except (KeyError, ValueError):
-            continue
-    raise ValueError(
-        f"column {column!r} has the time zone {zone}, which has no name to keep it by; convert the column with "
-        ".dt.tz_convert('Europe/Berlin') or the like"
-    )
 
 
 def _complete_rows(
@@ -316,6 +313,8 @@ def _read_targets(
     rows: Int64[np.ndarray, "m"],
     counts: Int64[np.ndarray, "b"],
     ids: Sequence[Name],
+    *,
+    for_training: bool,
 ) -> tuple[Sequence[Any], tuple[Name, ...] | None]:
     """The target of each sample, which all its rows must agree on, and the names of the classes."""
     if schema.label is None:
@@ -325,7 +324,8 @@ def _read_targets(
     def place(i: int) -> str:
         return f"row {rows[i]} (sample {ids[sample_of_row[i]]!r})"
 
-    labels, class_names = encode_labels(frame[schema.label].iloc[rows], schema.classes, place)
+    column = frame[schema.label].iloc[rows]
+    labels, class_names = encode_labels(column, schema.classes, place, for_training=for_training)
     first = np.cumsum(counts) - counts
     differs = labels != labels[first][sample_of_row]
     if differs.any():
