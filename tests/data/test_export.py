@@ -99,6 +99,16 @@ def test_predictions_of_hidden_tokens_stand_at_those_tokens():
     assert len(to_table(masked, [s.values for s in masked])) == 5
 
 
+def test_predictions_are_not_called_like_a_position():
+    samples = from_table(light_curves(), **COLUMNS)
+    with pytest.raises(
+        ValueError, match=r"\['when'\] occur more than once; name the predictions otherwise, with columns="
+    ):
+        to_table(samples, [s.values for s in samples], columns=["when", "flux"])
+    with pytest.raises(ValueError, match=r"\['star'\] occur more than once; name the predictions otherwise"):
+        to_sample_table(samples, [1.0, 2.0], columns=["star"])
+
+
 def test_predictions_at_other_positions():
     samples = from_table(light_curves(), **COLUMNS)
     positions = [[[7.0, 1.0, 1.0]], [[8.0, 1.0, 0.0], [9.0, 1.0, 1.0]]]

@@ -45,7 +45,7 @@ def to_table(
     if rows.shape[1] != len(names):
         raise ValueError(f"predictions have {rows.shape[1]} columns, but {list(names)} are to be named; use columns=")
     table = _position_columns(torch.cat(where), counts, samples, schema)
-    require_distinct([*table, *names], "the columns of a table")
+    require_distinct([*table, *names], "the columns of a table", "name the predictions otherwise, with columns=")
     return _frame(table | {name: rows[:, i] for i, name in enumerate(names)})
 
 
@@ -75,7 +75,7 @@ def to_sample_table(
         names = [label] if rows.shape[1] == 1 else [f"{label}_{i}" for i in range(rows.shape[1])]
     if len(names) != rows.shape[1]:
         raise ValueError(f"predictions have {rows.shape[1]} columns, but {names} are named")
-    require_distinct([schema.id, *([label] if schema.classes is not None else []), *names], "the columns of a table")
+    require_distinct([*table, *names], "the columns of a table", "name the predictions otherwise, with columns=")
     return _frame(table | {name: rows[:, i] for i, name in enumerate(names)})
 
 
