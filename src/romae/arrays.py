@@ -48,6 +48,8 @@ def _holds_arrays(x: Any) -> bool:
 
 def require_readable(x: Any, name: str) -> None:
     """Refuse what is masked in part, and what torch does not know: pandas, dates and objects."""
+    if x is None or isinstance(x, Tensor):
+        return
     parts = x if _holds_arrays(x) else [x]
     if any(map(np.ma.is_masked, parts)):
         raise ValueError(f"the array of {name} is masked in part, and masked means missing; leave what is missing out")
@@ -85,22 +87,22 @@ def require_exact(read: Float64[np.ndarray, "..."], n_given: Callable[[], int], 
 
 
 def as_values(x: Shaped[Tensor, "n c"]) -> Tensor:
-    """In single precision, or in half precision where they came so."""
-    if x.dtype in (torch.float16, torch.bfloat16, torch.float32):
-        return x
-    single = x.float()
-    finite = torch.isfinite(single)
+    """In single precision, or in half precision where they came so; they must be finite."""
+    kept = x if x.dtype in (torch.float16, torch.bfloat16, torch.float32) else x.float()
+    finite = torch.isfinite(kept)
     if not finite.all():
         row, column = (~finite).nonzero()[0].tolist()
+        require_finite(x, "values")
         raise ValueError(
             f"values are too large for single precision: token {row} has {x[row, column].item():.3g} in column "
             f"{column}; give them in larger units"
         )
-    return single
+    return kept
 
 
 def as_positions(x: Shaped[Tensor, "n d"]) -> Tensor:
-    """In single or double precision, as they came; whole numbers in double precision."""
+    """In single or double precision, as they came, and whole numbers in double precision; they must be finite."""
+    require_finite(x, "positions")
     if x.is_floating_point():
         require_precise(x)
         return x

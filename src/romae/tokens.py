@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Float32, Int32, Int64, Shaped
 from torch import Tensor
 
-from romae.arrays import as_positions, as_real, as_tensor, as_values, require_finite, require_readable
+from romae.arrays import as_positions, as_real, as_tensor, as_values, require_readable
 from romae.layout import Layout
 from romae.ragged import require_tokens, sample_extreme, sample_mean, taken
 
@@ -98,8 +98,6 @@ class Tokens:
         if not lengths.all():
             raise ValueError(f"sample {int((lengths == 0).nonzero()[0])} has no valid token")
         values, positions = values[valid], positions[valid]
-        require_finite(values, "values")
-        require_finite(positions, "positions")
         layout = Layout.of(lengths, values.device)
         return cls(as_values(values), to_single(as_positions(positions), layout), layout)
 
@@ -221,8 +219,6 @@ class Sample:
             raise ValueError("a sample needs at least one token, and this one is empty")
         if values.shape[1] == 0 or positions.shape[1] == 0:
             raise ValueError("a sample needs at least one channel and one position dimension")
-        require_finite(values, "values")
-        require_finite(positions, "positions")
         object.__setattr__(self, "values", as_values(values))
         object.__setattr__(self, "positions", as_positions(positions))
         require_readable(self.target, "target")

@@ -322,7 +322,7 @@ def test_an_index_may_be_times_whatever_the_first_sample_is():
 
 
 def test_integers_that_name_columns_stay_integers():
-    for columns in ([5, 7], np.array([5, 7])):
+    for columns in ([5, 7], pd.Index([np.int64(5), np.int64(7)], dtype=object)):
         frame = pd.DataFrame(np.ones((2, 2)), columns=columns)
         assert from_arrays([frame], tokens="scalars").schema.channels == (5, 7)
         assert from_arrays([frame]).schema.values == ("5", "7")

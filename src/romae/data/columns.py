@@ -140,10 +140,13 @@ def _is_number(value: Any) -> bool:
 
 
 def _reads_as_number(value: Any) -> bool:
+    if not isinstance(value, str):
+        return False
     try:
-        return isinstance(value, str) and float(value) is not None
+        float(value)
     except ValueError:
         return False
+    return True
 
 
 def encode_names(
@@ -204,7 +207,7 @@ def frame_columns(X: Any, *, has_times: bool) -> list[Any] | None:
 
 def _given_names(columns: "pd.Index") -> list[Name] | None:
     """The names of columns, if they were given any: text and integers as they are."""
-    names = columns.tolist()
+    names = [x.item() if isinstance(x, np.generic) else x for x in columns]
     return None if names == list(range(len(names))) else [x if isinstance(x, str | int) else str(x) for x in names]
 
 
