@@ -123,5 +123,5 @@ def _opened(config: InferenceConfig, data: Any, model: str | Path) -> tuple[Task
     known = replace(task.schema or Schema(), label=None, classes=None)  # whose name another column may have now
     schema = replace(config.columns.schema(known), label=None, classes=None)
     require_fit(task, schema, f"the model in {model}")
-    samples = read_samples(data, schema, task.schema)
+    samples = read_samples(data, schema, task.schema, for_training=False)
     return task.to(chosen_device(config.device)), samples

@@ -29,7 +29,7 @@ def as_real(x: Any, name: str) -> Tensor:
 def as_tensor(x: Any, dtype: torch.dtype | None = None) -> Tensor:
     """A tensor without its gradient; of anything else a copy, so that later changes do not reach the sample."""
     if isinstance(x, Tensor):
-        return x.detach()
+        return x.detach() if x.requires_grad else x
     if not (isinstance(x, np.ndarray | np.generic) or _holds_arrays(x)):
         return torch.tensor(x, dtype=dtype)
     x = np.asarray(x)

@@ -6,7 +6,6 @@ Nothing here reads or writes pickle, so a checkpoint from a stranger cannot run 
 import json
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ from romae.data.scaling import Scaling
 from romae.data.series import Schema
 from romae.model import Encoder, ModelConfig, misfits
 from romae.tasks import TASKS, Task
+from romae.writing import write_whole_folder
 
 FORMAT = 2
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
@@ -45,18 +45,17 @@ def save(task: Task, directory: str | Path, *, half: bool = False, card: str | N
         weights, metadata = _halved(weights), metadata | {RESTORE: before}
     kept = (directory / CARD).read_bytes() if (directory / CARD).is_file() else None
     kept = kept if card is None else card.encode()
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    written = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
-    try:
-        save_file({key: value.contiguous() for key, value in weights.items()}, written / WEIGHTS, metadata=metadata)
-        (written / CONFIG).write_text(json.dumps(description, indent=2) + "\n")
+
+    def write(to: Path) -> None:
+        save_file({key: value.contiguous() for key, value in weights.items()}, to / WEIGHTS, metadata=metadata)
+        (to / CONFIG).write_text(json.dumps(description, indent=2) + "\n")
         if kept is not None:
-            (written / CARD).write_bytes(kept)
-        _swap(written, directory)
+            (to / CARD).write_bytes(kept)
+
+    try:
+        write_whole_folder(directory, write)
     except SafetensorError as error:
         raise OSError(f"cannot write {directory}: {error}") from None
-    finally:
-        shutil.rmtree(written, ignore_errors=True)
 
 
 def described(task: Task) -> dict[str, Any]:
@@ -238,24 +237,3 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is damaged or no JSON: {error}") from None
-
-
-def _swap(written: Path, directory: Path) -> None:
-    """Put a finished folder in its place. A crash leaves the old one, the new one, or the old one set aside."""
-    for file in written.iterdir():
-        os.chmod(file, 0o644)
-        with file.open("rb+") as opened:  # Windows flushes no file that is only read
-            os.fsync(opened.fileno())
-    os.chmod(written, 0o755)
-    if not directory.exists():
-        os.replace(written, directory)
-        return
-    aside = Path(tempfile.mkdtemp(prefix=f".{directory.name}-old-", dir=directory.parent))
-    aside.rmdir()  # only its name was wanted; Windows replaces no folder
-    os.replace(directory, aside)
-    try:
-        os.replace(written, directory)
-    except OSError:
-        os.replace(aside, directory)
-        raise
-    shutil.rmtree(aside)

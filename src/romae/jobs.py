@@ -215,12 +215,12 @@ def load_model(path: str | Path) -> Task:
     return load(found[0] if found else path)
 
 
-def read_samples(data: Any, schema: Schema, known: Schema | None) -> SampleSet:
+def read_samples(data: Any, schema: Schema, known: Schema | None, *, for_training: bool = True) -> SampleSet:
     """Samples from a table; channels, the unit of time and its zone are those already known to a model, if any."""
     if known is None:
-        return from_schema(data, replace(schema, time_zone=None))
+        return from_schema(data, replace(schema, time_zone=None), for_training=for_training)
     channels = known.channels if known.channel and schema.channel else None
-    samples = from_schema(data, replace(schema, time_zone=known.time_zone), channels)
+    samples = from_schema(data, replace(schema, time_zone=known.time_zone), channels, for_training=for_training)
     require_same_clock(samples.schema.time_unit, known.time_unit, samples.schema.time)
     return samples
 

@@ -121,7 +121,7 @@ def _read(data: Any, task: Task, config: PageConfig, what: str) -> SampleSet:
     known = task.schema or Schema()
     schema = replace(config.columns.schema(known), label=config.label or known.label, classes=None)
     require_fit(task, schema, what)
-    return read_samples(data, schema, task.schema)
+    return read_samples(data, schema, task.schema, for_training=False)
 
 
 def _kept_out(samples: SampleSet, folder: Path) -> SampleSet:

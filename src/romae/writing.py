@@ -1,6 +1,7 @@
 """Files written whole or not at all, and folders looked at before the work begins."""
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,40 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         os.replace(name, path)
     finally:
         Path(name).unlink(missing_ok=True)
+
+
+def write_whole_folder(folder: Path, write: Callable[[Path], object]) -> None:
+    """Let a function fill a folder under another name, then put it in its place, also of a folder that is there.
+
+    A crash leaves the old one, the new one, or the old one set aside.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    written = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        write(written)
+        for path in (written, *written.rglob("*")):
+            os.chmod(path, 0o755 if path.is_dir() else 0o644)
+            if path.is_file():
+                with path.open("rb+") as opened:  # Windows flushes no file that is only read
+                    os.fsync(opened.fileno())
+        _swap(written, folder)
+    finally:
+        shutil.rmtree(written, ignore_errors=True)
+
+
+def _swap(written: Path, folder: Path) -> None:
+    if not folder.exists():
+        os.replace(written, folder)
+        return
+    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-old-", dir=folder.parent))
+    aside.rmdir()  # only its name was wanted; Windows replaces no folder
+    os.replace(folder, aside)
+    try:
+        os.replace(written, folder)
+    except BaseException:
+        os.replace(aside, folder)
+        raise
+    shutil.rmtree(aside)
 
 
 def write_whole_text(path: Path, text: str) -> None:

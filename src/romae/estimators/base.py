@@ -28,6 +28,7 @@ from romae.stages import Pretrain, Stage, run_stages
 from romae.tasks import Task
 from romae.tokens import Sample
 from romae.train_config import Device, TrainConfig, chosen_device
+from romae.writing import write_whole_folder
 
 E = TypeVar("E", bound="Estimator")
 FORMAT = 1
@@ -135,8 +136,14 @@ class Estimator(BaseEstimator):
     def _asked(self, X: Any, *, with_labels: bool = False) -> Sequence[Sample]:
         """The samples to say something about, read as those of the training were."""
         check_is_fitted(self, "task_")
-        known = self.task_.schema
-        samples = read_samples(X, columns=self.columns, tokens=self.tokens, known=known, with_labels=with_labels)
+        samples = read_samples(
+            X,
+            columns=self.columns,
+            tokens=self.tokens,
+            known=self.task_.schema,
+            with_labels=with_labels,
+            for_training=False,
+        )
         _require_fit(samples, self.task_)
         return samples
 
@@ -277,19 +284,12 @@ class Estimator(BaseEstimator):
             raise ValueError(f"{path} is there already and no estimator; choose an empty or a new folder")
         if path.is_dir() and (others := sorted(set(os.listdir(path)) - {DESCRIPTION, MODEL})):
             raise ValueError(f"{path} holds {others[0]!r} beside an estimator; choose an empty or a new folder")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
-            written, aside = Path(folder) / "new", Path(folder) / "old"
-            self.task_.save(written / MODEL)
-            (written / DESCRIPTION).write_text(self._described() + "\n")
-            if path.exists():
-                os.replace(path, aside)
-            try:
-                os.replace(written, path)
-            except BaseException:
-                if aside.exists():
-                    os.replace(aside, path)
-                raise
+
+        def write(to: Path) -> None:
+            self.task_.save(to / MODEL)
+            (to / DESCRIPTION).write_text(self._described() + "\n")
+
+        write_whole_folder(path, write)
 
     @classmethod
     def load(cls: type[E], path: str | Path) -> E:

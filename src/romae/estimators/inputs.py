@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Shaped
 
-from romae.data.columns import frame_columns, to_numpy
+from romae.data.columns import Name, frame_columns, to_numpy
 from romae.data.series import SampleSet, Schema, from_arrays, require_same_names
 from romae.data.store import Store
 from romae.jobs import read_samples as read_table
@@ -29,17 +29,21 @@ def read_samples(
     tokens: Tokens | None = None,
     known: Schema | None = None,
     with_labels: bool = True,
+    for_training: bool = True,
 ) -> Sequence[Sample]:
     """Samples from any form of input, with the names of the data where there are any.
 
     `columns` says what the columns of a table hold, in the words of `from_table`; its label is read `with_labels`
     alone. `known` is the schema of the data that a model was trained on, or of those it is to be trained on with these:
     they must fit it, and channels are numbered as in it. Without `tokens`, each time step is a token unless some lack a
-    part of their channels.
+    part of their channels. What single precision loses is asked `for_training` alone.
     """
     if tokens not in (None, "steps", "scalars"):
         raise ValueError(f"tokens must be 'steps', 'scalars' or None, not {tokens!r}")
-    samples = _read(X, columns, tokens, known, with_labels)
+    if is_table(X):
+        samples: Sequence[Sample] = _read_table(X, columns, known, with_labels, for_training)
+    else:
+        samples = _read_series(X, tokens, known, for_training)
     if known is None or not isinstance(samples, SampleSet):
         return samples
     require_same_names(samples.schema, known, whose="samples", others="those they must fit have")
@@ -51,21 +55,15 @@ def is_table(X: Any) -> bool:
     return isinstance(X, str | Path) or hasattr(X, "iloc") or hasattr(X, "column_names")
 
 
-def _read(
-    X: Any, columns: Mapping[str, Any] | None, tokens: Tokens | None, known: Schema | None, with_labels: bool
-) -> Sequence[Sample]:
-    if is_table(X):
-        return _read_table(X, columns, known, with_labels)
-    if isinstance(X, SampleSet) and isinstance(X.samples, list):
-        return X.map(_without_gradients)
-    if isinstance(X, SampleSet | Store):  # what is on disk stays there
+def _read_series(X: Any, tokens: Tokens | None, known: Schema | None, for_training: bool) -> Sequence[Sample]:
+    if isinstance(X, SampleSet | Store):
         return X
     X = _listed(X)
     if isinstance(X[0], Sample):
         strangers = [i for i, one in enumerate(X) if not isinstance(one, Sample)]
         if strangers:
             raise TypeError(f"X holds samples, but number {strangers[0]} is {type(X[strangers[0]]).__name__}")
-        return [_without_gradients(one) for one in X]
+        return list(X)
     times, arrays, names = _series(X)
     if known is not None:
         tokens = "steps" if known.channel is None else "scalars"
@@ -77,17 +75,14 @@ def _read(
         tokens=tokens,
         channels=known.channels if names is None and known is not None and tokens == "scalars" else names,
         time_unit=(None if known is None else known.time_unit) or "second",
+        time_zone=None if known is None else known.time_zone,
+        for_training=for_training,
     )
 
 
-def _without_gradients(sample: Sample) -> Sample:
-    """The sample as numbers alone, which do not remember what they were computed from."""
-    parts = {name: getattr(sample, name) for name in ("values", "positions", "target")}
-    found = {name: x.detach() for name, x in parts.items() if x is not None and x.requires_grad}
-    return replace(sample, **found) if found else sample
-
-
-def _read_table(table: Any, columns: Mapping[str, Any] | None, known: Schema | None, with_labels: bool) -> SampleSet:
+def _read_table(
+    table: Any, columns: Mapping[str, Any] | None, known: Schema | None, with_labels: bool, for_training: bool
+) -> SampleSet:
     schema = known if columns is None else _schema(columns)
     if schema is not None and known is not None and schema.time_unit is None:
         schema = replace(schema, time_unit=known.time_unit)
@@ -96,7 +91,8 @@ def _read_table(table: Any, columns: Mapping[str, Any] | None, known: Schema | N
             "X is a table; say what its columns hold, for example columns={'id': 'star', 'time': 'day', 'values': "
             "'flux'}, or hand over an array [samples, time steps]"
         )
-    return read_table(table, schema if with_labels else replace(schema, label=None), known)
+    schema = schema if with_labels else replace(schema, label=None)
+    return read_table(table, schema, known, for_training=for_training)
 
 
 def _schema(columns: Mapping[str, Any]) -> Schema:
@@ -163,7 +159,7 @@ def _is_single_pair(X: Any) -> bool:
     return not (isinstance(X[0], tuple) and len(X[0]) == 2 and _shape(X[0][0]) != ())
 
 
-def _series(X: Any) -> tuple[list[Any] | None, list[Shaped[np.ndarray, "_ _"]], list[str] | None]:
+def _series(X: Any) -> tuple[list[Any] | None, list[Shaped[np.ndarray, "_ _"]], list[Name] | None]:
     """The times of each sample, where they are given, its values [n, c], and what their columns are called."""
     is_pair = [isinstance(one, tuple) and len(one) == 2 for one in X]
     if not any(is_pair):
