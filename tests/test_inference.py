@@ -13,7 +13,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from romae import checkpoint, inference
 from romae.data.scaling import Scaling, fit_scaling
-from romae.data.series import Schema, from_arrays
+from romae.data.schema import Schema
+from romae.data.series import from_arrays
 from romae.data.store import write_store
 from romae.data.tables import from_table
 from romae.inference import embed, interpolate, predict, predict_proba

@@ -29,8 +29,8 @@ _HOME = {
     "to_image": "data.images",
     "from_audio": "data.audio",
     "from_audio_folder": "data.audio",
-    "SampleSet": "data.series",
-    "Schema": "data.series",
+    "SampleSet": "data.schema",
+    "Schema": "data.schema",
     "Scaling": "data.scaling",
     "fit_scaling": "data.scaling",
     "fit_ladders": "data.scaling",
@@ -91,8 +91,8 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test holds 
     from romae.data.scaling import Scaling as Scaling
     from romae.data.scaling import fit_ladders as fit_ladders
     from romae.data.scaling import fit_scaling as fit_scaling
-    from romae.data.series import SampleSet as SampleSet
-    from romae.data.series import Schema as Schema
+    from romae.data.schema import SampleSet as SampleSet
+    from romae.data.schema import Schema as Schema
     from romae.data.series import from_arrays as from_arrays
     from romae.data.store import Store as Store
     from romae.data.store import write_store as write_store

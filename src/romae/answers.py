@@ -9,7 +9,7 @@ import numpy as np
 from romae import inference
 from romae.data.export import to_sample_table, to_table
 from romae.data.queries import grid_of_times, read_queries
-from romae.data.series import SampleSet, Schema
+from romae.data.schema import SampleSet, Schema
 from romae.jobs import Columns, load_model, read_samples, require_fit
 from romae.tasks import Classification, Regression, Task
 from romae.train_config import chosen_device

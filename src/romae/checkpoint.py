@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from romae import __version__
 from romae.config import from_dict, read_arguments, to_dict
 from romae.data.scaling import Scaling
-from romae.data.series import Schema
+from romae.data.schema import Schema
 from romae.model import Encoder, ModelConfig, misfits
 from romae.tasks import TASKS, Task
 from romae.writing import write_whole_folder

@@ -16,7 +16,7 @@ from romae import baselines, charts, inference, metrics, page
 from romae.answers import write_table
 from romae.data.export import to_table
 from romae.data.scaling import fit_ladders
-from romae.data.series import SampleSet, Schema
+from romae.data.schema import SampleSet, Schema
 from romae.masking import UniformTokens
 from romae.model import ModelConfig, Size
 from romae.page import Chart, Choice, Section, Table, Text

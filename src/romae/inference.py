@@ -21,10 +21,11 @@ import torch
 from jaxtyping import Float32, Float64, Int64, Shaped
 from torch import Tensor
 
-from romae.data.columns import asked_numbers, to_numpy
+from romae.data.columns import to_numpy
+from romae.data.dates import asked_numbers
 from romae.data.loading import lengths_of
 from romae.data.scaling import Scaling
-from romae.data.series import SampleSet, Schema, require_same_names
+from romae.data.schema import SampleSet, Schema, require_same_names
 from romae.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens import Batch, Layout, Sample, Tokens, channel_index, collate
 

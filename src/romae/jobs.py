@@ -14,10 +14,10 @@ import numpy as np
 
 from romae.checkpoint import load, read_json
 from romae.config import C, differences, from_dict, to_dict
-from romae.data.columns import TimeUnit
+from romae.data.dates import TimeUnit
 from romae.data.queries import require_same_clock
 from romae.data.scaling import Method, Origin, Scaling, Unit, fit_ladders, fit_scaling
-from romae.data.series import SampleSet, Schema
+from romae.data.schema import SampleSet, Schema
 from romae.data.tables import from_schema
 from romae.masking import Strategy, UniformTokens
 from romae.model import SIZES, ModelConfig, Size

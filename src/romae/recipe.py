@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkabl
 from romae import results, views
 from romae.config import override, to_dict
 from romae.data.scaling import Scaling, fit_ladders
-from romae.data.series import Schema
+from romae.data.schema import Schema
 from romae.model import ModelConfig
 from romae.results import Losses, Result
 from romae.stages import Stage, run_stages

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from romae.data.scaling import Scaling
-from romae.data.series import SampleSet, require_same_names
+from romae.data.schema import SampleSet, require_same_names
 from romae.tasks import Classification, Regression, Task
 from romae.tokens import Sample
 from romae.train_config import TrainConfig, chosen_device

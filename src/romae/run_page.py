@@ -17,7 +17,7 @@ from romae import baselines, charts, inference, metrics, page
 from romae.answers import InferenceConfig
 from romae.checkpoint import read_json
 from romae.config import flat, from_dict
-from romae.data.series import SampleSet, Schema
+from romae.data.schema import SampleSet, Schema
 from romae.jobs import SplitConfig, load_model, read_samples, require_fit, split
 from romae.page import Block, Choice, Section, Table, Text
 from romae.plots import Panel

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from romae.checkpoint import read_weights, require_place
 from romae.data.loading import lengths_of
-from romae.data.series import SampleSet
+from romae.data.schema import SampleSet
 from romae.tokens import Sample
 from romae.writing import write_whole_text
 

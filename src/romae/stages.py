@@ -14,7 +14,7 @@ import torch
 from romae.augmentation import Augmentation, Noise
 from romae.config import check_types
 from romae.data.scaling import Scaling, scaled
-from romae.data.series import SampleSet, Schema
+from romae.data.schema import SampleSet, Schema
 from romae.masking import Masking, Strategy, UniformTokens
 from romae.model import Encoder, ModelConfig
 from romae.refusals import require_labels, require_trackers

@@ -68,7 +68,7 @@ class Task(nn.Module):
             raise TypeError(f"a task is made around an Encoder or a ModelConfig, not {type(encoder).__name__}")
         self.encoder = encoder if isinstance(encoder, Encoder) else Encoder(encoder)
         self.scaling: Any = None  # data.scaling.Scaling: what was done to the data, undone in predictions
-        self.schema: Any = None  # data.series.Schema: the names of columns, channels and classes
+        self.schema: Any = None  # data.schema.Schema: the names of columns, channels and classes
         self.drop_tokens = drop_tokens
         self.augment: Augmentation | None = None
         self.settings = {**settings, "drop_tokens": drop_tokens}

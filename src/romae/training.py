@@ -20,7 +20,7 @@ from romae.config import to_dict
 from romae.data.loading import Loader
 from romae.data.packed import packed
 from romae.data.scaling import Scaling, scaled
-from romae.data.series import SampleSet, Schema
+from romae.data.schema import SampleSet, Schema
 from romae.evaluation import evaluate
 from romae.feeding import Feed
 from romae.guards import LossWatch, stop_signals

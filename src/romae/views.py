@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int64
 
 from romae import baselines, inference, metrics
-from romae.data.series import Schema
+from romae.data.schema import Schema
 from romae.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens import Sample, channel_index
 

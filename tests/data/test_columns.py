@@ -8,15 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from romae.data.columns import (
-    as_numbers,
-    asked_numbers,
-    dates_from_numbers,
-    encode_names,
-    frame_columns,
-    numbers_from_dates,
-    to_numpy,
-)
+from romae.data.columns import as_numbers, encode_names, frame_columns, to_numpy
+from romae.data.dates import asked_numbers, dates_from_numbers, numbers_from_dates
 
 
 def row(i: int) -> str:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from romae.data.export import to_sample_table, to_table
 from romae.data.scaling import fit_scaling
-from romae.data.series import SampleSet, Schema, from_arrays
+from romae.data.schema import SampleSet, Schema
+from romae.data.series import from_arrays
 from romae.data.tables import from_table
 from romae.tokens import Sample, collate
 

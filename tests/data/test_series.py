@@ -9,7 +9,8 @@ import torch
 
 from romae.config import from_dict, to_dict
 from romae.data.columns import require_told_apart
-from romae.data.series import SampleSet, Schema, from_arrays, require_same_names
+from romae.data.schema import SampleSet, Schema, require_same_names
+from romae.data.series import from_arrays
 from romae.data.tables import from_schema, from_table, from_table_like
 from romae.tokens import collate
 

@@ -17,7 +17,7 @@ from pyarrow import parquet
 
 from romae.config import from_dict, to_dict
 from romae.data.export import to_table
-from romae.data.series import Schema
+from romae.data.schema import Schema
 from romae.data.tables import from_table, from_table_like
 
 ZONES = [pd.Timestamp("2024", tz=zone) for zone in ("UTC", "Asia/Tokyo", "UTC", "UTC", "UTC")]

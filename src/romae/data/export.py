@@ -11,8 +11,9 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from romae.data.columns import asked_numbers, dates_from_numbers, require_distinct, to_numpy
-from romae.data.series import SampleSet, Schema
+from romae.data.columns import require_distinct, to_numpy
+from romae.data.dates import asked_numbers, dates_from_numbers
+from romae.data.schema import SampleSet, Schema
 from romae.tokens import Sample, channel_index
 
 if TYPE_CHECKING:

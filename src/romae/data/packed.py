@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int32, Int64
 from torch import Tensor
 
-from romae.data.series import SampleSet
+from romae.data.schema import SampleSet
 from romae.layout import Layout
 from romae.tokens import Batch, Sample, Tokens, collate
 

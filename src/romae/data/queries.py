@@ -10,8 +10,9 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from romae.data import tables
-from romae.data.columns import TimeUnit, as_numbers, encode_names, read_times, require_same_zone
-from romae.data.series import SampleSet, Schema
+from romae.data.columns import as_numbers, encode_names
+from romae.data.dates import TimeUnit, read_times, require_same_zone
+from romae.data.schema import SampleSet, Schema
 
 
 def grid_of_times(text: str, schema: Schema) -> Float64[np.ndarray, "n d"]:

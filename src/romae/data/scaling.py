@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from romae.data.folder import Folder
-from romae.data.series import SampleSet
+from romae.data.schema import SampleSet
 from romae.rope import Ladder
 from romae.tokens import Sample, channel_index, sample_list
 

@@ -1,13 +1,7 @@
-"""Series: arrays of measurements at times become samples, which keep the names of the data they come from.
+"""Series: arrays of measurements at times become samples. Shapes: n tokens or time steps, c channels."""
 
-The time is the first position axis; further positions follow; where each scalar is a token of its own, the index of
-its channel comes last. Shapes: n tokens or time steps, c channels.
-"""
-
-import operator
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, overload
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Shaped
@@ -16,142 +10,19 @@ from torch import Tensor
 from romae.arrays import require_exact
 from romae.data.columns import (
     Name,
-    TimeUnit,
     as_numbers,
     encode_labels,
     frame_columns,
     in_order,
-    read_times,
     require_distinct,
     require_no_index,
-    require_same_zone,
     require_told_apart,
-    require_unit,
     require_values,
     to_numpy,
 )
+from romae.data.dates import TimeUnit, read_times, require_unit
+from romae.data.schema import SampleSet, Schema
 from romae.tokens import Sample
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schema:
-    """The names of the data that samples come from, under which results are handed back.
-
-    `id`, `time`, `positions`, `channel`, `values` and `label` are columns; `channel` is None where a token holds all
-    channels as its values. `channels` names each index on the channel axis, `classes` each class index. Times that
-    were dates are counted since 1970 in `time_unit`, and `time_zone` is the zone they are shown in.
-    """
-
-    id: str = "id"
-    time: str = "time"
-    positions: tuple[str, ...] = ()
-    channel: str | None = None
-    values: tuple[str, ...] = ("value",)
-    label: str | None = None
-    channels: tuple[Name, ...] = ()
-    classes: tuple[Name, ...] | None = None
-    time_unit: TimeUnit | None = None
-    time_zone: str | None = None
-
-    def __post_init__(self) -> None:
-        if not self.values:
-            raise ValueError("name at least one column of values")
-        if not all(isinstance(column, str) for column in self.columns):
-            raise TypeError(f"column names must be text, got {list(self.columns)}; rename them with columns=str")
-        if self.time_unit is not None:
-            require_unit(self.time_unit)
-        require_distinct(self.columns, "columns")
-        require_distinct(self.channels, "channels")
-        require_distinct(self.classes or (), "classes")
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Every column that is read."""
-        optional = [column for column in (self.channel, self.label) if column is not None]
-        return (self.id, self.time, *self.positions, *self.values, *optional)
-
-    @property
-    def position_dims(self) -> int:
-        return 1 + len(self.positions) + (self.channel is not None)
-
-    @property
-    def n_channels(self) -> int | None:
-        """How many indices the last position axis has; None where it is no axis of channels."""
-        return len(self.channels) if self.channel is not None and self.channels else None
-
-
-def require_same_names(found: Schema, known: Schema, *, whose: str, others: str, with_classes: bool = False) -> None:
-    """Refuse data whose numbers mean something else than those that are known already.
-
-    Channels without names, 0 to n - 1, stand for any that have some; of the known ones the last may be missing. Columns
-    may have other names, but one that is known keeps its place.
-    """
-    n = len(found.channels)
-    is_unnamed = found.channels == tuple(range(n)) and not all(isinstance(name, int) for name in known.channels)
-    wrong: tuple[str, Any, Any] | None = None
-    if found.time_unit != known.time_unit:
-        numbers = "none (times are numbers)"
-        wrong = ("time unit", found.time_unit or numbers, known.time_unit or numbers)
-    elif (found.channel is None) != (known.channel is None):
-        wrong = ("channel column", found.channel, known.channel)
-    elif n > len(known.channels) or not (is_unnamed or found.channels == known.channels[:n]):
-        wrong = ("channels", list(found.channels), list(known.channels))
-    elif _moved(found.values, known.values):
-        wrong = ("values", list(found.values), list(known.values))
-    elif _moved((found.time, *found.positions), (known.time, *known.positions)):
-        wrong = ("positions", [found.time, *found.positions], [known.time, *known.positions])
-    elif with_classes and None not in (found.classes, known.classes) and found.classes != known.classes:
-        wrong = ("classes", list(found.classes or ()), list(known.classes or ()))
-    if wrong is not None:
-        what, has, wants = wrong
-        raise ValueError(
-            f"the {whose} have the {what} {has}, but {others} {wants}; read them in the same way, for example with "
-            "from_table_like(table, schema)"
-        )
-    if known.time_unit is not None:
-        require_same_zone(found.time_zone, known.time_zone, f"the {whose}")
-
-
-def _moved(found: Sequence[str], known: Sequence[str]) -> bool:
-    """Whether a name that is known stands at another place; names that are not known may stand for any."""
-    return any(name in known and known.index(name) != i for i, name in enumerate(found))
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class SampleSet(Sequence[Sample]):
-    """A sequence of samples with the names of the data they come from; slices and index arrays keep the names."""
-
-    samples: Sequence[Sample]
-    schema: Schema
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    @property
-    def shape(self) -> tuple[int]:
-        """As of an array of samples: scikit-learn then splits by index arrays, which keep the names."""
-        return (len(self),)
-
-    def __iter__(self) -> Iterator[Sample]:
-        return iter(self.samples)
-
-    @overload
-    def __getitem__(self, index: int) -> Sample: ...
-    @overload
-    def __getitem__(self, index: slice) -> "SampleSet": ...
-    def __getitem__(self, index: Any) -> Any:
-        if hasattr(index, "__index__") and getattr(index, "ndim", 0) == 0:
-            return self.samples[operator.index(index)]
-        chosen = np.arange(len(self))[to_numpy(index) if isinstance(index, Tensor) else index]
-        return SampleSet([self.samples[int(i)] for i in chosen], self.schema)
-
-    def __repr__(self) -> str:
-        labelled = "" if self.schema.classes is None else f", {len(self.schema.classes)} classes"
-        return f"SampleSet({len(self)} samples of {', '.join(self.schema.values)}{labelled})"
-
-    def map(self, function: Callable[[Sample], Sample]) -> "SampleSet":
-        """The samples that a function, such as `scaling.apply`, makes of these."""
-        return SampleSet([function(sample) for sample in self.samples], self.schema)
 
 
 def from_arrays(

@@ -13,18 +13,9 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Int64
 
-from romae.data.columns import (
-    Name,
-    TimeUnit,
-    as_numbers,
-    encode_labels,
-    encode_names,
-    read_times,
-    require_same_zone,
-    require_told_apart,
-    require_values,
-)
-from romae.data.series import SampleSet, Schema
+from romae.data.columns import Name, as_numbers, encode_labels, encode_names, require_told_apart, require_values
+from romae.data.dates import TimeUnit, read_times, require_same_zone
+from romae.data.schema import SampleSet, Schema
 from romae.tokens import Sample
 
 if TYPE_CHECKING:

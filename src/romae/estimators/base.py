@@ -18,7 +18,7 @@ from romae import checkpoint
 from romae.config import from_dict, to_dict
 from romae.data.loading import lengths_of
 from romae.data.scaling import Method, Scaling, fit_ladders, fit_scaling
-from romae.data.series import SampleSet, Schema
+from romae.data.schema import SampleSet, Schema
 from romae.estimators import rules
 from romae.estimators.inputs import Tokens, read_samples
 from romae.jobs import load_model, size_named

@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Shaped
 
 from romae.data.columns import Name, frame_columns, to_numpy
-from romae.data.series import SampleSet, Schema, from_arrays, require_same_names
+from romae.data.schema import SampleSet, Schema, require_same_names
+from romae.data.series import from_arrays
 from romae.data.store import Store
 from romae.jobs import read_samples as read_table
 from romae.tokens import Sample

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Shaped
 from torch import Tensor
 
 from romae.data.columns import in_order, require_one_label, to_numpy
-from romae.data.series import SampleSet
+from romae.data.schema import SampleSet
 from romae.data.store import Store
 from romae.data.tables import read_frame
 from romae.estimators.inputs import is_table

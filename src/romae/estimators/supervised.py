@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from romae import inference
 from romae.data.columns import require_told_apart
 from romae.data.scaling import Method
-from romae.data.series import SampleSet
+from romae.data.schema import SampleSet
 from romae.estimators.base import Estimator
 from romae.estimators.inputs import Tokens
 from romae.estimators.labels import labels_of

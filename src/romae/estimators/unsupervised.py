@@ -15,9 +15,10 @@ from sklearn.utils import Tags
 from sklearn.utils._set_output import _get_output_config
 
 from romae import inference
-from romae.data.columns import asked_numbers, to_numpy
+from romae.data.columns import to_numpy
+from romae.data.dates import asked_numbers
 from romae.data.scaling import Method
-from romae.data.series import Schema
+from romae.data.schema import Schema
 from romae.estimators.base import Estimator
 from romae.estimators.inputs import Tokens, is_table
 from romae.masking import UniformTokens, hide

@@ -30,7 +30,7 @@ from romae import baselines, metrics
 from romae.data.audio import from_audio_folder
 from romae.data.filterbank import N_MELS
 from romae.data.scaling import Scaling, scaled
-from romae.data.series import Schema
+from romae.data.schema import Schema
 from romae.datasets import esc50
 from romae.evaluation import evaluate
 from romae.inference import predict, predict_proba

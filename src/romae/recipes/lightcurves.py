@@ -33,7 +33,7 @@ from jaxtyping import Float64, Int64
 
 from romae import baselines, metrics
 from romae.data.scaling import fit_scaling, scaled
-from romae.data.series import Schema
+from romae.data.schema import Schema
 from romae.datasets import elasticc, plasticc
 from romae.datasets.catalogue import Labelled
 from romae.datasets.light_curves import BANDS

@@ -30,7 +30,7 @@ from jaxtyping import Float64, Int64
 from romae import baselines, metrics
 from romae.augmentation import Noise
 from romae.data.scaling import Scaling, fit_scaling, scaled
-from romae.data.series import Schema
+from romae.data.schema import Schema
 from romae.datasets import physionet2012
 from romae.datasets.physionet2012 import VARIABLES
 from romae.inference import interpolate, predict, predict_proba

@@ -27,7 +27,7 @@ from jaxtyping import Float64
 from romae import baselines, metrics
 from romae.augmentation import Noise
 from romae.data.scaling import Method, fit_scaling
-from romae.data.series import Schema
+from romae.data.schema import Schema
 from romae.datasets import uea
 from romae.datasets.catalogue import Labelled
 from romae.inference import predict_proba
