@@ -1128,3 +1128,19 @@ def test_a_series_that_was_good_among_others_is_good_alone():
     assert len(fitted.predict(table[:8])) == 1
     with pytest.raises(ValueError, match="in single precision, .* subtract an offset first"):
         RoMAEClassifier(epochs=1, **SMALL).fit(X[[0, 0]], ["a", "b"])
+
+
+def test_what_was_read_in_fit_is_read_in_parts():
+    """Nested lists of which a part has two steps, and labels of more objects than a table holds."""
+    random = np.random.default_rng(0)
+    X = [random.normal(size=(2 + i % 2, 3)).tolist() for i in range(8)]
+    fitted = RoMAEClassifier(epochs=1, **SMALL).fit(X, ["a", "b"] * 4)
+    assert len(fitted.predict(X[:1])) == 1
+    steps = [((1.0, 2.0), (3.0, 4.0), (5.0, 6.0))] * 4
+    assert RoMAEEmbedder(**SMALL).fit(steps).transform(steps).shape == (4, 16)
+    ids = 58 * 10**17 + np.arange(6)
+    table = pd.DataFrame({"id": np.repeat(ids, 4), "time": np.tile(range(4), 6), "value": random.normal(size=24)})
+    columns = {"id": "id", "time": "time", "values": {"value": 0}.keys()}
+    labels = pd.Series(["a", "b"] * 3, index=ids)
+    fitted = RoMAEClassifier(epochs=1, columns=columns, **SMALL).fit(table[table["id"] != ids[0]], labels)
+    assert fitted.classes_.dtype.kind == "U" and fitted.score(table, labels) >= 0

@@ -443,7 +443,7 @@ def test_bad_input_is_a_sentence(without_shape_checks):
         embed(task, (sample for sample in samples))
     with pytest.raises(TypeError, match="sample 0 is ndarray; make it a Sample"):
         embed(task, [np.ones((3, 3))])
-    for wrong in (0, None, 1.5):
+    for wrong in (0, None, 0.5):
         with pytest.raises(ValueError, match=f"tokens_per_batch must be at least 1, not {wrong}"):
             embed(task, samples, tokens_per_batch=wrong)
     with pytest.raises(ValueError, match="per must be 'sample' or 'token', not 'batch'"):

@@ -51,11 +51,11 @@ def read_arguments(
 def load_config(cls: type[C], path: str | Path) -> C:
     """Read a configuration from a .json or .toml file."""
     path = Path(path)
-    if path.suffix not in (".toml", ".json", ""):
+    if path.suffix.lower() not in (".toml", ".json", ""):
         raise ValueError(f"settings are read from a .toml or a .json file, and {path} is none")
     try:
         text = path.read_text(encoding="utf-8")
-        data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+        data = tomllib.loads(text) if path.suffix.lower() == ".toml" else json.loads(text)
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:

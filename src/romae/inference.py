@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from numbers import Real
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -222,7 +223,7 @@ def _for_each(
     With `n_queries`, samples are batched with their queries, and those without any are left out.
     """
     _require_samples(task, samples)
-    if not isinstance(budget, int | np.integer) or budget < 1:
+    if not isinstance(budget, Real) or budget < 1:
         raise ValueError(f"tokens_per_batch must be at least 1, not {budget!r}")
     lengths = lengths_of(samples) + task.config.cls
     costs = lengths if n_queries is None else np.where(n_queries > 0, lengths + n_queries, 0)

@@ -6,6 +6,7 @@ The command line calls these functions and nothing else. A training job leaves i
     data.json  the digest of the samples, so that a run is resumed on the data that it was started on
 """
 
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -239,7 +240,7 @@ def require_fit(task: Task, schema: Schema, what: str) -> None:
 def split(samples: SampleSet, config: SplitConfig) -> tuple[SampleSet, SampleSet | None]:
     """Samples to train on and to validate on, in order; which is which depends on the seed and the number of ids.
 
-    An id with a channel or a class that would be missing in training is trained on, whatever was drawn.
+    An id with a channel or a class that would be missing in training is trained on, and the next one drawn instead.
     """
     if config.share == 0:
         return samples, None
@@ -248,25 +249,23 @@ def split(samples: SampleSet, config: SplitConfig) -> tuple[SampleSet, SampleSet
         raise ValueError(
             f"validation takes {n_validation} of {len(samples)} ids and leaves none to train on; lower validation.share"
         )
-    chosen = np.random.default_rng(config.seed).permutation(len(samples))
-    is_validation = np.zeros(len(samples), dtype=bool)
-    is_validation[chosen[:n_validation]] = True
     shown = [_shown(sample, samples.schema) for sample in samples]
-    seen: set[tuple[str, float]] = set().union(*(shown[i] for i in np.flatnonzero(~is_validation).tolist()))
-    for i in np.flatnonzero(is_validation).tolist():
-        is_validation[i] = shown[i] <= seen
-        seen |= shown[i] if not is_validation[i] else set()
-    if not is_validation.any():
-        raise ValueError(
-            "every id drawn for validation has a channel or a class that no other has; use validation.share=0"
-        )
+    n_left = Counter(one for some in shown for one in some)
+    drawn: list[int] = []
+    for i in np.random.default_rng(config.seed).permutation(len(samples)).tolist():
+        if len(drawn) < n_validation and all(n_left[one] > 1 for one in shown[i]):
+            drawn.append(i)
+            n_left.subtract(shown[i])
+    if not drawn:
+        raise ValueError("every id has a channel or a class that no other has; use validation.share=0")
+    is_validation = np.isin(np.arange(len(samples)), drawn)
     # A SampleSet takes index arrays and masks as well as slices.
     return samples[~is_validation], samples[is_validation]  # type: ignore[call-overload]
 
 
 def _shown(sample: Sample, schema: Schema) -> set[tuple[str, float]]:
     """What is learned from a sample alone: its channels, and its class."""
-    channels = [] if schema.channel is None else sample.positions[:, -1].tolist()
+    channels = [] if schema.channel is None else sample.positions[:, -1].unique().tolist()
     classes = [] if schema.classes is None or sample.target is None else [float(sample.target)]
     return {("channel", one) for one in channels} | {("class", one) for one in classes}
 

@@ -78,7 +78,7 @@ def require_labels(task: Task, samples: Sequence[Sample] | None) -> None:
     if isinstance(task, Classification) and len(classes) != task.n_classes:
         raise ValueError(
             f"the samples have {len(classes)} classes ({shown}), and the task tells {task.n_classes} apart; make it "
-            f"with n_classes={len(classes)}"
+            f"with n_classes={len(classes)}, or name all classes where the samples are read: classes=[…]"
         )
 
 

@@ -34,7 +34,7 @@ def test_dates_with_a_zone_are_refused_where_the_data_have_none():
     with pytest.raises(ValueError, match=f"queries: the dates of column 'time' {sentence}"):
         read_queries(pd.DataFrame({"id": "a", "time": DATES.tz_localize("Europe/Rome")}), samples)
     with pytest.raises(ValueError, match=f"the dates of the grid {sentence}"):
-        grid_of_times("2024-03-01T08:00Z:2024-03-02T08:00Z:2", samples.schema)
+        grid_of_times("2024-03-01T08:00+02:00:2024-03-02T08:00+02:00:2", samples.schema)
 
 
 def test_a_date_that_the_zone_lacks_is_named():

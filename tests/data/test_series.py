@@ -1,6 +1,7 @@
 """Arrays become samples: laws, known answers and bad input."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -391,3 +392,38 @@ def test_what_single_precision_cannot_tell_apart_is_refused():
     rows = {"id": np.repeat(np.arange(4), 9), "time": np.tile(np.arange(9), 4), "north": north.ravel()}
     with pytest.raises(ValueError, match="column 'north' would move by up to"):
         from_table(pd.DataFrame(rows), id="id", time="time", values="north")
+
+
+def test_lists_of_two_steps_are_no_pairs_where_times_are_given():
+    steps = [[[1.0, 4.0, 9.0], [2.0, 3.0, 1.0]], [[0.0, 4.0, 9.0], [2.0, 5.0, 3.0]]]
+    assert [one.values.shape for one in from_arrays(steps, times=[[0.0, 1.0], [0.0, 2.0]])] == [(2, 3), (2, 3)]
+    with pytest.raises((TypeError, ValueError), match="times"):
+        from_arrays(steps)
+
+
+def test_dates_of_each_sample_are_counted_like_those_of_all():
+    dates = np.array(["2024-01-01", "2024-01-03", "NaT"], dtype="datetime64[ns]")
+    values = np.array([[1.0], [2.0], [np.nan]])
+    one, each = (from_arrays([values] * 2, times, time_unit="day") for times in (dates, [dates, dates]))
+    assert one.schema == each.schema and torch.equal(one[1].positions, each[1].positions)
+
+
+@pytest.mark.parametrize(("zone", "is_welcome"), [("UTC", True), ("Europe/Rome", False)])
+def test_dates_in_utc_are_welcome_where_the_known_ones_have_no_zone(zone, is_welcome):
+    dates = pd.date_range("2024-01-01", periods=3)
+    table = pd.DataFrame({"id": 0, "time": dates, "value": [1.0, 2.0, 4.0]})
+    known = from_table(table, id="id", time="time", values="value")
+    aware = table.assign(time=dates.tz_localize(zone))
+    if is_welcome:
+        assert torch.equal(from_table_like(aware, known.schema)[0].positions, known[0].positions)
+    else:
+        with pytest.raises(ValueError, match="have the time zone Europe/Rome, but those that are known have no"):
+            from_table_like(aware, known.schema)
+
+
+def test_names_are_the_same_however_they_are_written():
+    named = partial(from_arrays, [np.ones((3, 2))], tokens="scalars")
+    numbers, texts, swapped = (named(channels=names) for names in ([5, 7], ["5", "7"], [7, 5]))
+    require_same_names(numbers.schema, texts.schema, whose="samples", others="others have")
+    with pytest.raises(ValueError, match="channels"):
+        require_same_names(swapped.schema, texts.schema, whose="samples", others="others have")

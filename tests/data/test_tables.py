@@ -479,3 +479,14 @@ def test_dates_of_arrow_are_dates():
     table = pd.DataFrame({"id": [1, 1], "time": dates, "value": [1.0, 2.0]})
     [one] = from_table(table, id="id", time="time", values="value", time_unit="day")
     assert one.positions[:, 0].diff().tolist() == [2.0]
+
+
+def test_nanoseconds_are_told_apart_within_a_sample_alone():
+    """Two samples may have been measured within the 256 ns that double precision has left of them."""
+    start = 1_700_000_000 * 10**9
+    times = [start, start + 10**9, start + 1, start + 10**9 + 1]
+    table = pd.DataFrame({"id": [0, 0, 1, 1], "time": times, "value": 1.0})
+    names = {"id": "id", "time": "time", "values": "value"}
+    assert len(from_table(table, **names)) == 2
+    with pytest.raises(ValueError, match="different times of up to 1.7e.18 in one sample the same; subtract an offset"):
+        from_table(table.assign(id=0), **names)

@@ -108,13 +108,16 @@ def _in_doubt(parts: Sequence[Shaped[np.ndarray, "_ c"]]) -> list[int]:
     return np.flatnonzero(varies & (moved > _LOST * deviation)).tolist()
 
 
-def as_numbers(column: "pd.Series", what: str, place: Place) -> Float64[np.ndarray, "n"]:
-    """A column as float64 with NaN for missing; text is refused even where it looks like a number."""
+def as_numbers(column: "pd.Series", what: str, place: Place, *, exact: bool = True) -> Float64[np.ndarray, "n"]:
+    """A column as float64 with NaN for missing; text is refused even where it looks like a number.
+
+    If they are to be `exact`, whole numbers that double precision makes the same are refused as well.
+    """
     from pandas.api import types
 
     if types.is_numeric_dtype(column.dtype) and not types.is_complex_dtype(column.dtype):
         read = column.to_numpy(dtype=np.float64, na_value=np.nan)
-        if types.is_integer_dtype(column.dtype):
+        if exact and types.is_integer_dtype(column.dtype):
             require_exact(read, column.nunique, what)
         return read
     is_missing = column.isna().to_numpy(dtype=bool)
@@ -126,7 +129,8 @@ def as_numbers(column: "pd.Series", what: str, place: Place) -> Float64[np.ndarr
         raise TypeError(f"{what} must hold numbers, and {place(slip)} is {wrong[slip]!r}{advice}")
     column = column.astype(object).where(~is_missing, np.nan)
     read = column.to_numpy().astype(np.float64)
-    require_exact(read, column.nunique, what)
+    if exact:
+        require_exact(read, column.nunique, what)
     return read
 
 

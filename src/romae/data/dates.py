@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 TimeUnit = Literal["second", "minute", "hour", "day"]
 
+_UTC = ("UTC", "UTC+00:00", "Etc/UTC", "tzutc()")
 _MICROSECONDS = {"second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6, "day": 86400 * 10**6}
 
 
@@ -31,7 +32,10 @@ def _microseconds(unit: TimeUnit) -> int:
 def read_times(
     column: "pd.Series", unit: TimeUnit, zone: str | None, what: str, place: Place
 ) -> tuple[Float64[np.ndarray, "n"], TimeUnit | None, str | None]:
-    """Times as numbers, with their unit and time zone if they were dates; `zone` is that of dates without one."""
+    """Times as numbers, with their unit and time zone if they were dates; `zone` is that of dates without one.
+
+    Nanoseconds of several samples may become the same number; those of one sample are for the caller to look at.
+    """
     import pandas as pd
     from pandas.api import types
 
@@ -43,7 +47,7 @@ def read_times(
         dates = in_utc(dates, zone, lambda i: f"{place(i)}, {what}")
         return numbers_from_dates(dates.to_numpy(), unit), unit, zone if own is None else _zone_name(own, what)
     try:
-        return as_numbers(column, what, place), None, None
+        return as_numbers(column, what, place, exact=False), None, None
     except TypeError as error:
         strange = next(value for value in column.dropna() if not is_number(value))
         raise TypeError(f"{error}; {_advice_on_time(strange)}") from None
@@ -82,8 +86,11 @@ def _zone_name(zone: tzinfo, what: str) -> str:
 
 
 def require_same_zone(found: tzinfo | str | None, known: str | None, what: str) -> None:
-    """Refuse dates with a time zone where the known ones have none, or the reverse: they would be hours apart."""
-    if (found is None) == (known is None):
+    """Refuse dates with a time zone where the known ones have none, or the reverse: they would be hours apart.
+
+    UTC is welcome where the known ones have none, since those are counted like it.
+    """
+    if (found is None) == (known is None) or (known is None and str(found) in _UTC):
         return
     has, have = ("no time zone" if zone is None else f"the time zone {zone}" for zone in (found, known))
     fix = (

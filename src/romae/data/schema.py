@@ -78,7 +78,7 @@ def require_same_names(found: Schema, known: Schema, *, whose: str, others: str,
         wrong = ("time unit", found.time_unit or numbers, known.time_unit or numbers)
     elif (found.channel is None) != (known.channel is None):
         wrong = ("channel column", found.channel, known.channel)
-    elif n > len(known.channels) or not (is_unnamed or found.channels == known.channels[:n]):
+    elif n > len(known.channels) or not (is_unnamed or _as_text(found.channels) == _as_text(known.channels[:n])):
         wrong = ("channels", list(found.channels), list(known.channels))
     elif _moved(found.values, known.values):
         wrong = ("values", list(found.values), list(known.values))
@@ -94,6 +94,11 @@ def require_same_names(found: Schema, known: Schema, *, whose: str, others: str,
         )
     if known.time_unit is not None:
         require_same_zone(found.time_zone, known.time_zone, f"the {whose}")
+
+
+def _as_text(names: Sequence[Name]) -> list[str]:
+    """Names as they are written: 5 and '5' are one."""
+    return [str(name) for name in names]
 
 
 def _moved(found: Sequence[str], known: Sequence[str]) -> bool:

@@ -20,7 +20,7 @@ from romae.data.columns import (
     require_values,
     to_numpy,
 )
-from romae.data.dates import TimeUnit, read_times, require_unit
+from romae.data.dates import TimeUnit, numbers_from_dates, read_times, require_unit
 from romae.data.schema import SampleSet, Schema
 from romae.tokens import Sample
 
@@ -57,7 +57,7 @@ def from_arrays(
     if tokens not in ("steps", "scalars"):
         raise ValueError(f"tokens must be 'steps' or 'scalars', not {tokens!r}")
     require_unit(time_unit)
-    arrays = _read_arrays(X, layout)
+    arrays = _read_arrays(X, layout, has_times=times is not None)
     names = _read_ids(ids, len(arrays))
     if len(names) != len(arrays):
         raise ValueError(f"{len(names)} ids for {len(arrays)} samples: each sample needs one")
@@ -128,7 +128,7 @@ def _numbered(n_channels: int) -> list[str]:
     return [f"channel_{i}" for i in range(n_channels)]
 
 
-def _read_arrays(X: Any, layout: str) -> list[Float[np.ndarray, "_ _"]]:
+def _read_arrays(X: Any, layout: str, *, has_times: bool) -> list[Float[np.ndarray, "_ _"]]:
     if layout not in ("bnc", "bcn"):
         raise ValueError(f"layout must be 'bnc' (channels last) or 'bcn' (channels first), not {layout!r}")
     _require_sequence(X, "X")
@@ -138,7 +138,7 @@ def _read_arrays(X: Any, layout: str) -> list[Float[np.ndarray, "_ _"]]:
         raise ValueError(f"X must be a list of [n, c] arrays or one array [b, n, c], got shape {list(X.shape)}{hint}")
     if len(X) == 0:
         raise ValueError("X holds no samples")
-    if layout == "bnc":
+    if layout == "bnc" and not has_times:
         _require_no_pairs(X)
     arrays = [_float_array(x, f"sample {i}") for i, x in enumerate(X)]
     for i, x in enumerate(arrays):
@@ -242,6 +242,8 @@ def _read_clock(
 ) -> tuple[Float64[np.ndarray, "n"], TimeUnit | None, str | None]:
     if clock.dtype.kind in "fiub":
         return _float_array(clock, where).astype(np.float64), None, None
+    if clock.dtype.kind == "M" and zone is None:
+        return numbers_from_dates(clock, unit), unit, None
     import pandas as pd
 
     return read_times(pd.Series(clock), unit, zone, where, lambda i: f"its element {i}")

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int64
+from jaxtyping import Bool, Float64, Int64
 
+from romae.arrays import LARGEST_EXACT
 from romae.data.columns import Name, as_numbers, encode_labels, encode_names, require_told_apart, require_values
 from romae.data.dates import TimeUnit, read_times, require_same_zone
 from romae.data.schema import SampleSet, Schema
@@ -117,6 +118,7 @@ def _samples(
     times, unit, zone = read_times(
         frame[time], schema.time_unit or "second", schema.time_zone, _column(time), row_number
     )
+    _require_apart(sample_of_row, frame[time], times, _column(time))
     coordinates = {time: times} | {
         name: as_numbers(frame[name], _column(name), row_number) for name in schema.positions
     }
@@ -274,6 +276,24 @@ def _cast(words: "pa.ChunkedArray", kind: "pa.DataType") -> "pa.ChunkedArray | N
         return words.cast(kind)
     except pa.ArrowInvalid:
         return None
+
+
+def _require_apart(
+    sample_of_row: Int64[np.ndarray, "n"], given: "pd.Series", read: Float64[np.ndarray, "n"], what: str
+) -> None:
+    """Refuse different whole numbers of one sample that double precision makes the same, as it does beyond 2**53."""
+    import pandas as pd
+    from pandas.api import types
+
+    if types.is_datetime64_any_dtype(given.dtype) or not (np.abs(read) > LARGEST_EXACT).any():
+        return
+    rows = pd.DataFrame({"sample": sample_of_row, "given": given.to_numpy(), "read": read})
+    rows = rows[rows["read"].notna()].drop_duplicates(["sample", "given"])
+    if rows.duplicated(["sample", "read"]).any():
+        raise ValueError(
+            f"{what} cannot be read in double precision, which makes different times of up to "
+            f"{np.nanmax(np.abs(read)):.3g} in one sample the same; subtract an offset first"
+        )
 
 
 def _complete_rows(

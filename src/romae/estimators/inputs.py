@@ -4,7 +4,7 @@ Series come as a list of (times, values) pairs or of arrays, as one array with N
 any on-ramp, or as a long table. Shapes: b samples, n time steps, c channels.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -65,7 +65,7 @@ def _read_series(X: Any, tokens: Tokens | None, known: Schema | None, for_traini
         if strangers:
             raise TypeError(f"X holds samples, but number {strangers[0]} is {type(X[strangers[0]]).__name__}")
         return list(X)
-    times, arrays, names = _series(X)
+    times, arrays, names = _series(X, known)
     if known is not None:
         tokens = "steps" if known.channel is None else "scalars"
     elif tokens is None:
@@ -114,7 +114,8 @@ def _schema(columns: Mapping[str, Any]) -> Schema:
 def _column_names(columns: Mapping[str, Any], name: str) -> tuple[str, ...]:
     """The one or several columns that hold this."""
     names = columns[name]
-    names = tuple(names) if isinstance(names, Iterable) and not isinstance(names, str | Mapping | Set) else (names,)
+    has_order = isinstance(names, Iterable) and not isinstance(names, str | Mapping | set | frozenset)
+    names = tuple(names) if has_order else (names,)
     for one in names:
         _require_text(one, columns, name)
     return names
@@ -160,11 +161,14 @@ def _is_single_pair(X: Any) -> bool:
     return not (isinstance(X[0], tuple) and len(X[0]) == 2 and _shape(X[0][0]) != ())
 
 
-def _series(X: Any) -> tuple[list[Any] | None, list[Shaped[np.ndarray, "_ _"]], list[Name] | None]:
+def _series(
+    X: Any, known: Schema | None
+) -> tuple[list[Any] | None, list[Shaped[np.ndarray, "_ _"]], list[Name] | None]:
     """The times of each sample, where they are given, its values [n, c], and what their columns are called."""
     is_pair = [isinstance(one, tuple) and len(one) == 2 for one in X]
     if not any(is_pair):
-        _require_arrays(X)
+        if known is None:  # else those of the training have decided
+            _require_arrays(X)
         return None, [_columns(one, i) for i, one in enumerate(X)], frame_columns(X, has_times=False)
     if not all(is_pair):
         raise TypeError(f"X holds (times, values) pairs, but sample {is_pair.index(False)} is none")
@@ -175,7 +179,7 @@ def _series(X: Any) -> tuple[list[Any] | None, list[Shaped[np.ndarray, "_ _"]], 
 def _require_arrays(X: Any) -> None:
     """Refuse what may be pairs of times and values although it is no list of such tuples."""
     for i, one in enumerate(X):
-        if isinstance(one, tuple) and len(one) > 2 and _shape(one[0]) != ():
+        if isinstance(one, tuple) and len(one) > 2 and max(_shape(one[0]), default=0) > len(one):
             raise TypeError(
                 f"sample {i} is a tuple of {len(one)}; hand over a pair (times, values), with values [n, c] for "
                 "several channels, or an array [n, c] without times"

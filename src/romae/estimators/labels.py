@@ -5,7 +5,7 @@ Shapes: b samples, k numbers of each.
 
 from collections.abc import Mapping, Sequence
 from numbers import Number
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Shaped
@@ -17,6 +17,9 @@ from romae.data.store import Store
 from romae.data.tables import read_frame
 from romae.estimators.inputs import is_table
 from romae.tokens import Sample
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def labels_of(X: Any, samples: Sequence[Sample], y: Any, *, who: str) -> Shaped[np.ndarray, "b *k"]:
@@ -78,7 +81,10 @@ def _labels_by_id(table: Any, samples: Sequence[Sample], y: Any) -> Any:
     for name in ids:
         if name not in places:
             raise ValueError(f"y has no label for the id {name!r}; it needs one for each id of the table")
-    return y.iloc[[places[name] for name in ids]] if is_pandas else [y[name] for name in ids]
+    if not is_pandas:
+        return [y[name] for name in ids]
+    found = y.iloc[[places[name] for name in ids]]
+    return found.tolist() if hasattr(found, "tolist") else found
 
 
 def _require_by_id(table: Any, samples: Sequence[Sample], y: Any) -> None:
@@ -92,7 +98,8 @@ def _require_by_id(table: Any, samples: Sequence[Sample], y: Any) -> None:
         )
     require_one_label(y)
     ids = {sample.id for sample in samples}
-    if y.index.name != column and all(isinstance(name, Number) for name in ids) and ids < set(y.index):
+    found, rows = set(y.index), set(_row_numbers(table, column))
+    if y.index.name is None and ids < found and (found <= rows or rows <= found):
         other = next(name for name in y.index.tolist() if name not in ids)
         raise ValueError(
             f"the index of y holds more than the ids of the table, such as {other!r}, and numbers may be rows as well; "
@@ -102,12 +109,17 @@ def _require_by_id(table: Any, samples: Sequence[Sample], y: Any) -> None:
 
 def _goes_by_row(table: Any, column: str, index: Any) -> bool:
     """Whether the index is that of the table's rows and tells other ids than they do."""
+    if not index.equals(_row_numbers(table, column)):
+        return False
+    return index.has_duplicates or index.tolist() != read_frame(table, [column], {column: None})[column].tolist()
+
+
+def _row_numbers(table: Any, column: str) -> "pd.Index":
+    """The index of a table's rows, counted from 0 where it has none."""
     import pandas as pd
 
-    ids = read_frame(table, [column], {column: None})[column]
-    if not index.equals(table.index if hasattr(table, "iloc") else pd.RangeIndex(len(ids))):
-        return False
-    return index.has_duplicates or index.tolist() != ids.tolist()
+    has_index = hasattr(table, "iloc")
+    return table.index if has_index else pd.RangeIndex(len(read_frame(table, [column], {column: None})))
 
 
 def _is_missing(labels: Shaped[np.ndarray, "b *k"]) -> Bool[np.ndarray, "b"]:
