@@ -15,9 +15,10 @@ LARGEST_EXACT = 2**53 - 1  # beyond it, floats stand for several integers
 def as_real(x: Any, name: str) -> Tensor:
     """Numbers as a tensor; plain lists are read in double precision, like arrays. Errors call them by the name."""
     require_readable(x, name)
+    is_plain = isinstance(x, list | tuple) and not _holds_arrays(x)
     try:
-        found = as_tensor(x)
-        if found.dtype == torch.float32 and isinstance(x, list | tuple) and not _holds_arrays(x):
+        found = as_tensor(x, torch.float64 if is_plain and isinstance(_first(x), float) else None)
+        if is_plain and found.dtype == torch.float32:  # an integer before floats
             found = as_tensor(x, torch.float64)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{name} cannot be read as numbers: {error}") from None
