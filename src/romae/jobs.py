@@ -22,7 +22,8 @@ from romae.data.schema import SampleSet, Schema
 from romae.data.tables import from_schema
 from romae.masking import Strategy, UniformTokens
 from romae.model import SIZES, ModelConfig, Size
-from romae.runs import DATA, JOB, History, Run, digest_of
+from romae.resuming import digests
+from romae.runs import DATA, JOB, History, Run
 from romae.seeds import seed_everything
 from romae.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens import Sample
@@ -327,9 +328,7 @@ def _require_same(what: str, folder: Path, before: Any, now: dict[str, Any]) -> 
 def _digests(training: SampleSet, validation: SampleSet | None) -> dict[str, Any]:
     """The names of the data, and what tells the samples from any others."""
     names = {"channels": training.schema.channels, "classes": training.schema.classes}
-    parts = {"training": training, "validation": validation}
-    digests = {name: None if part is None else digest_of(part) for name, part in parts.items()}
-    return to_dict(names | digests)
+    return to_dict(names | digests(training, validation))
 
 
 def _labelled(samples: SampleSet, kind: Literal["classify", "regress"] | None) -> SampleSet:

@@ -82,8 +82,8 @@ def require_labels(task: Task, samples: Sequence[Sample] | None) -> None:
         )
 
 
-def require_trackers(trackers: tuple[str, ...]) -> list[str] | None:
-    """The trackers by name, refused where their package is missing: Accelerate would leave them out in silence."""
+def require_trackers(trackers: tuple[str, ...]) -> None:
+    """Refuse trackers whose package is missing: Accelerate would leave them out in silence."""
     from accelerate.tracking import get_available_trackers
 
     here = [str(getattr(tracker, "value", tracker)) for tracker in get_available_trackers()]
@@ -91,7 +91,6 @@ def require_trackers(trackers: tuple[str, ...]) -> list[str] | None:
         if tracker not in here:
             package = f"'romae[{tracker}]'" if tracker in ("tensorboard", "wandb") else tracker
             raise ValueError(f"the tracker {tracker!r} is not installed: pip install {package}; there are {here}")
-    return list(trackers) or None
 
 
 def _require_gradients(task: Task) -> None:

@@ -21,7 +21,8 @@ from romae.data.schema import SampleSet, Schema
 from romae.jobs import SplitConfig, load_model, read_samples, require_fit, split
 from romae.page import Block, Choice, Section, Table, Text
 from romae.plots import Panel
-from romae.runs import DATA, JOB, digest_of
+from romae.resuming import digests
+from romae.runs import DATA, JOB
 from romae.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens import Sample, channel_index
 from romae.views import channels, class_names, principal_components
@@ -147,9 +148,8 @@ def _are_those_of(job: Mapping[str, Any], known: Mapping[str, Any], samples: Sam
     """Whether a run with these notes was made from the samples."""
     if "label" in job and samples.schema.label != job["label"]:
         return False
-    parts = split(_as_trained_on(samples, job), told)
-    digests = [None if part is None else digest_of(part) for part in parts]
-    return digests == [known.get(name) for name in ("training", "validation")]
+    found = digests(*split(_as_trained_on(samples, job), told))
+    return found == {name: known.get(name) for name in found}
 
 
 def _as_trained_on(samples: SampleSet, job: Mapping[str, Any]) -> SampleSet:

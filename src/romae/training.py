@@ -27,7 +27,7 @@ from romae.guards import LossWatch, stop_signals
 from romae.optim import WeightAverage, optimiser, warmup_cosine
 from romae.preparation import Piece
 from romae.progress import Progress
-from romae.refusals import require_trackers, require_trainable
+from romae.refusals import require_trainable
 from romae.resuming import identity, require_same_run
 from romae.runs import CONFIG, History, Run, State, fill_optimiser, optimiser_tensors
 from romae.seeds import seed_step
@@ -117,12 +117,11 @@ class _Trainer:
 
         self.task, self.config, self.log, self.title, self.quiet = task, config, log, title, quiet
         mixed = config.precision if config.precision in ("bf16", "fp16") else "no"
-        trackers = require_trackers(config.trackers)
         AcceleratorState._reset_state()  # an earlier run in this process may have had another precision
         self.accelerator = Accelerator(
             mixed_precision=mixed,
             cpu=chosen_device(config.device) == "cpu",
-            log_with=trackers,
+            log_with=list(config.trackers) or None,
             project_dir=str((out.folder if isinstance(out, Run) else out) or "runs"),
         )
         self.device, self.is_first = self.accelerator.device, self.accelerator.is_main_process

@@ -5,7 +5,7 @@ Shapes: b samples, k numbers of each.
 
 from collections.abc import Mapping, Sequence
 from numbers import Number
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Shaped
@@ -17,9 +17,6 @@ from romae.data.store import Store
 from romae.data.tables import read_frame
 from romae.estimators.inputs import is_table
 from romae.tokens import Sample
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def labels_of(X: Any, samples: Sequence[Sample], y: Any, *, who: str) -> Shaped[np.ndarray, "b *k"]:
@@ -89,8 +86,12 @@ def _labels_by_id(table: Any, samples: Sequence[Sample], y: Any) -> Any:
 
 def _require_by_id(table: Any, samples: Sequence[Sample], y: Any) -> None:
     """Refuse a pandas column that goes by the rows of the table, or by numbers that may be rows."""
+    import pandas as pd
+
     column = samples.schema.id if isinstance(samples, SampleSet) else "id"
-    if _goes_by_row(table, column, y.index):
+    id_of_row = read_frame(table, [column], {column: None})[column].tolist()
+    rows = table.index if hasattr(table, "iloc") else pd.RangeIndex(len(id_of_row))
+    if y.index.equals(rows) and (y.index.has_duplicates or y.index.tolist() != id_of_row):
         label = repr(y.name) if isinstance(getattr(y, "name", None), str) else "…"
         raise ValueError(
             f"y has one entry per row of the table; name its column with columns={{…, 'label': {label}}} and leave y "
@@ -98,28 +99,13 @@ def _require_by_id(table: Any, samples: Sequence[Sample], y: Any) -> None:
         )
     require_one_label(y)
     ids = {sample.id for sample in samples}
-    found, rows = set(y.index), set(_row_numbers(table, column))
-    if y.index.name is None and ids < found and (found <= rows or rows <= found):
+    found, numbers = set(y.index), set(rows)
+    if y.index.name is None and ids < found and (found <= numbers or numbers <= found):
         other = next(name for name in y.index.tolist() if name not in ids)
         raise ValueError(
             f"the index of y holds more than the ids of the table, such as {other!r}, and numbers may be rows as well; "
             f"if they are ids, name the index like their column: y.rename_axis({column!r})"
         )
-
-
-def _goes_by_row(table: Any, column: str, index: Any) -> bool:
-    """Whether the index is that of the table's rows and tells other ids than they do."""
-    if not index.equals(_row_numbers(table, column)):
-        return False
-    return index.has_duplicates or index.tolist() != read_frame(table, [column], {column: None})[column].tolist()
-
-
-def _row_numbers(table: Any, column: str) -> "pd.Index":
-    """The index of a table's rows, counted from 0 where it has none."""
-    import pandas as pd
-
-    has_index = hasattr(table, "iloc")
-    return table.index if has_index else pd.RangeIndex(len(read_frame(table, [column], {column: None})))
 
 
 def _is_missing(labels: Shaped[np.ndarray, "b *k"]) -> Bool[np.ndarray, "b"]:
