@@ -71,10 +71,7 @@ JOINT = "the paper's wavelengths and joint queries, where ours differ in both an
 STAY = "time in units of a whole stay, in which the paper's wavelengths tell hours apart badly, and joint queries"
 FEW = "by a few of the 1 436 test samples"
 CLOSE = "below MiniRocket by a few of the 1 436 test samples"
-GAIN = (
-    "above every baseline and its target, but what pre-training adds to training from scratch is no more than chance "
-    "gives"
-)
+GAIN = "above every baseline and 0.70, but what pre-training adds to training from scratch is no more than chance gives"
 SMALL = "MiniRocket makes no mistake here, and there are only 137 cases to learn from"
 PLAIN = "a smaller model than ours, which sees frames neither dropped nor with noise"
 _SIZES = ("tiny", "small", "base")

@@ -60,7 +60,7 @@ OF_POSITIONS = {
     "photographs": replace(WORKLOADS["images"], n_samples=64, shortest=196, longest=196, cls=False),
     "audio": WORKLOADS["audio"],
 }
-# On a CPU: light curves of which padding would use two fifths, and samples of one length.
+# On a CPU: light curves that fill two fifths of a padded batch, and samples of one length.
 CPU_WORKLOADS = {
     "lightcurves": replace(WORKLOADS["lightcurves"], n_samples=64, skew=2.0),
     "equal lengths": replace(WORKLOADS["lightcurves"], n_samples=64, shortest=100, longest=100),

@@ -6,9 +6,9 @@ on fold 1 (seeds from 5 on begin again, with other weights). The paper pre-train
 not used. Here a model is pre-trained on the clips of the training folds alone, without their labels, or not at all;
 `--set data.unlabelled=FOLDER` pre-trains on the sounds of any folder instead.
 
-    romae run audio/esc50-paper --seeds 0-4          5 450 steps a seed; H200 17 minutes for all
-    romae run audio/esc50-scratch --seeds 0-4        1 700 steps a seed; H200 7 minutes for all
-    romae run audio/esc50-house --seeds 0-4          8 400 steps a seed; H200 29 minutes for all
+    romae run audio/esc50-paper --seeds 0-4          5 450 steps a seed; H200 3 minutes
+    romae run audio/esc50-scratch --seeds 0-4        1 700 steps a seed; H200 80 s
+    romae run audio/esc50-house --seeds 0-4          8 400 steps a seed; H200 6 minutes
 
 On the H200 seven runs went at once, three of them of another experiment; on a CPU all of it takes too long. Expected:
 accuracies of 0.74 after pre-training and 0.50 from scratch, with house settings 0.78 and 0.61, where logistic

@@ -14,7 +14,7 @@ Times are with four to seven runs on one GPU. Expected: at most 0.35 for times (
 0.362) and 0.27 for numbers (0.262 and 0.316), where lines give 0.457 and 0.476. Published are 0.562 for HeTVAE and
 0.467 (table) or 0.570 (text) for RoMAE; their normalisation is not published, so they are orientation only. Mortality
 is learned from set a, its encoder pre-trained on set a alone or on both sets, and tested on set b: AUROC 0.861 and
-0.862, and 0.854 from scratch, where each variable has an embedding of its own (`-kinds`), and 0.833, 0.838 and 0.821
+0.862, and 0.854 from scratch, where variables have embeddings of their own (`-kinds`), and 0.833, 0.838 and 0.821
 without. Logistic regression and boosting on summary features have 0.862 and 0.864. The files are read from ROMAE_DATA;
 `romae data get physionet2012` downloads them.
 """

@@ -7,7 +7,7 @@ hand, so a stratified quarter of it is the test, and its rows compare with nothi
     romae run uea/epilepsy-paper --seeds 0-2      2 550 steps a seed; H200 40 s, sixteen runs at once
     romae run uea/epilepsy-house --seeds 0-2      3 000 steps a seed; two CPU cores 15 minutes, H200 35 s
     romae run uea/lsst-paper --seeds 0-2          17 910 steps a seed; H200 5 minutes
-    romae run uea/lsst-house --seeds 0-2          20 220 steps a seed; two CPU cores half an hour, H200 3 min
+    romae run uea/lsst-house --seeds 0-2          20 220 steps a seed; two CPU cores half an hour, H200 5 min
 
 Expected: at least the paper's 0.9917, 0.9882, 0.9517 and 0.6225 (BasicMotions, CharacterTrajectories, Epilepsy, LSST),
 then MiniRocket on interpolated series, with 1.000, 0.992, 1.000 and 0.624. The house rows have 1.000, 0.990, 0.952 and
