@@ -13,11 +13,11 @@ import romae
 
 SOURCE = Path(romae.__file__).parent
 ORDER = """
-config writing layout ragged arrays tokens capacity patches augmentation rope alignment fused_attention fused_rotation
-attention windowed model masking tasks data datasets metrics baselines minirocket seeds train_config refusals optim
-checkpoint reference progress runs resuming guards preparation sharding steps evaluation feeding training inference
-stages jobs answers views results recipe card estimators rows paper plots page charts figure_charts result_blocks report
-run_page demo benchmark cli_tables cli_runs cli_data cli_jobs cli_recipes cli recipes
+config writing layout ragged arrays tokens capacity patches augmentation rope alignment by_length ungraphed
+fused_attention fused_rotation attention windowed model masking tasks data datasets metrics baselines minirocket seeds
+train_config refusals optim checkpoint reference progress runs resuming guards preparation sharding steps evaluation
+feeding training inference stages jobs answers views results recipe card estimators rows paper plots page charts
+figure_charts result_blocks report run_page demo benchmark cli_tables cli_runs cli_data cli_jobs cli_recipes cli recipes
 """.split()
 # The one door downwards: a method that saves, found where people look for it.
 DOORS = {("tasks", "checkpoint")}
@@ -90,6 +90,20 @@ print(sorted(set({heavy}) & (set(sys.modules) - before)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_answers_do_not_load_the_compiler_of_torch():
+    """It takes longer than all of romae, and only training needs it (torch's optimisers load it)."""
+    code = """
+import sys, torch, romae
+size = romae.Size(width=24, heads=2, depth=1)
+task = romae.Classification(romae.ModelConfig(channels=1, position_dims=1, encoder=size, decoder=size), 3)
+romae.predict_proba(task, [romae.Sample(torch.zeros(n, 1), torch.arange(n).float()[:, None]) for n in (5, 7)])
+import romae.cli, romae.report
+print("torch._dynamo" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_no_file_is_named_after_nothing():

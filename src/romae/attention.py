@@ -11,12 +11,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from romae.alignment import HALF
+from romae.by_length import Keys, Queries, by_length, dense
 from romae.layout import Layout
-from romae.ragged import taken
 from romae.rope import Rotation, rotate
 
-Queries = Float[Tensor, "t h e"]
-Keys = Float[Tensor, "u h e"]
 HAS_TRITON = find_spec("triton") is not None
 # On a GPU, full precision and dropout are padded up to this many times their tokens: a few large kernels beat many
 # small ones. Nested tensors took several times as long on light curves and failed the test of gradients under dropout.
@@ -86,13 +84,17 @@ def attend(
         return q
     if layout.is_equal and context.is_equal:
         rows, key_rows = (layout.n_samples, layout.longest), (layout.n_samples, context.longest)
-        return _dense(q, k, v, rows, key_rows, dropout, scale)
+        return dense(q, k, v, rows, key_rows, dropout, scale)
     on_gpu = q.device.type == "cuda"
     if on_gpu and q.dtype in HALF and dropout == 0:
         return _varlen(q, k, v, layout, context, scale)
     if layout.is_fixed or (on_gpu and max(_padding(layout), _padding(context)) <= MOST_PADDING):
         return _padded(q, k, v, layout, context, dropout, scale)
-    return _by_length(q, k, v, layout, context, dropout, scale)
+    if torch.compiler.is_compiling():
+        from romae.ungraphed import by_length as ungraphed
+
+        return ungraphed(q, k, v, layout, context, dropout, scale)
+    return by_length(q, k, v, layout, context, dropout, scale)
 
 
 def _is_fast(qkv: Tensor) -> bool:
@@ -113,41 +115,6 @@ def _is_short(qkv: Tensor, layout: Layout) -> bool:
 def _padding(layout: Layout) -> float:
     """How many times as many tokens there would be, if all samples were padded to the longest."""
     return layout.n_samples * layout.longest / layout.n_tokens
-
-
-def _dense(
-    q: Queries, k: Keys, v: Keys, query_rows: tuple[int, int], key_rows: tuple[int, int], dropout: float, scale: float
-) -> Queries:
-    """Samples of one length are a dense batch of (samples, tokens)."""
-    q, k, v = (x.unflatten(0, rows).transpose(1, 2) for x, rows in ((q, query_rows), (k, key_rows), (v, key_rows)))
-    out = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scale)
-    return out.transpose(1, 2).flatten(0, 1)
-
-
-@torch.compiler.disable
-def _by_length(q: Queries, k: Keys, v: Keys, layout: Layout, context: Layout, dropout: float, scale: float) -> Queries:
-    """Sort the samples by length and treat those of one length as a dense batch: no padding, few calls.
-
-    In trials on two cores no other way was better throughout: padding to the longest sample and padding within groups
-    lost on long samples, a loop over the samples on short ones (`romae benchmark attention` has the first).
-    """
-    sizes, of_sample = torch.stack([context.lengths, layout.lengths], 1).unique(dim=0, return_inverse=True)
-    order = of_sample.argsort(stable=True)
-    counts = of_sample.bincount().tolist()
-    gather, gather_keys = (_token_order(one, order).to(q.device) for one in (layout, context))
-    query_rows, key_rows = (list(zip(counts, sizes[:, i].tolist(), strict=True)) for i in (1, 0))
-    queries = taken(q, gather).split([n * size for n, size in query_rows])
-    keys, values = (taken(x, gather_keys).split([n * size for n, size in key_rows]) for x in (k, v))
-    groups = zip(queries, keys, values, query_rows, key_rows, strict=True)
-    out = torch.cat([_dense(q, k, v, rows, others, dropout, scale) for q, k, v, rows, others in groups if len(q)])
-    return torch.empty_like(out).index_copy(0, gather, out)
-
-
-def _token_order(layout: Layout, order: Int64[Tensor, "b"]) -> Int64[Tensor, "t"]:
-    """The indices of all tokens, sample by sample in this order of the samples."""
-    lengths = layout.lengths[order]
-    shifts = layout.host_offsets[order] - (lengths.cumsum(0) - lengths)
-    return torch.repeat_interleave(shifts, lengths) + torch.arange(layout.n_tokens)
 
 
 def _varlen(q: Queries, k: Keys, v: Keys, layout: Layout, context: Layout, scale: float) -> Queries:
