@@ -9,8 +9,9 @@ export OMP_NUM_THREADS ?= 2
 demo: $(STAMP)  ## the main job end to end on CPU, with data it makes itself
 	$(BIN)/romae demo --out demo
 
+# Many tests start Python anew, which takes far longer where it may not keep what it has compiled.
 test: $(STAMP)  ## the whole suite, two processes of one thread each
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 lint: $(STAMP)  ## format, lint and type checks
 	$(BIN)/ruff format --check .
