@@ -1,4 +1,4 @@
-"""Every test runs with the shapes in the signatures checked."""
+"""Tests run with the shapes in the signatures checked, but for those that ask for what users see."""
 
 import os
 from pathlib import Path

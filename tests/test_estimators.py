@@ -32,6 +32,8 @@ from romae.estimators.inputs import read_samples
 from romae.estimators.labels import labels_of
 from romae.stages import run_stages
 
+pytestmark = pytest.mark.usefixtures("without_shape_checks")  # as for users
+
 SMALL = {
     "size": Size(width=16, heads=2, depth=1),
     "pretrain_epochs": 1,
@@ -67,7 +69,7 @@ def failures(estimator):
 
 
 @parametrize_with_checks(list(ALL), expected_failed_checks=failures)
-def test_scikit_learn_finds_what_it_expects(estimator, check, without_shape_checks):
+def test_scikit_learn_finds_what_it_expects(estimator, check):
     check(estimator)
 
 
@@ -91,7 +93,7 @@ def of_any_length(kind):
     ],
     ids=["classifier", "transformer"],
 )
-def test_what_else_is_in_a_check_of_lengths_holds(check, estimator, without_shape_checks):
+def test_what_else_is_in_a_check_of_lengths_holds(check, estimator):
     check(type(estimator).__name__, estimator)
 
 
@@ -210,14 +212,14 @@ def test_labels_come_back_as_they_were(labels, tmp_path):
     assert_allclose(fitted.predict_proba(PAIRS).sum(1), 1)
 
 
-def test_a_classifier_learns_what_can_be_learned(without_shape_checks):
+def test_a_classifier_learns_what_can_be_learned():
     pairs, kinds = waves(64)
     fitted = RoMAEClassifier(**SMALL | {"epochs": 40, "pretrain_epochs": 5}).fit(pairs, kinds)
     others, truth = waves(64, seed=1)
     assert fitted.score(others, truth) > 0.9
 
 
-def test_a_regressor_takes_one_number_or_several_in_units_of_the_data(without_shape_checks):
+def test_a_regressor_takes_one_number_or_several_in_units_of_the_data():
     random = np.random.default_rng(0)
     levels = random.normal(size=64)
     X = levels[:, None] + 0.1 * random.normal(size=(64, 6))
@@ -291,7 +293,7 @@ def test_interpolation_keeps_channels_and_columns_of_values_apart():
     assert_allclose(found[..., 1], 1, rtol=0.1)
 
 
-def test_a_channel_that_was_never_measured_is_nan_in_between(without_shape_checks):
+def test_a_channel_that_was_never_measured_is_nan_in_between():
     X = np.stack([np.sin(np.linspace(0, 6, 12)), np.full(12, np.nan), np.ones(12)], axis=-1)[None].repeat(6, axis=0)
     found = clone(INTERPOLATOR).fit(X).interpolate(X[:1], [0.5, 3.0])
     assert_array_equal(np.isnan(found[0]), [[False, True, False]] * 2)
@@ -318,13 +320,13 @@ def test_embeddings_of_a_table_are_a_frame_by_id():
     assert list(found.index) == [f"o{i}" for i in range(8)] and list(found.columns[:1]) == ["romaeembedder0"]
 
 
-def test_an_interpolator_is_scored_against_the_mean(without_shape_checks):
+def test_an_interpolator_is_scored_against_the_mean():
     constant = RoMAEInterpolator(**SMALL | {"pretrain_epochs": 60, "lr": 3e-3}).fit(np.tile([[1.0], [-1.0]], (24, 8)))
     assert constant.score(np.tile([[1.0], [-1.0]], (8, 8))) > 0.9
 
 
 @pytest.mark.parametrize("scaling", ["standard", "robust", "asinh", "none"])
-def test_noise_cannot_be_predicted_in_any_scaling(scaling, without_shape_checks):
+def test_noise_cannot_be_predicted_in_any_scaling(scaling):
     noise = 0.01 * np.random.default_rng(0).normal(size=(48, 8))
     assert clone(INTERPOLATOR).set_params(scaling=scaling).fit(noise).score(noise) < 0.2
 
@@ -810,7 +812,7 @@ def test_time_begins_for_all_at_once_where_samples_share_a_clock():
         (named(None)[0], r"X is a single sample; hand over a list: \[sample\]"),
     ],
 )
-def test_bad_series_get_a_sentence(X, sentence, without_shape_checks):
+def test_bad_series_get_a_sentence(X, sentence):
     with pytest.raises((ValueError, TypeError), match=sentence):
         clone(EMBEDDER).fit(X)
 
@@ -870,7 +872,7 @@ def test_times_that_are_no_list_get_a_sentence(interpolator, times):
         ({"verbose": None}, "verbose must be int or bool, not None"),
     ],
 )
-def test_bad_settings_get_a_sentence(settings, sentence, without_shape_checks):
+def test_bad_settings_get_a_sentence(settings, sentence):
     settings = {"size": None, **settings} if "pretrained" in settings else settings
     with pytest.raises((ValueError, TypeError), match=sentence):
         clone(CLASSIFIER).set_params(**settings).fit(PAIRS, NAMES)
@@ -1095,7 +1097,7 @@ def test_a_model_refuses_series_with_other_channels(classifier):
 
 
 @pytest.mark.slow
-def test_defaults_do_well_on_basic_motions_with_steps_missing(real_data, without_shape_checks):
+def test_defaults_do_well_on_basic_motions_with_steps_missing(real_data):
     """Official split, 65 % of the time steps of every series left out, nothing tuned; three minutes are allowed."""
     random = np.random.default_rng(0)
 

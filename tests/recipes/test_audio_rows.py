@@ -77,7 +77,7 @@ PREPARED = [recipe for recipe in RECIPES if recipe.name != "audio/esc50-scratch"
 
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", PREPARED, ids=lambda recipe: recipe.name)
-def test_a_quick_run_learns(recipe, data, tmp_path):
+def test_a_quick_run_learns(recipe, data, tmp_path, without_shape_checks):
     result = check_quick(shorter(recipe), tmp_path)
     if recipe.metric == "accuracy":
         assert result.baselines["logistic regression"] > result.baselines["constant"]
@@ -85,7 +85,7 @@ def test_a_quick_run_learns(recipe, data, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_quick_run_starts_from_the_sounds_as_well(root, tmp_path, monkeypatch):
+def test_a_quick_run_starts_from_the_sounds_as_well(root, tmp_path, monkeypatch, without_shape_checks):
     monkeypatch.setenv("ROMAE_DATA", str(root))
     check_quick(shorter(find("audio/esc50-scratch")), tmp_path)
 

@@ -87,7 +87,7 @@ DISTINCT = [recipe for recipe in RECIPES if "shallow" not in recipe.name]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", DISTINCT, ids=lambda recipe: recipe.name)
-def test_a_quick_run_learns(recipe, data, tmp_path):
+def test_a_quick_run_learns(recipe, data, tmp_path, without_shape_checks):
     result = check_quick(recipe, tmp_path)
     if recipe.metric == "mse":
         assert "linear" in result.baselines and result.views["reconstructions"]

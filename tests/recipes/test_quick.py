@@ -11,7 +11,7 @@ HARD = ("uea/heartbeat", "physionet/mortality")
 
 
 @pytest.mark.parametrize("name", discover())
-def test_a_quick_run_beats_the_trivial_prediction(name, tmp_path):
+def test_a_quick_run_beats_the_trivial_prediction(name, tmp_path, without_shape_checks):
     try:
         check_quick(discover()[name], tmp_path, learns=not name.startswith(HARD))
     except MissingFile as error:  # such recipes have tests of their own, on small files that those write

@@ -56,7 +56,7 @@ def data(root, monkeypatch) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
-def test_a_quick_run_learns(recipe, data, tmp_path):
+def test_a_quick_run_learns(recipe, data, tmp_path, without_shape_checks):
     result = check_quick(recipe, tmp_path)
     if recipe.metric == "macro_f1":
         assert result.metrics["macro_f1"] > 0.5 and result.metrics["accuracy"] > 0.5

@@ -49,7 +49,7 @@ def written(archive, name: str, n_per_class: int = 6, lengths: tuple[int, ...] =
 # A scratch row is the second stage of a house row.
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in RECIPES if "scratch" not in name or "motions" in name])
-def test_a_quick_run_on_small_files_beats_the_majority(archive, tmp_path, name):
+def test_a_quick_run_on_small_files_beats_the_majority(archive, tmp_path, name, without_shape_checks):
     recipe = find(name)
     written(archive, recipe.data.set, 24 if recipe.data.set == "Heartbeat" else 6)
     result = check_quick(recipe, tmp_path / "results")
