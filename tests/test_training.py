@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from safetensors import SafetensorError
@@ -513,6 +514,19 @@ def test_killed_at_any_moment_and_resumed_equals_never_stopped(tmp_path, setting
         kill_while_running(ranks(torn, *settings, n_ranks=n_ranks, seconds=0.15), chance)
     finished(ranks(torn, *settings, n_ranks=n_ranks))
     assert contents(torn) == contents(whole)
+
+
+@pytest.mark.slow
+def test_the_workers_of_a_run_that_is_killed_end_with_it(tmp_path):
+    job = Job(tmp_path / "run", "workers=1", seconds=0.3)
+    while not any(tmp_path.glob("run/states/[0-9]*")):
+        assert job.process.is_alive()
+        time.sleep(0.05)
+    workers = psutil.Process(job.process.pid).children(recursive=True)
+    assert workers
+    job.signal(signal.SIGKILL)
+    _, alive = psutil.wait_procs(workers, timeout=30)
+    assert not alive
 
 
 @pytest.mark.slow

@@ -1,6 +1,9 @@
 """Loading: samples in memory or in a store to packed batches, in an order that follows from seed and epoch alone."""
 
+import multiprocessing
 import numbers
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -119,6 +122,7 @@ class Loader:
             num_workers=self.workers,
             pin_memory=self.pin,
             generator=generator,
+            worker_init_fn=_end_with_parent,
         )
         return _complaining(iter(loader)) if self.workers else iter(loader)
 
@@ -190,3 +194,18 @@ def _complaining(pieces: Iterator[Any]) -> Iterator[Any]:
         if not is_workers:
             raise
         raise type(error)(said.rpartition(f"\n{type(error).__name__}: ")[2]) from None
+
+
+def _end_with_parent(_: int) -> None:
+    """A worker ends when the process that asked for it does, killed or not.
+
+    Torch looks at the process that made the worker, and where a server makes them (Python 3.14) that one lives on.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "only workers come here"
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
