@@ -1,5 +1,7 @@
 """The pendulum: its physics, its images against pillow, and the shares that the protocol states."""
 
+import platform
+
 import numpy as np
 import pytest
 
@@ -31,21 +33,42 @@ def test_a_pendulum_at_the_bottom_stays_there_and_the_angle_is_zero_there(monkey
     assert image[16:22, 11:13].min() > 100 and image[:10].max() < 5  # rows count downwards
 
 
+def has_halfway_crossing(corners):
+    """Whether an edge of the rod crosses a row of pixels exactly halfway between two of them, in whole numbers."""
+    for (x, y), (next_x, next_y) in zip(corners, np.roll(corners, -1, axis=0), strict=True):
+        rise, rows = abs(next_y - y), np.arange(min(y, next_y), max(y, next_y) + 1)
+        if rise and (2 * (rows - y) * (next_x - x) % (2 * rise) == rise).any():
+            return True
+    return False
+
+
 def test_images_are_those_of_pillow():
-    """The largest difference over all end points that the rod can have is 0 grey levels of 255."""
+    """Exactly, but for edges that cross a row halfway between two pixels on machines that fuse multiply and add.
+
+    Pillow finds a crossing as `(row - y) * slope + x`. Compiled for ARM, that rounds once instead of twice, and a
+    crossing that lies exactly halfway may come to lie on the other side: one pixel of the canvas more or less in that
+    row, up to 9 of 255 grey levels in the reduced image, in 2 of 430 images. On x86 no image differs.
+    """
     image_module = pytest.importorskip("PIL.Image")
     draw_module = pytest.importorskip("PIL.ImageDraw")
     turn = np.linspace(-np.pi, np.pi, 20_001)
     ends = np.stack([64 + 55 * np.sin(turn), 64 + 55 * np.cos(turn)], axis=1)
     _, one_of_each = np.unique(ends.astype(int), axis=0, return_index=True)
     assert len(one_of_each) > 400
-    angles = turn[one_of_each]
-    for image, (x, y) in zip(pendulum.draw(angles), ends[one_of_each], strict=True):
+    n_halfway, largest = 0, []
+    for image, (x, y) in zip(pendulum.draw(turn[one_of_each]), ends[one_of_each], strict=True):
         canvas = image_module.new("F", (128, 128), 0.0)
         draw_module.Draw(canvas).line([(64, 64), (x, y)], fill=1.0, width=8)
         small = np.asarray(canvas.resize((24, 24), image_module.Resampling.LANCZOS))
         expected = (255 * small.clip(0, 1)).astype(np.uint8)
-        np.testing.assert_array_equal(image, expected)
+        is_halfway = has_halfway_crossing(pendulum._corners(int(x), int(y)))
+        n_halfway += is_halfway
+        if platform.machine() in ("x86_64", "AMD64") or not is_halfway:
+            np.testing.assert_array_equal(image, expected)
+        else:
+            largest.append(abs(image.astype(int) - expected).max())
+    assert 100 < n_halfway < 300  # the others are exact everywhere
+    assert np.count_nonzero(largest) <= 4 and max(largest, default=0) <= 12
 
 
 def test_drawing_keeps_the_shape_of_the_angles():
