@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import romae
-from romae.layout import Layout
-from romae.plots import BASELINE, HIDDEN, OBSERVED, PREDICTED
+from romae.pages.plots import BASELINE, HIDDEN, OBSERVED, PREDICTED
+from romae.tokens.layout import Layout
 
 FOLDER = Path(__file__).parent / "images"
 VARIABLES = ("pulse", "pressure", "glucose", "lactate")

@@ -30,7 +30,7 @@ def on_files(files: "Files", config: Any) -> "Files":
     """The files of docs/ and those that stand beside it."""
     from mkdocs.structure.files import File
 
-    from romae import report
+    from romae.experiments import report
 
     for name, page in PAGES.items():
         files.append(File.generated(config, page, abs_src_path=str(ROOT / name)))

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import torch
 
-from romae.masking import UniformTokens
-from romae.model import ModelConfig, Size
-from romae.tasks import Classification, MaskedReconstruction, Regression, Task
-from romae.tokens import Batch, Sample, collate
+from romae.model.autoencoder import ModelConfig, Size
+from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
+from romae.tokens.masking import UniformTokens
+from romae.tokens.tokens import Batch, Sample, collate
 
 RAGGED, EQUAL = [7, 3, 12, 12, 1], [6, 6, 6]
 GRAPHS = "aot_eager"

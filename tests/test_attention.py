@@ -5,9 +5,9 @@ import torch
 from torch.testing import assert_close
 
 from brute_force import attention, rotated
-from romae.attention import attend, attend_within
-from romae.rope import AxialRope
-from romae.tokens import Layout
+from romae.model.attention import attend, attend_within
+from romae.model.rope import AxialRope
+from romae.tokens.tokens import Layout
 
 CPU = pytest.param("cpu", torch.float32, 2e-5, id="cpu-float32")
 CUDA = [

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from romae import checkpoint
-from romae.augmentation import OPERATIONS, STRONGEST, Noise, RandAugment, changed
+from romae.checkpoints import native as checkpoint
 from romae.config import from_dict, override, to_dict
-from romae.model import ModelConfig, Size
-from romae.patches import patchify
-from romae.stages import Classify
-from romae.tasks import Classification, Regression
-from romae.tokens import Sample, collate
+from romae.model.autoencoder import ModelConfig, Size
+from romae.model.tasks import Classification, Regression
+from romae.tokens.augmentation import OPERATIONS, STRONGEST, Noise, RandAugment, changed
+from romae.tokens.patches import patchify
+from romae.tokens.tokens import Sample, collate
+from romae.training.stages import Classify
 
 Image = pytest.importorskip("PIL.Image", reason="needs pillow: pip install 'romae[images]'")
 from PIL import ImageEnhance, ImageOps  # noqa: E402
@@ -177,7 +177,7 @@ def test_augmentation_is_a_setting_like_any_other(tmp_path):
     assert override(stage, "augment=none").augment is None
     with pytest.raises(ValueError, match="unknown key 'augment.strength'"):
         override(stage, "augment.strength=5")
-    from romae.checkpoint import load
+    from romae.checkpoints.native import load
 
     Classification(MODEL, 2, augment=AUGMENT).save(tmp_path / "model")
     assert load(tmp_path / "model").augment == AUGMENT

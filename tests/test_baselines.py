@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from romae import Sample, baselines, metrics
+from romae import Sample
+from romae.experiments import baselines, metrics
 
 METHODS = pytest.mark.parametrize("method", baselines.METHODS.values(), ids=baselines.METHODS)
 
@@ -215,7 +216,7 @@ def test_classifiers_learn_from_summary_features_with_gaps(model):
 
 @pytest.fixture(scope="module")
 def stays(real_data):
-    from romae.datasets import physionet2012
+    from romae.experiments.datasets import physionet2012
 
     return physionet2012.load("ab", folder=real_data / "physionet2012")
 

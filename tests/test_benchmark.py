@@ -16,8 +16,8 @@ from romae.benchmark.picture import write_picture
 from romae.benchmark.steps import batch_for
 from romae.benchmark.timing import Spread
 from romae.benchmark.workloads import WORKLOADS, Workload
-from romae.tasks import MaskedReconstruction
-from romae.tokens import Tokens
+from romae.model.tasks import MaskedReconstruction
+from romae.tokens.tokens import Tokens
 
 SMALL = Workload(n_samples=6, shortest=5, longest=30, channels=2, size="tiny-shallow", ratio=0.5)
 CPU = torch.device("cpu")

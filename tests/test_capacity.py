@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from romae.capacity import Buffer, Capacity, flattened, with_values
 from romae.data.packed import Packed
-from romae.masking import SampleKeys, UniformTokens
-from romae.model import ModelConfig, Size
-from romae.tasks import Classification, MaskedReconstruction, Regression, Task
-from romae.tokens import Batch, Sample, collate
+from romae.model.autoencoder import ModelConfig, Size
+from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
+from romae.tokens.masking import SampleKeys, UniformTokens
+from romae.tokens.tokens import Batch, Sample, collate
+from romae.training.fixed_shape import Buffer, Capacity, flattened, with_values
 
 CONFIG = ModelConfig(
     channels=2, position_dims=1, encoder=Size(width=16, heads=2, depth=2), decoder=Size(width=8, heads=1, depth=1)

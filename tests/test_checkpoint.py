@@ -10,15 +10,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from romae.checkpoint import load
+from romae.checkpoints.native import load
 from romae.data.scaling import fit_scaling
 from romae.data.series import from_arrays
-from romae.inference import predict_proba
-from romae.masking import Rows
-from romae.model import ModelConfig, Size
-from romae.rope import Ladder
-from romae.tasks import Classification, MaskedReconstruction, Regression
-from romae.tokens import Sample
+from romae.inference.predictions import predict_proba
+from romae.model.autoencoder import ModelConfig, Size
+from romae.model.rope import Ladder
+from romae.model.tasks import Classification, MaskedReconstruction, Regression
+from romae.tokens.masking import Rows
+from romae.tokens.tokens import Sample
 
 CONFIG = ModelConfig(
     channels=2,

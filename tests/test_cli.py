@@ -15,7 +15,7 @@ import pytest
 
 from conftest import SHARED
 from romae import benchmark
-from romae.cli import main
+from romae.cli.main import main
 from test_reference import write_folder
 
 PARITY = sorted(str(path) for path in (SHARED / "parity").glob("*") if path.is_dir())
@@ -85,7 +85,7 @@ def test_the_authors_folders_pass():
 
 
 def test_import_reference_writes_a_checkpoint_of_ours(theirs, tmp_path):
-    from romae.checkpoint import load
+    from romae.checkpoints.native import load
 
     done = romae("import-reference", theirs, "--out", tmp_path / "ours")
     assert done.returncode == 0 and "MaskedReconstruction" in done.stdout

@@ -13,12 +13,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from romae import cli
-from romae.cli_tables import print_table
+from romae.cli import main as cli
+from romae.cli.tables import print_table
 from test_cli_own_data import COLUMNS, TINY
 from test_jobs import CURVES, contents
 
-ROMAE = [sys.executable, "-c", "import sys; from romae.cli import main; sys.argv[0] = 'romae'; main()"]
+ROMAE = [sys.executable, "-c", "import sys; from romae.cli.main import main; sys.argv[0] = 'romae'; main()"]
 ROOT = typer.main.get_command(cli.app)
 
 
@@ -81,7 +81,7 @@ def test_a_check_of_data_speaks_json(monkeypatch):
         def verify(self) -> str:
             return "40 series"
 
-    monkeypatch.setattr("romae.datasets.find", lambda name: Whole())
+    monkeypatch.setattr("romae.experiments.datasets.find", lambda name: Whole())
     for options, said in (((), "one: 40 series\n"), (("--json",), '[{"name": "one", "content": "40 series"}]\n')):
         assert CliRunner().invoke(cli.app, ["data", "check", "one", *options]).output == said
 

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import pandas as pd
 import pytest
 
-import romae.jobs
-from romae import cli
+import romae.training.tables
+from romae.cli import main as cli
 from romae.config import load_config
-from romae.jobs import FinetuneConfig, PretrainConfig
-from romae.training import REQUEUE
+from romae.training.loop import REQUEUE
+from romae.training.tables import FinetuneConfig, PretrainConfig
 from test_jobs import CURVES, contents
 
 SIZE = "{width=8,heads=2,depth=1}"
@@ -52,7 +52,7 @@ def run(monkeypatch, capsys, tmp_path):
 @pytest.fixture
 def interrupted(monkeypatch):
     """Makes training send signals to this process when it reports for the second time."""
-    train = romae.jobs.train
+    train = romae.training.tables.train
 
     def install(*signals):
         def log(step, record):
@@ -60,10 +60,10 @@ def interrupted(monkeypatch):
                 for number in signals:
                     signal.raise_signal(number)
 
-        monkeypatch.setattr(romae.jobs, "train", lambda *a, **k: train(*a, **k, log=log))
+        monkeypatch.setattr(romae.training.tables, "train", lambda *a, **k: train(*a, **k, log=log))
 
     yield install
-    monkeypatch.setattr(romae.jobs, "train", train)
+    monkeypatch.setattr(romae.training.tables, "train", train)
 
 
 def test_from_a_table_to_predictions_embeddings_and_curves(run):
@@ -173,7 +173,7 @@ def test_a_worker_that_dies_of_ctrl_c_is_no_failed_run(run, monkeypatch):
         time.sleep(0.01)
         raise RuntimeError("a worker was interrupted")
 
-    monkeypatch.setattr(romae.jobs, "train", train)
+    monkeypatch.setattr(romae.training.tables, "train", train)
     done = run("pretrain", "curves.parquet", *COLUMNS, "--out", "run", *TINY)
     assert done.code == 130 and "it has not saved a state yet" in done.err
 
@@ -183,7 +183,7 @@ def test_a_run_that_fails_ends_in_one_sentence_and_exit_code_1(run, monkeypatch,
     def train(*arguments, **settings):
         raise error
 
-    monkeypatch.setattr(romae.jobs, "train", train)
+    monkeypatch.setattr(romae.training.tables, "train", train)
     done = run("pretrain", "curves.parquet", *COLUMNS, "--out", "run", *TINY)
     assert done == Done(1, "", f"romae: {error}\n")
 

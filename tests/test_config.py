@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from romae.config import from_dict, load_config, override, to_dict
-from romae.masking import Rows, Strategy, UniformTokens
-from romae.model import SIZES, ModelConfig, Size
-from romae.rope import Ladder
+from romae.model.autoencoder import SIZES, ModelConfig, Size
+from romae.model.rope import Ladder
+from romae.tokens.masking import Rows, Strategy, UniformTokens
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ import pandas as pd
 import pytest
 
 import romae
-from romae.datasets import find, plasticc
+from romae.experiments.datasets import find, plasticc
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "docs" / "data.md"

@@ -25,12 +25,13 @@ from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import romae
-from romae import RoMAEClassifier, RoMAEEmbedder, RoMAEInterpolator, RoMAERegressor, Size, inference
-from romae.datasets import uea
+from romae import RoMAEClassifier, RoMAEEmbedder, RoMAEInterpolator, RoMAERegressor, Size
 from romae.estimators import base, rules
 from romae.estimators.inputs import read_samples
 from romae.estimators.labels import labels_of
-from romae.stages import run_stages
+from romae.experiments.datasets import uea
+from romae.inference import predictions as inference
+from romae.training.stages import run_stages
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # as for users
 

@@ -15,15 +15,15 @@ import torch
 from torch.testing import assert_close
 
 import romae
-from romae import steps
 from romae.benchmark.steps import MODES, computed
 from romae.benchmark.workloads import WORKLOADS, Workload
-from romae.masking import Rows, UniformTokens
-from romae.model import ModelConfig, Size
-from romae.tasks import Classification, MaskedReconstruction, Regression
-from romae.tokens import Sample
-from romae.train_config import TrainConfig
-from romae.training import train
+from romae.model.autoencoder import ModelConfig, Size
+from romae.model.tasks import Classification, MaskedReconstruction, Regression
+from romae.tokens.masking import Rows, UniformTokens
+from romae.tokens.tokens import Sample
+from romae.training import step as steps
+from romae.training.config import TrainConfig
+from romae.training.loop import train
 
 RAGGED = Workload(n_samples=12, shortest=3, longest=90, channels=2, size="tiny", ratio=0.5)
 LONG = replace(RAGGED, longest=400)

@@ -5,10 +5,10 @@ import pytest
 from matplotlib.figure import Figure
 from numpy.testing import assert_allclose
 
-from romae import plots
-from romae.figure_charts import interactive
-from romae.page import Chart, Choice, Picture
-from romae.plots import Frame, Line, Panel, Path2D
+from romae.pages import plots
+from romae.pages.figure_charts import interactive
+from romae.pages.page import Chart, Choice, Picture
+from romae.pages.plots import Frame, Line, Panel, Path2D
 
 X = np.array([1.0, 2.0, 3.0])
 PAIR = (X, X**2)

@@ -11,19 +11,20 @@ import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
-from romae import checkpoint, inference
+from romae.checkpoints import native as checkpoint
 from romae.data.scaling import Scaling, fit_scaling
 from romae.data.schema import Schema
 from romae.data.series import from_arrays
 from romae.data.store import write_store
 from romae.data.tables import from_table
-from romae.inference import embed, interpolate, predict, predict_proba
-from romae.masking import UniformTokens
-from romae.model import ModelConfig, Size
-from romae.tasks import Classification, MaskedReconstruction, Regression
-from romae.tokens import Layout, Sample, collate
-from romae.train_config import TrainConfig
-from romae.training import train
+from romae.inference import predictions as inference
+from romae.inference.predictions import embed, interpolate, predict, predict_proba
+from romae.model.autoencoder import ModelConfig, Size
+from romae.model.tasks import Classification, MaskedReconstruction, Regression
+from romae.tokens.masking import UniformTokens
+from romae.tokens.tokens import Layout, Sample, collate
+from romae.training.config import TrainConfig
+from romae.training.loop import train
 
 LENGTHS = [6, 2, 11, 1, 11, 4, 30]
 SMALL = {"encoder": Size(width=16, heads=2, depth=2), "decoder": Size(width=8, heads=1, depth=2)}

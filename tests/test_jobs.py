@@ -9,7 +9,9 @@ import pytest
 import torch
 
 import romae
-from romae.answers import (
+from romae.config import from_dict, load_config, to_dict
+from romae.inference.predictions import predict, predict_proba
+from romae.inference.tables import (
     InferenceConfig,
     InterpolateConfig,
     embed_table,
@@ -18,9 +20,11 @@ from romae.answers import (
     require_output,
     write_table,
 )
-from romae.config import from_dict, load_config, to_dict
-from romae.inference import predict, predict_proba
-from romae.jobs import (
+from romae.model.autoencoder import ModelConfig, Size
+from romae.model.tasks import MaskedReconstruction
+from romae.tokens.masking import Rows
+from romae.training.run_folder import Run
+from romae.training.tables import (
     Columns,
     FinetuneConfig,
     ModelSettings,
@@ -33,10 +37,6 @@ from romae.jobs import (
     read_samples,
     split,
 )
-from romae.masking import Rows
-from romae.model import ModelConfig, Size
-from romae.runs import Run
-from romae.tasks import MaskedReconstruction
 
 SMALL = Size(width=8, heads=2, depth=1)
 COLUMNS = Columns(id="star", time="mjd", channel="band", values=("flux",))

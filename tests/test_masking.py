@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from romae.masking import (
+from romae.tokens.masking import (
     Channels,
     Future,
     Rows,
@@ -18,7 +18,7 @@ from romae.masking import (
     hide_highest,
     split,
 )
-from romae.tokens import Layout, Sample, Tokens
+from romae.tokens.tokens import Layout, Sample, Tokens
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=6)
 RATIOS = st.sampled_from([0.01, 0.25, 0.5, 0.75, 0.99])

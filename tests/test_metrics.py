@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from romae import metrics
+from romae.experiments import metrics
 
 
 def test_means_are_over_all_elements_however_they_are_spread_over_samples():

@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.exceptions import NotFittedError
 
-from romae.minirocket import LENGTH, Bank, MiniRocketClassifier, fit_banks
+from romae.experiments.minirocket import LENGTH, Bank, MiniRocketClassifier, fit_banks
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-import romae.model
+import romae.model.autoencoder
 from brute_force import norm
-from romae.model import SIZES, Decoder, Encoder, Kinds, ModelConfig, Size
-from romae.rope import Ladder
-from romae.tokens import Tokens
+from romae.model.autoencoder import SIZES, Decoder, Encoder, Kinds, ModelConfig, Size
+from romae.model.rope import Ladder
+from romae.tokens.tokens import Tokens
 
 SMALL = Size(width=24, heads=2, depth=2)
 LENGTHS = [5, 1, 9, 9, 3]
@@ -246,9 +246,11 @@ def test_checkpointing_changes_memory_and_nothing_else(tokens):
 
 
 def test_checkpointing_goes_through_every_block_in_training(tokens, monkeypatch):
-    called, checkpoint = [], romae.model.checkpoint
+    called, checkpoint = [], romae.model.autoencoder.checkpoint
     monkeypatch.setattr(
-        romae.model, "checkpoint", lambda block, *rest, **kw: called.append(block) or checkpoint(block, *rest, **kw)
+        romae.model.autoencoder,
+        "checkpoint",
+        lambda block, *rest, **kw: called.append(block) or checkpoint(block, *rest, **kw),
     )
     for checkpointing in (False, True):
         model = encoder(checkpointing=checkpointing)

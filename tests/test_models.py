@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import romae
-from romae import baselines, metrics
 from romae.data.scaling import scaled
-from romae.recipe import find
+from romae.experiments import baselines, metrics
+from romae.experiments.recipe import find
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = ROOT / "models"

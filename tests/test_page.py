@@ -12,21 +12,22 @@ import pytest
 from numpy.testing import assert_allclose
 
 import romae
-from romae import charts, page, report, run_page
-from romae.baselines import truth
-from romae.cli import main
+from romae.cli.main import main
 from romae.config import override
-from romae.inference import predict
-from romae.jobs import Columns, FinetuneConfig, PretrainConfig, finetune, pretrain
-from romae.model import ModelConfig, Size
-from romae.page import Chart, Choice, Section, Table, Text, to_html
-from romae.paper import judge
-from romae.plots import Panel
-from romae.recipe import discover, find
-from romae.rows import all_rows
-from romae.run_page import PageConfig
-from romae.stages import Classify, Pretrain, run_stages
-from romae.tasks import Regression
+from romae.experiments import report
+from romae.experiments.baselines import truth
+from romae.experiments.paper import judge
+from romae.experiments.recipe import discover, find
+from romae.experiments.summary import all_rows
+from romae.inference.predictions import predict
+from romae.model.autoencoder import ModelConfig, Size
+from romae.model.tasks import Regression
+from romae.pages import charts, page, run_page
+from romae.pages.page import Chart, Choice, Section, Table, Text, to_html
+from romae.pages.plots import Panel
+from romae.pages.run_page import PageConfig
+from romae.training.stages import Classify, Pretrain, run_stages
+from romae.training.tables import Columns, FinetuneConfig, PretrainConfig, finetune, pretrain
 from test_jobs import CURVES
 from test_report import LOSSES, VIEWS, result
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from romae.patches import grid_counts, grid_positions, patchify, unpatchify
+from romae.tokens.patches import grid_counts, grid_positions, patchify, unpatchify
 
 DIMS = st.integers(1, 4)
 

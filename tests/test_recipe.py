@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from romae import datasets, results
-from romae import recipe as recipes
-from romae.card import model_card
-from romae.checkpoint import load
+from romae.checkpoints.native import load
 from romae.data.scaling import Scaling
-from romae.inference import predict
-from romae.metrics import accuracy
-from romae.model import ModelConfig, Size
-from romae.recipe import Measured, Recipe, Source, Splits, Target, find
-from romae.recipe import run as run_recipe
-from romae.results import Losses, Result, compact, read_result, results_of, write_result
-from romae.stages import Classify, Pretrain
-from romae.tasks import Classification
-from romae.tokens import Sample
-from romae.train_config import TrainConfig
+from romae.experiments import datasets, results
+from romae.experiments import recipe as recipes
+from romae.experiments.card import model_card
+from romae.experiments.metrics import accuracy
+from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target, find
+from romae.experiments.recipe import run as run_recipe
+from romae.experiments.results import Losses, Result, compact, read_result, results_of, write_result
+from romae.inference.predictions import predict
+from romae.model.autoencoder import ModelConfig, Size
+from romae.model.tasks import Classification
+from romae.tokens.tokens import Sample
+from romae.training.config import TrainConfig
+from romae.training.stages import Classify, Pretrain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,7 +325,7 @@ def test_a_target_is_the_strictest_of_what_it_asks():
 
 
 def test_two_recipes_of_one_name_are_refused(monkeypatch):
-    from romae.recipes import spirals
+    from romae.experiments.recipes import spirals
 
     monkeypatch.setattr(spirals, "RECIPES", (*spirals.RECIPES, spirals.RECIPES[0]))
     with pytest.raises(ValueError, match="two recipes are called 'spirals/a-paper'"):
@@ -338,7 +338,7 @@ def test_two_recipes_of_one_name_are_refused(monkeypatch):
 @pytest.fixture
 def romae(monkeypatch, capsys):
     """A call of the command line in this process: its exit code and what it printed."""
-    from romae.cli import main
+    from romae.cli.main import main
 
     def call(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["romae", *map(str, arguments)])
@@ -358,7 +358,7 @@ def known(monkeypatch):
     """Two recipes, of which one is the toy."""
     found = {TWO_STAGES.name: replace(TWO_STAGES, about="romae run waves"), "pendulum/paper": find("pendulum/paper")}
     monkeypatch.setattr(recipes, "discover", lambda: found)
-    monkeypatch.setattr("romae.rows.discover", lambda: found)
+    monkeypatch.setattr("romae.experiments.summary.discover", lambda: found)
 
 
 def test_run_writes_results_for_several_seeds_and_list_shows_them(romae, known, tmp_path):

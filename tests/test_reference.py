@@ -8,9 +8,9 @@ from safetensors.torch import load_file, save_file
 
 import brute_force
 from conftest import SHARED
-from romae.checkpoint import load
-from romae.reference import TOLERANCE, largest_difference, load_reference
-from romae.tasks import Regression
+from romae.checkpoints.authors import TOLERANCE, largest_difference, load_reference
+from romae.checkpoints.native import load
+from romae.model.tasks import Regression
 
 PARITY = sorted(path for path in (SHARED / "parity").glob("*") if path.is_dir())
 

@@ -8,12 +8,12 @@ import torch
 import training_job
 from romae.data.scaling import fit_scaling
 from romae.data.series import from_arrays
-from romae.model import Encoder
-from romae.stages import Pretrain, Regress, run_stages
-from romae.tasks import Classification, Regression
-from romae.tokens import Sample
-from romae.train_config import TrainConfig
-from romae.training import train
+from romae.model.autoencoder import Encoder
+from romae.model.tasks import Classification, Regression
+from romae.tokens.tokens import Sample
+from romae.training.config import TrainConfig
+from romae.training.loop import train
+from romae.training.stages import Pretrain, Regress, run_stages
 
 CONFIG = TrainConfig(epochs=1, device="cpu")
 SAMPLES = from_arrays(np.random.default_rng(0).normal(size=(6, 5, 1)), y=["a", "b"] * 3)

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from romae import paper, report, result_blocks, rows
-from romae import recipe as recipes
-from romae.charts import comparison
-from romae.page import Chart, Choice
-from romae.recipe import Measured, Source, Splits, Target, find
-from romae.results import Losses, Result, results_of, write_result
-from romae.rope import Ladder
-from romae.rows import summarise
-from romae.tasks import Task
+from romae.experiments import paper, report, result_blocks
+from romae.experiments import recipe as recipes
+from romae.experiments import summary as rows
+from romae.experiments.recipe import Measured, Source, Splits, Target, find
+from romae.experiments.results import Losses, Result, results_of, write_result
+from romae.experiments.summary import summarise
+from romae.model.rope import Ladder
+from romae.model.tasks import Task
+from romae.pages.charts import comparison
+from romae.pages.page import Chart, Choice
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -447,7 +448,7 @@ def test_the_page_escapes_what_it_is_told(folder, monkeypatch):
 
 
 def call(monkeypatch, capsys, *arguments):
-    from romae.cli import main
+    from romae.cli.main import main
 
     monkeypatch.setattr(sys, "argv", ["romae", *map(str, arguments)])
     try:

@@ -7,16 +7,16 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from romae.augmentation import RandAugment
 from romae.config import from_dict, override, to_dict
 from romae.data.scaling import fit_scaling
-from romae.inference import predict
-from romae.masking import Rows, UniformTokens
-from romae.model import Encoder, ModelConfig, Size
-from romae.stages import Classify, Pretrain, Regress, run_stages
-from romae.tasks import Classification, MaskedReconstruction, Regression
-from romae.tokens import Sample
-from romae.train_config import TrainConfig
+from romae.inference.predictions import predict
+from romae.model.autoencoder import Encoder, ModelConfig, Size
+from romae.model.tasks import Classification, MaskedReconstruction, Regression
+from romae.tokens.augmentation import RandAugment
+from romae.tokens.masking import Rows, UniformTokens
+from romae.tokens.tokens import Sample
+from romae.training.config import TrainConfig
+from romae.training.stages import Classify, Pretrain, Regress, run_stages
 
 SMALL = Size(width=8, heads=2, depth=1)
 MODEL = ModelConfig(channels=1, position_dims=1, encoder=SMALL, decoder=SMALL)

@@ -7,12 +7,12 @@ import torch
 from torch.testing import assert_close
 
 from brute_force import norm
-from romae.capacity import Capacity
-from romae.masking import SampleKeys, UniformTokens
-from romae.model import ModelConfig, Size
-from romae.ragged import kind_mean
-from romae.tasks import Classification, MaskedReconstruction, Regression
-from romae.tokens import Sample, collate
+from romae.model.autoencoder import ModelConfig, Size
+from romae.model.tasks import Classification, MaskedReconstruction, Regression
+from romae.tokens.masking import SampleKeys, UniformTokens
+from romae.tokens.packed import kind_mean
+from romae.tokens.tokens import Sample, collate
+from romae.training.fixed_shape import Capacity
 
 CONFIG = ModelConfig(
     channels=3, position_dims=1, encoder=Size(width=16, heads=2, depth=1), decoder=Size(width=8, heads=1, depth=1)

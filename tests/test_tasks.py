@@ -8,10 +8,10 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from romae.masking import Future, Rows, UniformTokens
-from romae.model import Encoder, ModelConfig, Size
-from romae.tasks import Classification, Head, MaskedReconstruction, Regression
-from romae.tokens import Batch, Layout, Sample, Tokens, collate
+from romae.model.autoencoder import Encoder, ModelConfig, Size
+from romae.model.tasks import Classification, Head, MaskedReconstruction, Regression
+from romae.tokens.masking import Future, Rows, UniformTokens
+from romae.tokens.tokens import Batch, Layout, Sample, Tokens, collate
 
 LENGTHS = [6, 2, 11, 11, 4]
 CONFIG = ModelConfig(

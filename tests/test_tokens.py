@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from romae.ragged import sample_mean, second_part
-from romae.tokens import Layout, Sample, Tokens, collate, concat
+from romae.tokens.packed import sample_mean, second_part
+from romae.tokens.tokens import Layout, Sample, Tokens, collate, concat
 
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 

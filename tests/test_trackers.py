@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import training_job
-from romae.runs import History
-from romae.training import train
+from romae.training.loop import train
+from romae.training.run_folder import History
 
 
 def tracked(tracker: str, folder, **arguments) -> History:

@@ -22,22 +22,22 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 import training_job
-from romae import checkpoint
-from romae.augmentation import RandAugment
+from romae.checkpoints import native as checkpoint
 from romae.data.scaling import fit_scaling
 from romae.data.series import from_arrays
-from romae.evaluation import evaluate
-from romae.inference import embed
-from romae.masking import UniformTokens
-from romae.model import ModelConfig, Size
-from romae.optim import WeightAverage, parameter_groups, warmup_cosine
-from romae.patches import grid_positions
-from romae.runs import FEW, Run, State, digest_of
+from romae.inference.predictions import embed
+from romae.model.autoencoder import ModelConfig, Size
+from romae.model.tasks import Classification, MaskedReconstruction
 from romae.seeds import seed_everything, seed_step
-from romae.tasks import Classification, MaskedReconstruction
-from romae.tokens import Sample
-from romae.train_config import TrainConfig
-from romae.training import REQUEUE, train
+from romae.tokens.augmentation import RandAugment
+from romae.tokens.masking import UniformTokens
+from romae.tokens.patches import grid_positions
+from romae.tokens.tokens import Sample
+from romae.training.config import TrainConfig
+from romae.training.loop import REQUEUE, train
+from romae.training.optim import WeightAverage, parameter_groups, warmup_cosine
+from romae.training.run_folder import FEW, Run, State, digest_of
+from romae.training.validation import evaluate
 from training_job import Job
 
 
@@ -111,8 +111,8 @@ def test_the_loss_is_divided_by_the_number_of_targets(monkeypatch):
     task = training_job.task()
     history = train(task, data, config)
     by_hand = training_job.task()
-    from romae.data.loading import Loader
-    from romae.masking import SampleKeys
+    from romae.data.loader import Loader
+    from romae.tokens.masking import SampleKeys
 
     batch = next(Loader(data, batch_size=100).epoch())
     loss = by_hand(by_hand.prepare(batch, SampleKeys(config.seed, 0, batch.indices)))
@@ -593,7 +593,7 @@ def test_a_step_never_waits_for_the_device(tmp_path):
         training_job.config("epochs=2", "batch_size=16"), device="auto", save_every=10**6, validate_every=10**6
     )
     task = MaskedReconstruction(training_job.task().config, masking=UniformTokens(ratio=0.5))
-    from romae.training import _Trainer
+    from romae.training.loop import _Trainer
 
     step, waits = _Trainer._step, []
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from romae import cli
+from romae.cli import main as cli
 
 ROOT = Path(__file__).resolve().parents[1]
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))

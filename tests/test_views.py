@@ -6,13 +6,13 @@ import torch
 from numpy.testing import assert_allclose
 
 import romae
-from romae import views
-from romae.inference import predict, predict_proba
-from romae.masking import UniformTokens
-from romae.model import ModelConfig, Size
-from romae.tasks import Classification, MaskedReconstruction, Regression
-from romae.tokens import Sample
-from romae.views import N_CLASSES, N_NUMBERS
+from romae.experiments import views
+from romae.experiments.views import N_CLASSES, N_NUMBERS
+from romae.inference.predictions import predict, predict_proba
+from romae.model.autoencoder import ModelConfig, Size
+from romae.model.tasks import Classification, MaskedReconstruction, Regression
+from romae.tokens.masking import UniformTokens
+from romae.tokens.tokens import Sample
 
 MODEL = ModelConfig(channels=1, position_dims=1, encoder=Size(width=8, heads=2, depth=1))
 

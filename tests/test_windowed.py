@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from romae.model import Encoder, ModelConfig, Size
-from romae.tasks import MaskedReconstruction
-from romae.tokens import Sample, Tokens, collate
+from romae.model.autoencoder import Encoder, ModelConfig, Size
+from romae.model.tasks import MaskedReconstruction
+from romae.tokens.tokens import Sample, Tokens, collate
 
 SIZE = Size(width=16, heads=2, depth=2)
 CONFIG = ModelConfig(channels=1, position_dims=2, encoder=SIZE, decoder=SIZE, queries="joint")

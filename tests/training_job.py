@@ -14,11 +14,11 @@ import numpy as np
 import torch
 
 from romae.config import override
-from romae.model import ModelConfig, Size
-from romae.tasks import MaskedReconstruction
-from romae.tokens import Sample
-from romae.train_config import TrainConfig
-from romae.training import REQUEUE, Interrupted, train
+from romae.model.autoencoder import ModelConfig, Size
+from romae.model.tasks import MaskedReconstruction
+from romae.tokens.tokens import Sample
+from romae.training.config import TrainConfig
+from romae.training.loop import REQUEUE, Interrupted, train
 
 N_SAMPLES = 41  # with batches of 8, the last one has a single sample
 
@@ -43,7 +43,7 @@ def config(*settings: str) -> TrainConfig:
 
 
 def slowed(seconds: float) -> None:
-    from romae.training import _Trainer
+    from romae.training.loop import _Trainer
 
     step = _Trainer._step
 

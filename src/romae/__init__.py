@@ -7,18 +7,20 @@ is imported when it is first used, so that `import romae` is quick. `__all__` is
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from romae.moved import find_moved_modules
+
 __version__ = "0.1.0"
 
 _HOME = {
-    "Tokens": "tokens",
-    "Sample": "tokens",
-    "Batch": "tokens",
-    "Layout": "tokens",
-    "collate": "tokens",
-    "concat": "tokens",
-    "patchify": "patches",
-    "unpatchify": "patches",
-    "grid_positions": "patches",
+    "Tokens": "tokens.tokens",
+    "Sample": "tokens.tokens",
+    "Batch": "tokens.tokens",
+    "Layout": "tokens.tokens",
+    "collate": "tokens.tokens",
+    "concat": "tokens.tokens",
+    "patchify": "tokens.patches",
+    "unpatchify": "tokens.patches",
+    "grid_positions": "tokens.patches",
     "from_table": "data.tables",
     "from_table_like": "data.tables",
     "from_arrays": "data.series",
@@ -38,46 +40,45 @@ _HOME = {
     "to_sample_table": "data.export",
     "Store": "data.store",
     "write_store": "data.store",
-    "Loader": "data.loading",
-    "RandAugment": "augmentation",
-    "Noise": "augmentation",
-    "Ladder": "rope",
-    "AxialRope": "rope",
-    "ModelConfig": "model",
-    "Size": "model",
-    "SIZES": "model",
-    "Encoder": "model",
-    "UniformTokens": "masking",
-    "Rows": "masking",
-    "Channels": "masking",
-    "Spans": "masking",
-    "Future": "masking",
-    "hide": "masking",
-    "Loss": "tasks",
-    "MaskedReconstruction": "tasks",
-    "Classification": "tasks",
-    "Regression": "tasks",
-    "TrainConfig": "train_config",
-    "train": "training",
-    "predict": "inference",
-    "predict_proba": "inference",
-    "embed": "inference",
-    "interpolate": "inference",
+    "Loader": "data.loader",
+    "RandAugment": "tokens.augmentation",
+    "Noise": "tokens.augmentation",
+    "Ladder": "model.rope",
+    "AxialRope": "model.rope",
+    "ModelConfig": "model.autoencoder",
+    "Size": "model.autoencoder",
+    "SIZES": "model.autoencoder",
+    "Encoder": "model.autoencoder",
+    "UniformTokens": "tokens.masking",
+    "Rows": "tokens.masking",
+    "Channels": "tokens.masking",
+    "Spans": "tokens.masking",
+    "Future": "tokens.masking",
+    "hide": "tokens.masking",
+    "Loss": "model.tasks",
+    "MaskedReconstruction": "model.tasks",
+    "Classification": "model.tasks",
+    "Regression": "model.tasks",
+    "TrainConfig": "training.config",
+    "train": "training.loop",
+    "predict": "inference.predictions",
+    "predict_proba": "inference.predictions",
+    "embed": "inference.predictions",
+    "interpolate": "inference.predictions",
     "RoMAEClassifier": "estimators.supervised",
     "RoMAERegressor": "estimators.supervised",
     "RoMAEInterpolator": "estimators.unsupervised",
     "RoMAEEmbedder": "estimators.unsupervised",
-    "load": "checkpoint",
-    "load_reference": "reference",
+    "load": "checkpoints.native",
+    "load_reference": "checkpoints.authors",
 }
 
 __all__ = ["__version__", *_HOME]
 
 
 if TYPE_CHECKING:  # the same names for type checkers and editors; a test holds them against the list
-    from romae.augmentation import Noise as Noise
-    from romae.augmentation import RandAugment as RandAugment
-    from romae.checkpoint import load as load
+    from romae.checkpoints.authors import load_reference as load_reference
+    from romae.checkpoints.native import load as load
     from romae.data.audio import from_audio as from_audio
     from romae.data.audio import from_audio_folder as from_audio_folder
     from romae.data.export import to_sample_table as to_sample_table
@@ -87,7 +88,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test holds 
     from romae.data.images import from_stack as from_stack
     from romae.data.images import from_video as from_video
     from romae.data.images import to_image as to_image
-    from romae.data.loading import Loader as Loader
+    from romae.data.loader import Loader as Loader
     from romae.data.scaling import Scaling as Scaling
     from romae.data.scaling import fit_ladders as fit_ladders
     from romae.data.scaling import fit_scaling as fit_scaling
@@ -102,44 +103,47 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test holds 
     from romae.estimators.supervised import RoMAERegressor as RoMAERegressor
     from romae.estimators.unsupervised import RoMAEEmbedder as RoMAEEmbedder
     from romae.estimators.unsupervised import RoMAEInterpolator as RoMAEInterpolator
-    from romae.inference import embed as embed
-    from romae.inference import interpolate as interpolate
-    from romae.inference import predict as predict
-    from romae.inference import predict_proba as predict_proba
-    from romae.masking import Channels as Channels
-    from romae.masking import Future as Future
-    from romae.masking import Rows as Rows
-    from romae.masking import Spans as Spans
-    from romae.masking import UniformTokens as UniformTokens
-    from romae.masking import hide as hide
-    from romae.model import SIZES as SIZES
-    from romae.model import Encoder as Encoder
-    from romae.model import ModelConfig as ModelConfig
-    from romae.model import Size as Size
-    from romae.patches import grid_positions as grid_positions
-    from romae.patches import patchify as patchify
-    from romae.patches import unpatchify as unpatchify
-    from romae.reference import load_reference as load_reference
-    from romae.rope import AxialRope as AxialRope
-    from romae.rope import Ladder as Ladder
-    from romae.tasks import Classification as Classification
-    from romae.tasks import Loss as Loss
-    from romae.tasks import MaskedReconstruction as MaskedReconstruction
-    from romae.tasks import Regression as Regression
-    from romae.tokens import Batch as Batch
-    from romae.tokens import Layout as Layout
-    from romae.tokens import Sample as Sample
-    from romae.tokens import Tokens as Tokens
-    from romae.tokens import collate as collate
-    from romae.tokens import concat as concat
-    from romae.train_config import TrainConfig as TrainConfig
-    from romae.training import train as train
+    from romae.inference.predictions import embed as embed
+    from romae.inference.predictions import interpolate as interpolate
+    from romae.inference.predictions import predict as predict
+    from romae.inference.predictions import predict_proba as predict_proba
+    from romae.model.autoencoder import SIZES as SIZES
+    from romae.model.autoencoder import Encoder as Encoder
+    from romae.model.autoencoder import ModelConfig as ModelConfig
+    from romae.model.autoencoder import Size as Size
+    from romae.model.rope import AxialRope as AxialRope
+    from romae.model.rope import Ladder as Ladder
+    from romae.model.tasks import Classification as Classification
+    from romae.model.tasks import Loss as Loss
+    from romae.model.tasks import MaskedReconstruction as MaskedReconstruction
+    from romae.model.tasks import Regression as Regression
+    from romae.tokens.augmentation import Noise as Noise
+    from romae.tokens.augmentation import RandAugment as RandAugment
+    from romae.tokens.masking import Channels as Channels
+    from romae.tokens.masking import Future as Future
+    from romae.tokens.masking import Rows as Rows
+    from romae.tokens.masking import Spans as Spans
+    from romae.tokens.masking import UniformTokens as UniformTokens
+    from romae.tokens.masking import hide as hide
+    from romae.tokens.patches import grid_positions as grid_positions
+    from romae.tokens.patches import patchify as patchify
+    from romae.tokens.patches import unpatchify as unpatchify
+    from romae.tokens.tokens import Batch as Batch
+    from romae.tokens.tokens import Layout as Layout
+    from romae.tokens.tokens import Sample as Sample
+    from romae.tokens.tokens import Tokens as Tokens
+    from romae.tokens.tokens import collate as collate
+    from romae.tokens.tokens import concat as concat
+    from romae.training.config import TrainConfig as TrainConfig
+    from romae.training.loop import train as train
 else:
 
     def __getattr__(name: str) -> Any:
         if name not in _HOME:
             raise AttributeError(f"module 'romae' has no attribute {name!r}; it has {', '.join(sorted(_HOME))}")
         return getattr(import_module(f"romae.{_HOME[name]}"), name)
+
+    find_moved_modules()
 
 
 def __dir__() -> list[str]:

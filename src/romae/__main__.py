@@ -1,3 +1,3 @@
-from romae.cli import main
+from romae.cli.main import main
 
 main()

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from romae.data.audio import from_audio, from_audio_folder, read_waveform
 from romae.data.filterbank import SILENCE, with_frames
 from romae.data.images import to_image
-from romae.tokens import collate
+from romae.tokens.tokens import collate
 from sounds import RATE, noise, spectrogram, tone
 
 soundfile = pytest.importorskip("soundfile", reason="needs soundfile: pip install 'romae[audio]'")

@@ -12,7 +12,7 @@ import torch
 from torch.testing import assert_close
 
 from romae.data.images import from_image, from_image_folder, from_stack, from_video, read_image, to_image
-from romae.tokens import collate
+from romae.tokens.tokens import collate
 
 Image = pytest.importorskip("PIL.Image", reason="needs pillow: pip install 'romae[images]'")
 

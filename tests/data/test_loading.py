@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from romae.data.loading import Loader
+from romae.data.loader import Loader
 from romae.data.packed import Packed
 from romae.data.store import write_store
-from romae.tokens import Sample
+from romae.tokens.tokens import Sample
 
 LENGTHS = st.lists(st.integers(1, 20), min_size=1, max_size=40)
 

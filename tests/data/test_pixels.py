@@ -8,10 +8,10 @@ import torch
 from torch.testing import assert_close
 
 from romae.data.images import from_image
-from romae.data.loading import Loader
+from romae.data.loader import Loader
 from romae.data.pixels import Pixels
-from romae.model import Encoder, ModelConfig, Size
-from romae.tokens import collate
+from romae.model.autoencoder import Encoder, ModelConfig, Size
+from romae.tokens.tokens import collate
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

@@ -13,7 +13,7 @@ from romae.data.columns import require_told_apart
 from romae.data.schema import SampleSet, Schema, require_same_names
 from romae.data.series import from_arrays
 from romae.data.tables import from_schema, from_table, from_table_like
-from romae.tokens import collate
+from romae.tokens.tokens import collate
 
 NAN = np.nan
 DENSE = np.array([[[1.0, 10.0], [2.0, 20.0], [NAN, NAN]], [[3.0, 30.0], [NAN, NAN], [4.0, 40.0]]])

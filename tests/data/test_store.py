@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from romae.data import store as module
 from romae.data.store import Store, write_store
-from romae.tokens import Sample, collate
+from romae.tokens.tokens import Sample, collate
 
 TARGETS = {
     "none": lambda i, n: None,

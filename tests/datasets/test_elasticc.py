@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fits_files import fits, write_pair
-from romae.datasets import find
-from romae.datasets.elasticc import CLASS_OF_MODEL, CLASSES, alert_mask, load, stream
-from romae.datasets.files import MissingFile
-from romae.datasets.fits import read_columns
+from romae.experiments.datasets import find
+from romae.experiments.datasets.elasticc import CLASS_OF_MODEL, CLASSES, alert_mask, load, stream
+from romae.experiments.datasets.files import MissingFile
+from romae.experiments.datasets.fits import read_columns
 
 MJD = np.array([100.0, 160.25, 180, 185, 200, 220, 90, 95, -777.0])
 BAND = np.array(["u", "LSST-g", "r", "y", "z", "i", "g", "r", "-"])

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from romae.data.audio import from_audio, read_waveform
 from romae.data.filterbank import log_mel
-from romae.datasets import esc50, find
+from romae.experiments.datasets import esc50, find
 
 soundfile = pytest.importorskip("soundfile", reason="needs soundfile: pip install 'romae[audio]'")
 

@@ -14,9 +14,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from romae.datasets import discover, find
-from romae.datasets.catalogue import DataFile, DataSet
-from romae.datasets.files import MissingFile, data_root, download, extract, members, verify_file
+from romae.experiments.datasets import discover, find
+from romae.experiments.datasets.catalogue import DataFile, DataSet
+from romae.experiments.datasets.files import MissingFile, data_root, download, extract, members, verify_file
 
 CONTENT = random.Random(0).randbytes(300_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from romae import collate
-from romae.baselines import constant, fill, linear, truth
-from romae.datasets import pendulum, positions, sinusoids, spirals, synthetic
-from romae.metrics import distance_rmse, mse
+from romae.experiments.baselines import constant, fill, linear, truth
+from romae.experiments.datasets import pendulum, positions, sinusoids, spirals, synthetic
+from romae.experiments.metrics import distance_rmse, mse
 
 SMALL = {"train": 6, "validation": 4, "test": 5}
 

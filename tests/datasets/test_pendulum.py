@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from romae import collate
-from romae.datasets import pendulum
+from romae.experiments.datasets import pendulum
 
 
 def test_the_energy_of_a_free_swing_falls_by_friction_alone(monkeypatch):

@@ -6,9 +6,9 @@ import tarfile
 import numpy as np
 import pytest
 
-from romae.datasets import find
-from romae.datasets.files import MissingFile
-from romae.datasets.physionet2012 import VARIABLES, load
+from romae.experiments.datasets import find
+from romae.experiments.datasets.files import MissingFile
+from romae.experiments.datasets.physionet2012 import VARIABLES, load
 
 OUTCOMES = "RecordID,SAPS-I,SOFA,Length_of_stay,Survival,In-hospital_death\n"
 FIRST = """Time,Parameter,Value

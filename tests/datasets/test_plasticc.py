@@ -5,9 +5,9 @@ import gzip
 import numpy as np
 import pytest
 
-from romae.datasets import find
-from romae.datasets.files import MissingFile
-from romae.datasets.plasticc import CLASSES, load
+from romae.experiments.datasets import find
+from romae.experiments.datasets.files import MissingFile
+from romae.experiments.datasets.plasticc import CLASSES, load
 
 POINTS = """object_id,mjd,passband,flux,flux_err,detected_bool
 713,59800.5,5,4.0,0.4,0

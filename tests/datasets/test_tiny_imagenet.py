@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from romae.datasets import find, tiny_imagenet
-from romae.datasets.files import MissingFile
+from romae.experiments.datasets import find, tiny_imagenet
+from romae.experiments.datasets.files import MissingFile
 
 Image = pytest.importorskip("PIL.Image", reason="needs pillow: pip install 'romae[images]'")
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from romae.datasets import find
-from romae.datasets.files import MissingFile
-from romae.datasets.uea import SIZES, load, parse
+from romae.experiments.datasets import find
+from romae.experiments.datasets.files import MissingFile
+from romae.experiments.datasets.uea import SIZES, load, parse
 
 HEADER = """#a comment
 @problemName Example

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from romae.recipe import Recipe, run
-from romae.results import Result, read_result, write_result
+from romae.experiments.recipe import Recipe, run
+from romae.experiments.results import Result, read_result, write_result
 
 
 def check_quick(recipe: Recipe, folder: Path, *, learns: bool = True) -> Result:

@@ -11,16 +11,16 @@ from quick import check_quick
 from torch.testing import assert_close
 
 import romae
-from romae import baselines, metrics
 from romae.data.audio import read_waveform
 from romae.data.filterbank import log_mel
 from romae.data.scaling import scaled
-from romae.datasets import esc50
-from romae.inference import predict_proba
-from romae.model import Encoder
-from romae.recipe import find, run
-from romae.recipes.audio import RECIPES, Esc50, _from_text, _lines, _to_text
-from romae.tokens import collate
+from romae.experiments import baselines, metrics
+from romae.experiments.datasets import esc50
+from romae.experiments.recipe import find, run
+from romae.experiments.recipes.audio import RECIPES, Esc50, _from_text, _lines, _to_text
+from romae.inference.predictions import predict_proba
+from romae.model.autoencoder import Encoder
+from romae.tokens.tokens import collate
 from sounds import RATE, noise, tone
 
 soundfile = pytest.importorskip("soundfile", reason="needs soundfile: pip install 'romae[audio]'")
@@ -222,7 +222,7 @@ def test_the_paper_rows_have_the_papers_settings():
 
 
 def test_without_files_one_sentence_says_what_belongs_where(tmp_path, monkeypatch, capsys):
-    from romae.cli import main
+    from romae.cli.main import main
 
     monkeypatch.setenv("ROMAE_DATA", str(tmp_path))
     monkeypatch.setattr(sys, "argv", ["romae", "run", "audio/esc50-house", "--results", str(tmp_path / "results")])

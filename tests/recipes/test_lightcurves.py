@@ -14,12 +14,12 @@ from quick import check_quick
 from torch.testing import assert_close
 
 from fits_files import write_pair
-from romae import baselines
 from romae.data.scaling import fit_scaling
-from romae.datasets import elasticc
-from romae.recipe import find
-from romae.recipes.lightcurves import RECIPES, Elasticc, HiddenPoints, Plasticc, adjusted
-from romae.tokens import Sample
+from romae.experiments import baselines
+from romae.experiments.datasets import elasticc
+from romae.experiments.recipe import find
+from romae.experiments.recipes.lightcurves import RECIPES, Elasticc, HiddenPoints, Plasticc, adjusted
+from romae.tokens.tokens import Sample
 
 CODES = {88: "active galactic nucleus", 90: "supernova Ia", 92: "RR Lyrae"}
 MODELS = ("AGN", "SNIa-SALT2", "RRL")
@@ -223,7 +223,7 @@ def test_the_paper_row_has_the_papers_settings():
     ],
 )
 def test_without_files_one_sentence_says_what_belongs_where(name, sentence, tmp_path, monkeypatch, capsys):
-    from romae.cli import main
+    from romae.cli.main import main
 
     monkeypatch.setenv("ROMAE_DATA", str(tmp_path))
     monkeypatch.setattr(sys, "argv", ["romae", "run", name, "--results", str(tmp_path / "results")])

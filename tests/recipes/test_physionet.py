@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from quick import check_quick
 
-from romae import baselines, metrics
-from romae.datasets import physionet2012
-from romae.datasets.physionet2012 import OUTCOME_COLUMNS, VARIABLES
-from romae.recipe import find
-from romae.recipes.physionet import MASKING, RECIPES, Mortality, Stays, _found, _standardised
+from romae.experiments import baselines, metrics
+from romae.experiments.datasets import physionet2012
+from romae.experiments.datasets.physionet2012 import OUTCOME_COLUMNS, VARIABLES
+from romae.experiments.recipe import find
+from romae.experiments.recipes.physionet import MASKING, RECIPES, Mortality, Stays, _found, _standardised
 
 MEASURED = {"HR": (80, 15), "Temp": (37, 0.8), "MAP": (75, 10)}
 N_RECORDS = 60

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from romae import baselines, metrics
-from romae.datasets import pendulum, spirals, synthetic
-from romae.masking import SampleKeys
-from romae.model import SIZES
-from romae.recipe import discover, find
-from romae.stages import Encoder
-from romae.tokens import collate
+from romae.experiments import baselines, metrics
+from romae.experiments.datasets import pendulum, spirals, synthetic
+from romae.experiments.recipe import discover, find
+from romae.model.autoencoder import SIZES
+from romae.tokens.masking import SampleKeys
+from romae.tokens.tokens import collate
+from romae.training.stages import Encoder
 
 
 @pytest.mark.parametrize("grid", ["romae", "hetvae"])

@@ -3,8 +3,8 @@
 import pytest
 from quick import check_quick
 
-from romae.datasets.files import MissingFile
-from romae.recipe import discover
+from romae.experiments.datasets.files import MissingFile
+from romae.experiments.recipe import discover
 
 # 72 % of Heartbeat's cases are of one class, and few patients die: seconds on real files show little there.
 HARD = ("uea/heartbeat", "physionet/mortality")

@@ -8,11 +8,11 @@ import torch
 from quick import check_quick
 from torch.testing import assert_close
 
-from romae.datasets import tiny_imagenet
-from romae.model import Decoder, Encoder
-from romae.recipe import find
-from romae.recipes.tiny_imagenet import RECIPES, TinyImageNet, _from_text
-from romae.tokens import Tokens
+from romae.experiments.datasets import tiny_imagenet
+from romae.experiments.recipe import find
+from romae.experiments.recipes.tiny_imagenet import RECIPES, TinyImageNet, _from_text
+from romae.model.autoencoder import Decoder, Encoder
+from romae.tokens.tokens import Tokens
 
 Image = pytest.importorskip("PIL.Image", reason="needs pillow: pip install 'romae[images]'")
 
@@ -141,7 +141,7 @@ def test_without_files_a_sentence_says_where_they_belong(tmp_path, monkeypatch):
 
 
 def test_the_picture_shows_visible_patches_as_they_are(data):
-    from romae.recipes.tiny_imagenet import _as_text, _reconstructions
+    from romae.experiments.recipes.tiny_imagenet import _as_text, _reconstructions
 
     recipe = find("tiny_imagenet/pretrain").overridden(*find("tiny_imagenet/pretrain").quick)
     task = recipe.stages[0].task(Encoder(recipe.model)).eval()

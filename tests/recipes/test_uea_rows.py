@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from quick import check_quick
 
-from romae import baselines, metrics
-from romae.datasets.uea import SIZES, load
-from romae.minirocket import MiniRocketClassifier
-from romae.model import ModelConfig, Size
-from romae.recipe import discover, find
-from romae.recipes.uea import SETS, Uea, _resampled
-from romae.tasks import Classification
+from romae.experiments import baselines, metrics
+from romae.experiments.datasets.uea import SIZES, load
+from romae.experiments.minirocket import MiniRocketClassifier
+from romae.experiments.recipe import discover, find
+from romae.experiments.recipes.uea import SETS, Uea, _resampled
+from romae.model.autoencoder import ModelConfig, Size
+from romae.model.tasks import Classification
 
 LENGTH = 20
 RECIPES = [name for name in discover() if name.startswith("uea/")]
@@ -134,7 +134,7 @@ def test_a_scratch_row_is_the_house_row_without_pre_training():
 
 
 def test_without_files_a_run_says_where_they_belong_and_list_and_show_work(archive, tmp_path, monkeypatch, capsys):
-    from romae.cli import main
+    from romae.cli.main import main
 
     def call(*arguments: str) -> int:
         monkeypatch.setattr(sys, "argv", ["romae", *arguments])

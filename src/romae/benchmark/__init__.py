@@ -17,7 +17,7 @@ from romae.benchmark.picture import write_picture
 from romae.benchmark.positions import positions
 from romae.benchmark.steps import steps
 from romae.benchmark.timing import machine
-from romae.writing import require_writable, write_whole_text
+from romae.files import require_writable, write_whole_text
 
 SECTIONS: dict[str, Callable[..., dict[str, Any]]] = {
     "steps": steps,

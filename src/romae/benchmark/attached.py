@@ -10,12 +10,12 @@ from torch._dynamo.utils import counters
 from romae.benchmark.steps import measured, step
 from romae.benchmark.timing import Spread, milliseconds
 from romae.benchmark.workloads import WORKLOADS, Workload
-from romae.capacity import Buffer, flattened
-from romae.data.loading import Loader
-from romae.preparation import Preparation, fitting_capacity
-from romae.tokens import Sample
-from romae.train_config import TrainConfig
-from romae.training import train
+from romae.data.loader import Loader
+from romae.tokens.tokens import Sample
+from romae.training.config import TrainConfig
+from romae.training.fixed_shape import Buffer, flattened
+from romae.training.loop import train
+from romae.training.preparation import Preparation, fitting_capacity
 
 
 def attached(

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from romae.attention import attend
 from romae.benchmark.timing import milliseconds
-from romae.layout import Layout
-from romae.windowed import attend_window
+from romae.model.attention import attend
+from romae.model.windowed import attend_window
+from romae.tokens.layout import Layout
 
 Attention = Callable[[Tensor, Tensor, Tensor, Layout], Tensor]
 PRECISIONS = {"bf16": torch.bfloat16, "float32": torch.float32}

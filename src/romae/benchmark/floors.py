@@ -3,9 +3,9 @@
 from typing import Any
 
 from romae.benchmark.workloads import Workload
-from romae.masking import share_of
-from romae.model import Size
-from romae.tokens import collate
+from romae.model.autoencoder import Size
+from romae.tokens.masking import share_of
+from romae.tokens.tokens import collate
 
 # Peak of dense bf16 arithmetic and of memory, by the maker's data sheet: FLOP/s and bytes/s.
 PEAKS = {"NVIDIA H200": (989e12, 4.8e12), "NVIDIA H100 80GB HBM3": (989e12, 3.35e12), "NVIDIA A100": (312e12, 2.0e12)}

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from romae.data.loading import Loader
+from romae.data.loader import Loader
 from romae.data.store import Store, write_store
-from romae.tokens import Sample
+from romae.tokens.tokens import Sample
 
 
 def loading(folder: str | Path = ".", *, n_samples: int = 50_000, memory_budget: int = 8 << 20) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from romae.model import Block, Kinds, Transformer
-from romae.rope import Rotation, rotate
-from romae.tasks import Loss, MaskedReconstruction
-from romae.tokens import Batch, Tokens
+from romae.model.autoencoder import Block, Kinds, Transformer
+from romae.model.rope import Rotation, rotate
+from romae.model.tasks import Loss, MaskedReconstruction
+from romae.tokens.tokens import Batch, Tokens
 
 
 class PaddedReconstruction(nn.Module):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from romae.plots import BASELINE, HIDDEN, OBSERVED, PREDICTED
+from romae.pages.plots import BASELINE, HIDDEN, OBSERVED, PREDICTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,8 +9,8 @@ from torch import Tensor
 from romae.benchmark.steps import batch_for, step
 from romae.benchmark.timing import milliseconds
 from romae.benchmark.workloads import OF_POSITIONS, Workload
-from romae.rope import AxialRope, Rotation
-from romae.tasks import MaskedReconstruction
+from romae.model.rope import AxialRope, Rotation
+from romae.model.tasks import MaskedReconstruction
 
 
 class QuantisedRope(AxialRope):

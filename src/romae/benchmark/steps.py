@@ -12,11 +12,11 @@ from romae.benchmark.floors import floor
 from romae.benchmark.padded import PaddedReconstruction
 from romae.benchmark.timing import machine, milliseconds, peak_gib
 from romae.benchmark.workloads import CPU_WORKLOADS, WORKLOADS, Workload
-from romae.capacity import Buffer, Capacity, flattened
-from romae.optim import optimiser
-from romae.steps import Captured, Step, compile_blocks, optimised
-from romae.tasks import MaskedReconstruction
-from romae.tokens import Batch, collate
+from romae.model.tasks import MaskedReconstruction
+from romae.tokens.tokens import Batch, collate
+from romae.training.fixed_shape import Buffer, Capacity, flattened
+from romae.training.optim import optimiser
+from romae.training.step import Captured, Step, compile_blocks, optimised
 
 MODES = ("padded", "eager", "graph", "compiled", "compiled graph")
 

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Float64, Int64, Shaped
 from torch import Tensor
 
-from romae.arrays import LARGEST_EXACT, native, require_exact
+from romae.tokens.arrays import LARGEST_EXACT, native, require_exact
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from romae.data.columns import to_numpy
 from romae.data.folder import Folder
-from romae.patches import grid_counts, grid_positions, patchify, unpatchify
-from romae.tokens import Sample
+from romae.tokens.patches import grid_counts, grid_positions, patchify, unpatchify
+from romae.tokens.tokens import Sample
 
 if TYPE_CHECKING:
     from PIL.Image import Image

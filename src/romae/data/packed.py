@@ -11,8 +11,8 @@ from jaxtyping import Float, Int32, Int64
 from torch import Tensor
 
 from romae.data.schema import SampleSet
-from romae.layout import Layout
-from romae.tokens import Batch, Sample, Tokens, collate
+from romae.tokens.layout import Layout
+from romae.tokens.tokens import Batch, Sample, Tokens, collate
 
 Gather = Callable[[Int32[Tensor, "t"]], Float[Tensor, "t c"]]
 LARGEST = 0.25  # of the memory that is free; samples that take more are not copied

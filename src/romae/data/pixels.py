@@ -21,9 +21,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from romae.data.packed import Gather
-from romae.layout import Layout
-from romae.patches import grid_counts, grid_positions, patchify
-from romae.tokens import Batch, Sample, Tokens
+from romae.tokens.layout import Layout
+from romae.tokens.patches import grid_counts, grid_positions, patchify
+from romae.tokens.tokens import Batch, Sample, Tokens
 
 AT_ONCE = 1024  # images that are cut into patches together
 

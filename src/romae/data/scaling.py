@@ -17,8 +17,8 @@ from torch import Tensor
 
 from romae.data.folder import Folder
 from romae.data.schema import SampleSet
-from romae.rope import Ladder
-from romae.tokens import Sample, channel_index, sample_list
+from romae.model.rope import Ladder
+from romae.tokens.tokens import Sample, channel_index, sample_list
 
 Method = Literal["none", "standard", "robust", "asinh"]
 Origin = float | int | Literal["none", "first", "min"]

@@ -7,7 +7,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64, Shaped
 from torch import Tensor
 
-from romae.arrays import require_exact
 from romae.data.columns import (
     Name,
     as_numbers,
@@ -22,7 +21,8 @@ from romae.data.columns import (
 )
 from romae.data.dates import TimeUnit, numbers_from_dates, read_times, require_unit
 from romae.data.schema import SampleSet, Schema
-from romae.tokens import Sample
+from romae.tokens.arrays import require_exact
+from romae.tokens.tokens import Sample
 
 
 def from_arrays(

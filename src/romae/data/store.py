@@ -17,9 +17,9 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from romae.layout import Layout
-from romae.tokens import Batch, Sample, Tokens, collate, to_single
-from romae.writing import write_whole
+from romae.files import write_whole
+from romae.tokens.layout import Layout
+from romae.tokens.tokens import Batch, Sample, Tokens, collate, to_single
 
 FORMAT = "1"
 CHUNK_TOKENS = 1 << 20

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int64
 
-from romae.arrays import LARGEST_EXACT
 from romae.data.columns import Name, as_numbers, encode_labels, encode_names, require_told_apart, require_values
 from romae.data.dates import TimeUnit, read_times, require_same_zone
 from romae.data.schema import SampleSet, Schema
-from romae.tokens import Sample
+from romae.tokens.arrays import LARGEST_EXACT
+from romae.tokens.tokens import Sample
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,21 +14,21 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from romae import checkpoint
+from romae.checkpoints import native as checkpoint
 from romae.config import from_dict, to_dict
-from romae.data.loading import lengths_of
+from romae.data.loader import lengths_of
 from romae.data.scaling import Method, Scaling, fit_ladders, fit_scaling
 from romae.data.schema import SampleSet, Schema
 from romae.estimators import rules
 from romae.estimators.inputs import Tokens, read_samples
-from romae.jobs import load_model, size_named
-from romae.masking import UniformTokens
-from romae.model import Encoder, ModelConfig, Size
-from romae.stages import Pretrain, Stage, run_stages
-from romae.tasks import Task
-from romae.tokens import Sample
-from romae.train_config import Device, TrainConfig, chosen_device
-from romae.writing import write_whole_folder
+from romae.files import write_whole_folder
+from romae.model.autoencoder import Encoder, ModelConfig, Size
+from romae.model.tasks import Task
+from romae.tokens.masking import UniformTokens
+from romae.tokens.tokens import Sample
+from romae.training.config import Device, TrainConfig, chosen_device
+from romae.training.stages import Pretrain, Stage, run_stages
+from romae.training.tables import load_model, size_named
 
 E = TypeVar("E", bound="Estimator")
 FORMAT = 1

@@ -16,8 +16,8 @@ from romae.data.columns import Name, frame_columns, to_numpy
 from romae.data.schema import SampleSet, Schema, require_same_names
 from romae.data.series import from_arrays
 from romae.data.store import Store
-from romae.jobs import read_samples as read_table
-from romae.tokens import Sample
+from romae.tokens.tokens import Sample
+from romae.training.tables import read_samples as read_table
 
 Tokens = Literal["steps", "scalars"]
 COLUMNS = ("id", "time", "values", "channel", "positions", "label", "time_unit")

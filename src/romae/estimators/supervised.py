@@ -12,16 +12,16 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags, check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
-from romae import inference
 from romae.data.columns import require_told_apart
 from romae.data.scaling import Method
 from romae.data.schema import SampleSet
 from romae.estimators.base import Estimator
 from romae.estimators.inputs import Tokens
 from romae.estimators.labels import labels_of
-from romae.model import Size
-from romae.stages import Classify, Regress
-from romae.tokens import Sample
+from romae.inference import predictions as inference
+from romae.model.autoencoder import Size
+from romae.tokens.tokens import Sample
+from romae.training.stages import Classify, Regress
 
 # Against learning by heart, which few samples invite: tokens left out, dropout, and targets that are not certain.
 DROP_TOKENS, DROPOUT, CONFIDENCE = 0.5, 0.1, 0.9

@@ -14,17 +14,17 @@ from sklearn.metrics import r2_score
 from sklearn.utils import Tags
 from sklearn.utils._set_output import _get_output_config
 
-from romae import inference
 from romae.data.columns import to_numpy
 from romae.data.dates import asked_numbers
 from romae.data.scaling import Method
 from romae.data.schema import Schema
 from romae.estimators.base import Estimator
 from romae.estimators.inputs import Tokens, is_table
-from romae.masking import UniformTokens, hide
-from romae.model import Size
-from romae.tasks import MaskedReconstruction, Task
-from romae.tokens import Sample
+from romae.inference import predictions as inference
+from romae.model.autoencoder import Size
+from romae.model.tasks import MaskedReconstruction, Task
+from romae.tokens.masking import UniformTokens, hide
+from romae.tokens.tokens import Sample
 
 U = TypeVar("U", bound="_Unsupervised")
 

@@ -1,0 +1,1 @@
+"""Models on disk: our format, and the authors'."""

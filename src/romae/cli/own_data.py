@@ -1,0 +1,276 @@
+"""The commands for people's own tables: pretrain, finetune, predict, embed, interpolate."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from romae.cli.runs import is_first_rank, resumable
+from romae.cli.tables import Json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from romae.inference.tables import InferenceConfig, InterpolateConfig
+    from romae.training.tables import FinetuneConfig, PretrainConfig, Trained
+
+    C = TypeVar("C", PretrainConfig, FinetuneConfig, InferenceConfig, InterpolateConfig)
+
+Data = Annotated[Path, typer.Argument(help="A table with one row per measurement: .csv, .csv.gz or .parquet.")]
+Id = Annotated[str | None, typer.Option("--id", help="The column that says which rows belong together.")]
+Time = Annotated[str | None, typer.Option("--time", help="The column of times: numbers or dates.")]
+Channel = Annotated[
+    str | None, typer.Option("--channel", help="The column that says what was measured, such as a band or a sensor.")
+]
+Value = Annotated[list[str] | None, typer.Option("--value", help="A column of values; give it again for further ones.")]
+Position = Annotated[
+    list[str] | None, typer.Option("--position", help="A further column of positions, such as a depth; repeatable.")
+]
+ConfigFile = Annotated[Path | None, typer.Option("--config", help="Settings in a .toml or .json file.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="One setting, as key=value: train.epochs=20; repeatable.")
+]
+AnswerSettings = Annotated[
+    list[str] | None, typer.Option("--set", help="One setting, as key=value: device=cpu; repeatable.")
+]
+Folder = Annotated[Path, typer.Option("--out", help="The folder of the run.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on where the run in --out stopped, with the settings it was started with.")
+]
+Model = Annotated[
+    str, typer.Option("--model", help="The folder of a finished run, a checkpoint, or a name on the Hugging Face Hub.")
+]
+Table = Annotated[Path, typer.Option("--out", help="The table to write: .csv, .csv.gz or .parquet.")]
+
+
+def pretrain(
+    data: Data,
+    out: Folder,
+    id: Id = None,
+    time: Time = None,
+    channel: Channel = None,
+    value: Value = None,
+    position: Position = None,
+    config_file: ConfigFile = None,
+    settings: Settings = None,
+    resume: Resume = False,
+    as_json: Json = False,
+) -> None:
+    """Learn from a table without labels: hide some rows, predict them from the others.
+
+    The settings in use are written to job.json in the folder of the run; --config job.json makes the same run again.
+
+    Example: romae pretrain curves.parquet --id star --time mjd --channel band --value flux --out run
+    """
+    from romae.training import tables as jobs
+
+    columns = _columns(id, time, channel, value, position)
+    before = _job(out) if resume else None
+    config = _configured(jobs.PretrainConfig, config_file, columns, settings, before)
+    with resumable(out, "pretrain", data, "--out", out):
+        _tell(jobs.pretrain(config, data, out, resume=resume), as_json)
+
+
+def finetune(
+    data: Data,
+    pretrained: Annotated[str, typer.Option(help="The folder of a finished run, a checkpoint, or a name on the Hub.")],
+    out: Folder,
+    label: Annotated[
+        str | None, typer.Option(help="The column to learn, one label per id: text and integers are classes.")
+    ] = None,
+    id: Id = None,
+    time: Time = None,
+    channel: Channel = None,
+    value: Value = None,
+    position: Position = None,
+    config_file: ConfigFile = None,
+    settings: Settings = None,
+    resume: Resume = False,
+    as_json: Json = False,
+) -> None:
+    """Teach a pre-trained model the label of each id: a class, or a number.
+
+    Columns are called as in pre-training unless you name others.
+
+    Example: romae finetune labelled.parquet --pretrained run --label kind --out classifier --set frozen=true
+    """
+    from romae.training import tables as jobs
+
+    columns = _columns(id, time, channel, value, position)
+    before = _job(out) if resume else None
+    config = _configured(jobs.FinetuneConfig, config_file, columns, settings, before, **_given(label=label))
+    with resumable(out, "finetune", data, "--pretrained", pretrained, "--out", out):
+        _tell(jobs.finetune(config, data, pretrained, out, resume=resume), as_json)
+
+
+def predict(
+    data: Data,
+    model: Model,
+    out: Table,
+    id: Id = None,
+    time: Time = None,
+    channel: Channel = None,
+    value: Value = None,
+    position: Position = None,
+    config_file: ConfigFile = None,
+    settings: AnswerSettings = None,
+    as_json: Json = False,
+) -> None:
+    """Predict the label of each id: one row with the class and all probabilities, or with the number.
+
+    Example: romae predict new.parquet --model classifier --out predictions.csv
+    """
+    from romae.inference import tables as answers
+
+    answers.require_output(out, data)
+    columns = _columns(id, time, channel, value, position)
+    config = _configured(answers.InferenceConfig, config_file, columns, settings)
+    _write(answers.predict_table(config, data, model), out, as_json)
+
+
+def embed(
+    data: Data,
+    model: Model,
+    out: Table,
+    id: Id = None,
+    time: Time = None,
+    channel: Channel = None,
+    value: Value = None,
+    position: Position = None,
+    config_file: ConfigFile = None,
+    settings: AnswerSettings = None,
+    as_json: Json = False,
+) -> None:
+    """Turn each id into a vector, for search, clustering or a model of your own: one row per id.
+
+    Example: romae embed curves.parquet --model run --out embeddings.parquet
+    """
+    from romae.inference import tables as answers
+
+    answers.require_output(out, data)
+    columns = _columns(id, time, channel, value, position)
+    config = _configured(answers.InferenceConfig, config_file, columns, settings)
+    _write(answers.embed_table(config, data, model), out, as_json)
+
+
+def interpolate(
+    data: Data,
+    model: Model,
+    out: Table,
+    queries: Annotated[
+        Path | None, typer.Option(help="A table of what to ask: id, time and, where the data have one, channel.")
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option(help="An even grid start:stop:n for every id and channel, such as 0:10:101.")
+    ] = None,
+    id: Id = None,
+    time: Time = None,
+    channel: Channel = None,
+    value: Value = None,
+    position: Position = None,
+    config_file: ConfigFile = None,
+    settings: AnswerSettings = None,
+    as_json: Json = False,
+) -> None:
+    """Ask a pre-trained model for values at any time: at each row of a table of queries, or on a grid.
+
+    Example: romae interpolate curves.parquet --model run --at 0:10:101 --out filled.csv
+    """
+    from romae.inference import tables as answers
+
+    answers.require_output(out, data, queries)
+    columns = _columns(id, time, channel, value, position)
+    config = _configured(answers.InterpolateConfig, config_file, columns, settings)
+    _write(answers.interpolate_table(config, data, model, queries=queries, at=at), out, as_json)
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "pretrain": pretrain,
+    "finetune": finetune,
+    "predict": predict,
+    "embed": embed,
+    "interpolate": interpolate,
+}
+
+
+def _columns(
+    id: str | None, time: str | None, channel: str | None, value: list[str] | None, position: list[str] | None
+) -> dict[str, Any]:
+    """The columns that were named, each under its name in `Columns`."""
+    return _given(id=id, time=time, channel=channel, values=value, positions=position)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """The options that were used."""
+    return {name: tuple(one) if isinstance(one, list) else one for name, one in options.items() if one}
+
+
+def _job(out: Path) -> Path | None:
+    from romae.training.run_folder import JOB
+
+    return out / JOB if (out / JOB).is_file() else None
+
+
+def _configured(
+    kind: "type[C]",
+    file: Path | None,
+    columns: dict[str, Any],
+    settings: list[str] | None,
+    before: Path | None = None,
+    **options: Any,
+) -> "C":
+    """The settings of a file, or else of the run to resume, then the options, then what --set says."""
+    from romae.config import load_config, override
+    from romae.training.tables import read_job
+
+    if file is not None:
+        config = load_config(kind, file)
+    else:
+        config = kind() if before is None else read_job(kind, before)
+    config = replace(config, columns=replace(config.columns, **columns), **options)
+    return override(config, *(settings or ()))
+
+
+def _tell(trained: "Trained", as_json: bool) -> None:
+    """Say how a run ended, once if there are several processes."""
+    if not is_first_rank():
+        return
+    task, history = trained.task, trained.history
+    summary = {
+        "model": str(trained.model),
+        "task": type(task).__name__,
+        "parameters": sum(p.numel() for p in task.parameters()),
+        "training": trained.n_training,
+        "validation": trained.n_validation,
+        "steps": history.last["step"],
+        "seconds": history.seconds,
+        "loss": history.last["loss"],
+        "validation_loss": history.best.get("validation"),
+    }
+    if as_json:
+        typer.echo(json.dumps(summary))
+        return
+    checked = ""
+    if trained.n_validation:
+        checked = f", at best {summary['validation_loss']:.4g} on {trained.n_validation} samples kept out"
+    typer.echo(
+        f"{trained.model}: {summary['task']} with {summary['parameters']:,} parameters, trained on "
+        f"{trained.n_training:,} samples for {summary['steps']:,} steps in {history.seconds:.1f} s; "
+        f"loss {summary['loss']:.4g}{checked}"
+    )
+
+
+def _write(table: "pd.DataFrame", out: Path, as_json: bool) -> None:
+    """Write a table and say what is in it."""
+    from romae.inference.tables import write_table
+
+    write_table(table, out)
+    names = list(table.columns)
+    if as_json:
+        typer.echo(json.dumps({"out": str(out), "rows": len(table), "columns": names}))
+        return
+    shown = ", ".join(names[:6]) + (f", … ({len(names)} columns)" if len(names) > 6 else "")
+    typer.echo(f"{out}: {len(table):,} rows of {shown}")

@@ -1,0 +1,241 @@
+"""The commands for experiments and runs: list, show, run, report, page."""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from romae.cli.runs import is_first_rank, resumable
+from romae.cli.tables import Json, print_table
+
+if TYPE_CHECKING:
+    from romae.experiments.recipe import Finished, Recipe
+    from romae.experiments.results import Result
+
+Name = Annotated[str, typer.Argument(help="A name from `romae list`.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="One setting, as key=value: train.epochs=6, model.cls=false, data.…, stages.0.…"),
+]
+Results = Annotated[Path, typer.Option("--results", help="The folder of results.")]
+Quick = Annotated[bool, typer.Option("--quick", help="A few seconds; the numbers mean nothing and are not counted.")]
+
+
+def list_recipes(results: Results = Path("results"), as_json: Json = False) -> None:
+    """The experiments that can be run, and what they have given so far.
+
+    Example: romae list --json
+    """
+    from romae.experiments.summary import all_rows, ours, published, read_all
+
+    rows = [row for row in all_rows(read_all(results)) if row.is_headline]
+    if as_json:
+        typer.echo(json.dumps([asdict(row) for row in rows]))
+        return
+    print_table(
+        "",
+        [
+            {
+                "name": row.recipe,
+                "paper": row.paper,
+                "metric": row.metric,
+                "published": published(row),
+                "target": row.target,
+                "result": ours(row) if row.n or row.failed_seeds else "",
+            }
+            for row in rows
+        ],
+    )
+
+
+def show(name: Name, quick: Quick = False, settings: Settings = None, as_json: Json = False) -> None:
+    """What an experiment is, its settings, and how to run it.
+
+    Example: romae show positions/tiny-cls
+    """
+    from romae.config import flat
+    from romae.experiments.recipe import find
+
+    recipe = find(name)
+    effective = recipe.overridden(*(recipe.quick if quick else ()), *(settings or ()))
+    command = f"romae run {name} --seeds {_written(recipe.seeds)}"
+    if as_json:
+        about = {"name": name, "title": recipe.title, "paper": recipe.paper, "protocol": recipe.protocol}
+        typer.echo(json.dumps(about | {"about": recipe.about, "command": command, "config": effective.config}))
+        return
+    typer.echo(f"{name}: {recipe.title} ({recipe.paper})\n{recipe.protocol}\n\n{recipe.about}\n")
+    for path, value in flat(effective.config):
+        typer.echo(f"  {path} = {json.dumps(value)}")
+    typer.echo(f"\n{command}")
+
+
+def run(
+    name: Name,
+    seed: Annotated[int | None, typer.Option(help="Decides data, first weights, masks and order.", min=0)] = None,
+    seeds: Annotated[str | None, typer.Option(help="Several seeds, one after the other: 0-4, or 0,2,5-7.")] = None,
+    quick: Quick = False,
+    settings: Settings = None,
+    results: Results = Path("results"),
+    out: Annotated[
+        Path | None, typer.Option(help="A folder for the states of the run, from which it can be resumed.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in --out stopped.")] = False,
+    save: Annotated[Path | None, typer.Option(help="A folder for the model, with a card; for one seed.")] = None,
+    device: Annotated[str, typer.Option(help="auto, or cpu.")] = "auto",
+    as_json: Json = False,
+) -> None:
+    """Run an experiment: make or read its data, train, measure, and write results/NAME/SEED.json.
+
+    Quick runs and runs with other settings are trials: they are written to results/trials and never counted, unless
+    the settings say how steps are taken and not what they compute (train.workers, train.compile, train.graph). With
+    --out, Ctrl-C lets the run save its state first, and the message says how to go on with it.
+
+    Example: romae run positions/tiny-cls --seeds 0-4
+    """
+    from romae.checkpoints.native import require_place
+    from romae.experiments.recipe import effective_seed, find
+    from romae.experiments.recipe import run as run_recipe
+    from romae.files import require_writable
+
+    recipe = find(name)
+    if seed is not None and seeds is not None:
+        raise ValueError("give either --seed or --seeds, not both")
+    if resume and out is None:
+        raise ValueError("--resume needs --out, the folder of the run that was stopped")
+    chosen_device = _read_device(device)
+    wanted: list[int | None] = [seed] if seeds is None else list(_read_seeds(seeds))
+    if save is not None and len(wanted) > 1:
+        raise ValueError("--save keeps the model of one seed; give --seed instead of --seeds")
+    require_writable(results)
+    if save is not None:
+        require_place(save)
+    chosen = [effective_seed(one, settings or [])[0] for one in wanted]
+    found = []
+    same = [word for word in sys.argv[1:] if word != "--resume"]
+    start = partial(run_recipe, recipe, quick=quick, overrides=settings or (), device=chosen_device, resume=resume)
+    with resumable(None if out is None else out / name, *same):
+        for one in chosen:
+            finished = start(one, out=None if out is None else out / name / str(one))
+            found.append(finished.result)
+            if is_first_rank():
+                path = _write(recipe, finished, results, save)
+                if not as_json:
+                    typer.echo(f"{path}: {_in_one_line(recipe, finished.result)}")
+            del finished  # the next run needs the memory of its model
+    if is_first_rank() and as_json:
+        typer.echo(json.dumps([one.summary for one in found]))
+
+
+def report(
+    results: Results = Path("results"),
+    markdown: Annotated[Path, typer.Option(help="The table to write.")] = Path("REPRODUCTION.md"),
+    page: Annotated[
+        Path | None, typer.Option(help="The page with figures to write; results/report.html by default.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """All results beside baselines, floors and published values: REPRODUCTION.md and a page with figures.
+
+    Nothing is run again. --json prints one row per recipe and metric instead, and writes nothing.
+
+    Example: romae report --results results --markdown REPRODUCTION.md
+    """
+    from romae.experiments import report
+    from romae.experiments import summary as rows
+
+    report.require_results(results)
+    for stranger in report.strangers(results):
+        typer.echo(f"romae: left out {results / stranger}: there is no recipe of that name", err=True)
+    if as_json:
+        found = rows.all_rows(rows.read_all(results))
+        typer.echo(json.dumps([asdict(row) for row in found if row.n or row.failed_seeds]))
+        return
+    for path in report.write(results, markdown=markdown, page=page):
+        typer.echo(f"written to {path}")
+
+
+def page(
+    run: Annotated[Path, typer.Argument(help="The folder of a run: --out of pretrain, finetune or run.")],
+    data: Annotated[
+        Path | None, typer.Option(help="A table to show the model on: .csv, .csv.gz or .parquet, as in training.")
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="The column of labels, if not the one of the training.")] = None,
+    kept_out: Annotated[
+        bool, typer.Option("--kept-out", help="Show the ids alone that the run did not train on; --data is its table.")
+    ] = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="One setting, as key=value: ratio=0.3, columns.id=star; repeatable."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The page to write; page.html in the folder by default.")] = None,
+) -> None:
+    """One self-contained, interactive page for a run: losses and settings and, with --data, what the model says.
+
+    Reconstructions at hidden points or a confusion matrix, and a map of the embeddings.
+
+    Example: romae page run --data curves.parquet --kept-out
+    """
+    from romae.config import override
+    from romae.pages import run_page
+
+    if data is None and (kept_out or label or settings):
+        raise ValueError("--label, --kept-out and --set say how to show a table; give it with --data")
+    config = run_page.PageConfig(label=label, samples="kept out" if kept_out else "all")
+    config = override(config, *(settings or ()))
+    typer.echo(f"written to {run_page.write(run, data=data, config=config, out=out)}")
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "list": list_recipes,
+    "show": show,
+    "run": run,
+    "report": report,
+    "page": page,
+}
+
+
+def _write(recipe: "Recipe", finished: "Finished", results: Path, save: Path | None) -> Path:
+    """Write the result of a run and, where it is wanted, its model; return where the result is."""
+    from romae.experiments.card import model_card
+    from romae.experiments.results import write_result
+
+    result, task = finished
+    path = write_result(result, results)  # first, so that a model that cannot be saved costs no result
+    if save is not None:
+        task.save(save, half=True, card=model_card(recipe, result, task))
+    return path
+
+
+def _in_one_line(recipe: "Recipe", result: "Result") -> str:
+    beside = [f"{name} {value:.4g}" for name, value in result.baselines.items()]
+    beside += [] if result.floor is None else [f"floor {result.floor:.4g}"]
+    trial = " (a trial, not counted)" if result.is_trial else ""
+    spent = f"{result.seconds:.0f} s{' since it was resumed' if result.resumed else ''}"
+    return f"{recipe.metric} {result.metrics[recipe.metric]:.4g}{trial}; {', '.join(beside)}; {spent}"
+
+
+def _read_device(text: str) -> Literal["auto", "cpu"]:
+    if text not in ("auto", "cpu"):
+        raise ValueError(f"--device must be auto or cpu, not {text!r}; choose a GPU with CUDA_VISIBLE_DEVICES")
+    return "cpu" if text == "cpu" else "auto"
+
+
+def _read_seeds(text: str) -> list[int]:
+    """0-4, or 0,2,5-7."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
+            raise ValueError(f"cannot read the seeds {text!r}; write them as 0-4 or 0,2,5-7")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def _written(seeds: tuple[int, ...]) -> str:
+    is_row = len(seeds) > 1 and seeds == tuple(range(seeds[0], seeds[-1] + 1))
+    return f"{seeds[0]}-{seeds[-1]}" if is_row else ",".join(map(str, seeds))

@@ -1,0 +1,211 @@
+"""Loading: samples in memory or in a store to packed batches, in an order that follows from seed and epoch alone."""
+
+import multiprocessing
+import numbers
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int64
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from romae.data.packed import Packed
+from romae.data.pixels import Pixels
+from romae.data.store import Store
+from romae.tokens.tokens import Batch, Sample, collate
+
+Indices = Int64[np.ndarray, "_"]
+Transform = Callable[[Batch, int], Any]
+
+
+class Loader:
+    """Packed batches of a sequence of samples.
+
+    A batch has `batch_size` samples, or as many as fit into `tokens_per_batch` tokens. `group` puts samples of similar
+    length together. Several ranks share each batch without overlap, and each rank's share may come in `pieces`, one
+    after the other; a piece is None where a short last batch has no sample left for it. Any epoch can be started at
+    any batch. `transform(batch, epoch)` is applied where a batch is made: here, or in a worker process.
+    """
+
+    def __init__(
+        self,
+        samples: Sequence[Sample] | Packed,
+        *,
+        batch_size: int | None = None,
+        tokens_per_batch: int | None = None,
+        shuffle: bool = False,
+        seed: int = 0,
+        group: bool = False,
+        rank: int = 0,
+        n_ranks: int = 1,
+        pieces: int = 1,
+        workers: int = 0,
+        pin: bool = False,
+        transform: Transform | None = None,
+    ) -> None:
+        if len(samples) == 0:
+            raise ValueError("there are no samples to load")
+        if (batch_size is None) == (tokens_per_batch is None):
+            raise ValueError("give either batch_size (samples) or tokens_per_batch, and not both")
+        counts = {"batch_size": batch_size, "tokens_per_batch": tokens_per_batch, "n_ranks": n_ranks, "pieces": pieces}
+        for name, count in counts.items():
+            if count is not None:
+                _require_whole(name, count, at_least=1)
+        for name, number in {"seed": seed, "rank": rank, "workers": workers}.items():
+            _require_whole(name, number)
+        if rank >= n_ranks:
+            raise ValueError(f"rank {rank} is outside 0 to {n_ranks - 1}")
+        self.samples, self.seed, self.shuffle, self.group = samples, seed, shuffle, group
+        self.batch_size, self.tokens_per_batch = batch_size, tokens_per_batch
+        self.rank, self.n_ranks, self.pieces, self.workers, self.pin = rank, n_ranks, pieces, workers, pin
+        self.transform = transform
+        self.lengths = lengths_of(samples)
+        if tokens_per_batch is not None and self.lengths.max() > tokens_per_batch:
+            raise ValueError(
+                f"sample {int(self.lengths.argmax())} has {self.lengths.max()} tokens, more than the "
+                f"{tokens_per_batch} of a batch; raise tokens_per_batch or leave the sample out"
+            )
+
+    def plan(self, epoch: int = 0) -> list[Indices]:
+        """The indices of every batch of an epoch, over all ranks: a pure function of seed and epoch."""
+        _require_whole("epoch", epoch)
+        generator = np.random.default_rng((self.seed, epoch))
+        order = generator.permutation(len(self.lengths)) if self.shuffle else np.arange(len(self.lengths))
+        if self.group:
+            order = self._grouped(order)
+        batches = np.split(order, self._cuts(order))
+        if self.group and self.shuffle:
+            batches = [batches[i] for i in generator.permutation(len(batches))]
+        return batches
+
+    def n_batches(self, epoch: int = 0) -> int:
+        """How many batches an epoch has."""
+        if self.batch_size is not None:  # the same in every epoch, and no plan is needed
+            return -(-len(self.lengths) // self.batch_size)
+        return len(self.plan(epoch))
+
+    def batch(self, indices: Indices) -> Batch:
+        """The samples at these indices as a packed batch, as it is before `transform`."""
+        if isinstance(self.samples, Store | Packed | Pixels):
+            batch = self.samples.batch(indices)
+        else:
+            batch = collate([self.samples[int(i)] for i in indices])
+        return replace(batch, indices=torch.from_numpy(indices))
+
+    def stand_in(self) -> Batch:
+        """A sample that a rank without one works on, so that it can meet the others; it must count nothing."""
+        return self.batch(np.zeros(1, dtype=np.int64))
+
+    def epoch(self, epoch: int = 0, start: int = 0) -> Iterator[Any]:
+        """This rank's share of an epoch, piece by piece, from batch number `start` on."""
+        _require_whole("epoch", epoch)
+        return self.epochs(epoch, epoch + 1, start)
+
+    def epochs(self, first: int, end: int, start: int = 0) -> Iterator[Any]:
+        """The shares of one epoch after the other, the first from batch number `start` on; workers stay between."""
+        _require_whole("start", start)
+        plan = self.plan(first)
+        if start > len(plan):
+            raise ValueError(f"epoch {first} has {len(plan)} batches and cannot start at batch {start}")
+        if start == len(plan) and first + 1 == end:
+            return iter(())
+        # Without a generator of its own it would draw from torch's, and what others draw would depend on the loading.
+        generator = torch.Generator().manual_seed(int(np.random.default_rng((self.seed, first)).integers(2**63)))
+        loader = DataLoader(
+            _Parts(self),
+            sampler=_Order(self, first, end, start),
+            batch_size=None,
+            num_workers=self.workers,
+            pin_memory=self.pin,
+            generator=generator,
+            worker_init_fn=_end_with_parent,
+        )
+        return _complaining(iter(loader)) if self.workers else iter(loader)
+
+    def _grouped(self, order: Indices) -> Indices:
+        """Sort by length within stretches of some fifty batches, so that neighbours are alike but epochs differ."""
+        per_batch = self.batch_size or max(1, int((self.tokens_per_batch or 1) / self.lengths.mean()))
+        size = 50 * per_batch if self.shuffle else len(order)
+        stretches = [order[i : i + size] for i in range(0, len(order), size)]
+        return np.concatenate([stretch[np.argsort(self.lengths[stretch], kind="stable")] for stretch in stretches])
+
+    def _cuts(self, order: Indices) -> Int64[np.ndarray, "cuts"]:
+        """Where one batch ends and the next begins."""
+        if self.batch_size is not None:
+            return np.arange(self.batch_size, len(order), self.batch_size)
+        ends, cuts, budget = np.cumsum(self.lengths[order]), [], self.tokens_per_batch or 0
+        start = np.searchsorted(ends, budget, side="right")
+        while start < len(order):
+            cuts.append(start)
+            start = np.searchsorted(ends, ends[start - 1] + budget, side="right")
+        return np.array(cuts, dtype=np.int64)
+
+
+def lengths_of(samples: Sequence[Sample] | Packed) -> Int64[np.ndarray, "n"]:
+    """The number of tokens in each sample, which a store knows without reading them."""
+    found = samples.lengths if isinstance(samples, Store | Packed | Pixels) else [len(sample) for sample in samples]
+    return np.asarray(found, dtype=np.int64)
+
+
+def _require_whole(name: str, number: object, at_least: int = 0) -> None:
+    if not isinstance(number, numbers.Integral) or isinstance(number, bool) or int(number) < at_least:
+        raise ValueError(f"{name} must be a whole number of at least {at_least}, not {number!r}")
+
+
+class _Order(Sampler[tuple[int, Indices]]):
+    """Epoch and indices of every part that this rank takes; a plan is made when its epoch begins."""
+
+    def __init__(self, loader: Loader, first: int, end: int, start: int) -> None:
+        self.loader, self.first, self.end, self.start = loader, first, end, start
+
+    def __iter__(self) -> Iterator[tuple[int, Indices]]:
+        loader = self.loader
+        mine = range(loader.rank * loader.pieces, (loader.rank + 1) * loader.pieces)
+        for epoch in range(self.first, self.end):
+            for batch in loader.plan(epoch)[self.start if epoch == self.first else 0 :]:
+                for i in mine:
+                    yield epoch, batch[i :: loader.n_ranks * loader.pieces]
+
+
+class _Parts(Dataset[Any]):
+    """Parts of batches, made where they are asked for: here or in a worker process."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+
+    def __getitem__(self, key: tuple[int, Indices]) -> Any:
+        epoch, indices = key
+        if len(indices) == 0:
+            return None
+        batch, transform = self.loader.batch(indices), self.loader.transform
+        return batch if transform is None else transform(batch, epoch)
+
+
+def _complaining(pieces: Iterator[Any]) -> Iterator[Any]:
+    """The same pieces; what a worker complains of is said in its own words, without its traceback."""
+    try:
+        yield from pieces
+    except (ValueError, TypeError) as error:
+        said, is_workers = str(error).rstrip(), "Original Traceback" in str(error)
+        if not is_workers:
+            raise
+        raise type(error)(said.rpartition(f"\n{type(error).__name__}: ")[2]) from None
+
+
+def _end_with_parent(_: int) -> None:
+    """A worker ends when the process that asked for it does, killed or not.
+
+    Torch looks at the process that made the worker, and where a server makes them (Python 3.14) that one lives on.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "only workers come here"
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()

@@ -1,0 +1,1 @@
+"""Experiments: recipes, their data, baselines, results and reports."""

@@ -1,0 +1,293 @@
+"""Baselines: what people would use instead, to stand beside the model in every table.
+
+For interpolation, functions from observed times and values to predictions at other times. Times may come in any order;
+values at equal times are averaged first. None of them leaves the range of the observed times with a slope: outside
+of it `linear` and `cubic_spline` hold the nearest value. For classification, the nearest neighbour of interpolated
+series, and summary features with two standard classifiers.
+
+Shapes: n observed times, m distinct ones, q query times, c channels, b samples, k features.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float64, Int64, Shaped
+from torch import Tensor
+
+from romae.tokens.tokens import Sample
+
+BRIGHT = 5.0  # times the error of a flux
+
+Times = Float[np.ndarray, "n"]
+Values = Float[np.ndarray, "n c"]
+Queries = Float[np.ndarray, "q"]
+Predictions = Float[np.ndarray, "q c"]
+Method = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+
+
+def constant(samples: Sequence[Sample]) -> Method:
+    """A method that predicts the mean of all values of these samples, whatever is observed."""
+    _require_samples(samples)
+    average = np.concatenate([_columns(sample)[2] for sample in samples]).mean(axis=0)
+
+    def predict(times: Times, values: Values, queries: Queries) -> Predictions:
+        return np.tile(average, (len(queries), 1))
+
+    return predict
+
+
+def mean(times: Times, values: Values, queries: Queries) -> Predictions:
+    """The mean of the observed values, everywhere."""
+    _require_observed(times, values)
+    return np.repeat(values.mean(axis=0, keepdims=True, dtype=np.float64), len(queries), axis=0)
+
+
+def last_value(times: Times, values: Values, queries: Queries) -> Predictions:
+    """The last value observed at or before each time; before the first, the first."""
+    times, values = _in_order(times, values)
+    return values[np.searchsorted(times, queries, side="right").clip(min=1) - 1]
+
+
+def linear(times: Times, values: Values, queries: Queries) -> Predictions:
+    """Straight lines between the observed values; with one of them, that value everywhere."""
+    times, values = _in_order(times, values)
+    return np.stack([np.interp(queries, times, channel) for channel in values.T], axis=1)
+
+
+def cubic_spline(times: Times, values: Values, queries: Queries) -> Predictions:
+    """The cubic spline through the observed values; a parabola through three, a line through two, or one value."""
+    from scipy.interpolate import CubicSpline
+
+    times, values = _in_order(times, values)
+    if len(times) == 1:
+        return np.repeat(values, len(queries), axis=0)
+    return CubicSpline(times, values)(queries.clip(times[0], times[-1]))
+
+
+def gaussian_process(times: Times, values: Values, queries: Queries) -> Predictions:
+    """The posterior mean of a Gaussian process with a squared-exponential kernel and noise.
+
+    Amplitude, length scale and noise are those of the highest likelihood for these values, the same for all channels;
+    far from the data the prediction is their mean. One observed value is predicted everywhere.
+    """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
+    times, values = _in_order(times, values)
+    if len(times) == 1 or len(queries) == 0:
+        return np.repeat(values[:1], len(queries), axis=0)
+    start, extent = times[0], times[-1] - times[0]
+    kernel = ConstantKernel(1.0, (1e-2, 1e3)) * RBF(0.1, (1e-3, 1e1)) + WhiteKernel(1e-2, (1e-8, 1e1))
+    process = GaussianProcessRegressor(kernel, normalize_y=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a parameter at its bound is an answer like any other
+        process.fit(((times - start) / extent)[:, None], values)
+    return process.predict(((queries - start) / extent)[:, None]).reshape(len(queries), -1)
+
+
+METHODS: MappingProxyType[str, Method] = MappingProxyType(
+    {
+        "mean": mean,
+        "last value": last_value,
+        "linear": linear,
+        "cubic spline": cubic_spline,
+        "gaussian process": gaussian_process,
+    }
+)
+
+
+def fill(method: Method, sample: Sample, *, default: float = 0.0) -> Predictions:
+    """Predictions for the hidden tokens of a sample from its visible ones, in the order of the tokens.
+
+    The first position is the time. A second one names the variable, and each variable is interpolated by itself;
+    one that is never visible is predicted as `default`, which for standardised values is its mean.
+    """
+    times, variables, values = _columns(sample)
+    if sample.hidden is None:
+        raise ValueError("the sample hides no token, so there is nothing to fill in: set Sample(hidden=…)")
+    hidden = sample.hidden.numpy()
+    predictions = np.full((len(times), values.shape[1]), default)
+    for variable in np.unique(variables[hidden]):
+        known, wanted = (variables == variable) & ~hidden, (variables == variable) & hidden
+        if known.any():
+            predictions[wanted] = method(times[known], values[known], times[wanted])
+    return predictions[hidden]
+
+
+def truth(sample: Sample) -> Predictions:
+    """What `fill` should have said: the target of each hidden token where the sample has one, else its values."""
+    has_rows = sample.target is not None and sample.target.ndim == 2
+    rows = sample.target if has_rows else sample.values
+    return rows[sample.hidden].double().numpy()
+
+
+def nearest_neighbour(
+    train: Sequence[Sample], test: Sequence[Sample], *, n_points: int = 100
+) -> Shaped[np.ndarray, "b"]:
+    """The class of the training series nearest to each test series.
+
+    All are linearly interpolated at the same times, evenly spaced over those of the training series, and every channel
+    is divided by its standard deviation in them; the distance is Euclidean.
+    """
+    from sklearn.neighbors import KNeighborsClassifier
+
+    _require_samples(train)
+    _require_samples(test)
+    bounds = [(_columns(sample)[0].min(), _columns(sample)[0].max()) for sample in train]
+    grid = np.linspace(min(low for low, _ in bounds), max(high for _, high in bounds), n_points)
+    series, others = _resampled(train, grid), _resampled(test, grid)
+    deviation = series.std(axis=(0, 1))
+    scale = np.where(deviation > 0, deviation, 1.0)
+    model = KNeighborsClassifier(1).fit((series / scale).reshape(len(train), -1), classes(train))
+    return model.predict((others / scale).reshape(len(test), -1))
+
+
+def classes(samples: Sequence[Sample]) -> Int64[np.ndarray, "b"]:
+    """The class of each sample."""
+    for index, sample in enumerate(samples):
+        if sample.target is None or sample.target.ndim or sample.target.is_floating_point():
+            raise ValueError(f"sample {index} has no class: its target must be a whole number")
+    return np.array([int(sample.target) for sample in samples], dtype=np.int64)
+
+
+def summary_features(samples: Sequence[Sample], *, n_variables: int = 1) -> Float[np.ndarray, "b k"]:
+    """Mean, minimum, maximum, last value and standard deviation of every channel, and the count, per variable.
+
+    The first position is the time, a second one the variable, from 0 to `n_variables` - 1. What a sample never
+    measured is NaN, with a count of 0.
+    """
+    _require_samples(samples)
+    columns = [_columns(sample) for sample in samples]
+    times, variables, values = (np.concatenate(parts) for parts in zip(*columns, strict=True))
+    unknown = (variables < 0) | (variables >= n_variables) | (variables != variables.round())
+    if unknown.any():
+        raise ValueError(
+            f"variables must be whole numbers from 0 to {n_variables - 1}, and one is {variables[unknown][0]}"
+        )
+    sample = np.repeat(np.arange(len(samples)), [len(one) for one in samples])
+    cell = sample * n_variables + variables.astype(np.int64)
+    order = np.lexsort((times, cell))
+    cell, values = cell[order], values[order]
+    present, starts, counts = np.unique(cell, return_index=True, return_counts=True)
+    average = np.add.reduceat(values, starts) / counts[:, None]
+    deviation = np.sqrt(np.add.reduceat((values - np.repeat(average, counts, axis=0)) ** 2, starts) / counts[:, None])
+    features = np.full((len(samples) * n_variables, 5 * values.shape[1] + 1), np.nan)
+    features[:, -1] = 0
+    features[present] = np.concatenate(
+        [
+            average,
+            np.minimum.reduceat(values, starts),
+            np.maximum.reduceat(values, starts),
+            values[starts + counts - 1],
+            deviation,
+            counts[:, None],
+        ],
+        axis=1,
+    )
+    return features.reshape(len(samples), -1)
+
+
+def light_curve_features(samples: Sequence[Sample], *, n_bands: int) -> Float[np.ndarray, "b k"]:
+    """What is easily said about light curves: values are (flux, its error), positions (days, band).
+
+    In each band: `summary_features` of the flux and of the flux over its error, and the highest flux beside that of
+    the brightest band. Of the whole: the share of points far above their error and the days from the first to the last
+    of those (-1 without any), the day of the highest, the last day, and the mean change from point to point.
+    """
+    _require_samples(samples)
+    both = [replace(one, values=torch.stack([one.values[:, 0].double(), _over_error(one)], dim=1)) for one in samples]
+    bands = summary_features(both, n_variables=n_bands).reshape(len(samples), n_bands, -1)
+    highest = bands[:, :, 4]  # after two means and two lowest values
+    colours = highest / np.maximum(np.nanmax(np.abs(highest), axis=1, keepdims=True), 1e-6)
+    whole = np.array([_of_the_whole(one) for one in both])
+    return np.concatenate([bands.reshape(len(samples), -1), colours, whole], axis=1)
+
+
+def _over_error(sample: Sample) -> Float64[Tensor, "n"]:
+    flux, error = sample.values.double().unbind(1)
+    return flux / error.clamp(min=1e-6)
+
+
+def _of_the_whole(sample: Sample) -> list[float]:
+    order = np.argsort(sample.positions[:, 0].numpy(), kind="stable")
+    days, ratio = sample.positions[order, 0].numpy(), sample.values[order, 1].numpy()
+    is_bright = np.abs(ratio) > BRIGHT
+    spell = float(np.ptp(days[is_bright])) if is_bright.any() else -1.0
+    change = float(np.abs(np.diff(ratio)).mean()) if len(ratio) > 1 else 0.0
+    return [float(is_bright.mean()), spell, float(days[ratio.argmax()]), float(days[-1]), change]
+
+
+def logistic_regression(freedom: float = 0.01) -> Any:
+    """A scikit-learn classifier for summary features: missing ones take the mean, all are standardised.
+
+    `freedom` is the inverse strength of its regularisation, C there. The default is what cross-validation prefers on
+    the mortality of PhysioNet's set a.
+    """
+    from sklearn.impute import SimpleImputer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    imputer = SimpleImputer(keep_empty_features=True)
+    return make_pipeline(imputer, StandardScaler(), LogisticRegression(C=freedom, max_iter=2000))
+
+
+def gradient_boosting(seed: int) -> Any:
+    """A scikit-learn classifier for summary features: boosted trees, to which a missing feature is one more answer."""
+    from sklearn.compose import make_column_transformer
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.pipeline import make_pipeline
+
+    trees = HistGradientBoostingClassifier(learning_rate=0.05, max_iter=200, random_state=seed)
+    return make_pipeline(make_column_transformer(("passthrough", _is_measured)), trees)
+
+
+def _is_measured(features: Float[np.ndarray, "b k"]) -> Bool[np.ndarray, "k"]:
+    """True on the features that at least one sample has; trees cannot be fitted to the others."""
+    return ~np.isnan(features).all(axis=0)
+
+
+def _require_observed(times: Times, values: Values) -> None:
+    if len(times) == 0:
+        raise ValueError("there is no observed value to predict from")
+    if values.ndim != 2 or len(values) != len(times):
+        raise ValueError(f"values must be [n, c] with a row for each of {len(times)} times, not {list(values.shape)}")
+    if not (np.isfinite(values).all() and np.isfinite(times).all()):
+        raise ValueError("observed times and values must be finite; leave missing measurements out")
+
+
+def _require_samples(samples: Sequence[Sample]) -> None:
+    if len(samples) == 0:
+        raise ValueError("there is no sample to learn from or to describe: the list is empty")
+
+
+def _in_order(times: Times, values: Values) -> tuple[Float[np.ndarray, "m"], Float[np.ndarray, "m c"]]:
+    """Distinct times in climbing order, with the mean of the values at each."""
+    _require_observed(times, values)
+    distinct, starts, counts = np.unique(np.sort(times), return_index=True, return_counts=True)
+    ordered = values[np.argsort(times, kind="stable")].astype(np.float64)
+    return distinct, np.add.reduceat(ordered, starts, axis=0) / counts[:, None]
+
+
+def _columns(sample: Sample) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"], Float[np.ndarray, "n c"]]:
+    """The times, variables and values of a sample; with a single position axis all tokens are of variable 0."""
+    positions = sample.positions.double().numpy()
+    if positions.shape[1] > 2:
+        raise ValueError(
+            f"baselines take positions (time) or (time, variable), and this sample has {positions.shape[1]} axes"
+        )
+    variables = positions[:, 1] if positions.shape[1] == 2 else np.zeros(len(positions))
+    return positions[:, 0], variables, sample.values.double().numpy()
+
+
+def _resampled(samples: Sequence[Sample], grid: Float[np.ndarray, "n"]) -> Float[np.ndarray, "b n c"]:
+    for index, sample in enumerate(samples):
+        if sample.positions.shape[1] != 1:
+            raise ValueError(f"sample {index} is not a series with the time as its only position")
+    return np.stack([linear(times, values, grid) for times, _, values in map(_columns, samples)])

@@ -1,0 +1,267 @@
+"""The demonstration: irregular two-channel series made on the spot, pre-training, interpolation and classification.
+
+Two sensors watch one oscillator. Each is read at times of its own, a dozen in all, so that neither alone says enough
+to draw its curve; the model has to put them together. How fast the oscillator is, slow, medium or fast, is the class.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from romae.data.export import to_table
+from romae.data.scaling import fit_ladders
+from romae.data.schema import SampleSet, Schema
+from romae.experiments import baselines, metrics
+from romae.files import require_writable
+from romae.inference import predictions as inference
+from romae.inference.tables import write_table
+from romae.model.autoencoder import ModelConfig, Size
+from romae.model.tasks import Classification, MaskedReconstruction
+from romae.pages import charts, page
+from romae.pages.page import Chart, Choice, Section, Table, Text
+from romae.pages.plots import Panel, interpolation
+from romae.pages.run_page import principal_components
+from romae.tokens.masking import UniformTokens
+from romae.tokens.tokens import Layout, Sample, collate
+from romae.training.config import TrainConfig
+from romae.training.loop import train
+from romae.training.run_folder import History
+
+DURATION, NOISE, N_READINGS = 6.0, 0.05, 24
+SLOWEST, FASTEST, SPEEDS = 0.2, 0.6, ("slow", "medium", "fast")
+SCHEMA = Schema(id="series", channel="sensor", values=("reading",), channels=("left", "right"))
+N_SHOWN = 12
+OURS = "RoMAE"
+
+
+class Outcome(NamedTuple):
+    """Each number beside what people would do without the model: errors at hidden readings, and shares of series whose
+    speed was told. The files are a picture, a page, and a table of series to try the commands on."""
+
+    rmse: dict[str, float]
+    accuracy: dict[str, float]
+    seconds: float
+    picture: Path
+    page: Path
+    table: Path
+
+    @property
+    def next_commands(self) -> tuple[str, str, str]:
+        """What to try next: the same on a table, as anybody would with their own."""
+        run = self.table.parent / "run"
+        small = "--set model.encoder=tiny-shallow --set train.epochs=20"
+        return (
+            f"romae pretrain {self.table} --id series --time time --channel sensor --value reading --out {run} {small}",
+            f"romae page {run} --data {self.table} --kept-out",
+            "romae list",
+        )
+
+
+class _Models(NamedTuple):
+    """Both models with their histories."""
+
+    pretrained: MaskedReconstruction
+    classifier: Classification
+    pretraining: History
+    finetuning: History
+
+
+def oscillators(n_samples: int, seed: int) -> list[Sample]:
+    """Series of scalar readings at (time, sensor), half of them hidden; the target is the index of the speed."""
+    random = np.random.default_rng(seed)
+    samples = []
+    for i in range(n_samples):
+        frequency, phase, lag = random.uniform(SLOWEST, FASTEST), random.uniform(0, 2 * np.pi), np.pi / 2
+        times = random.uniform(0, DURATION, N_READINGS)
+        sensor = np.arange(N_READINGS) % 2
+        clean = np.sin(2 * np.pi * frequency * times + phase + lag * sensor)
+        values = clean + random.normal(0, NOISE, N_READINGS)
+        hidden = np.zeros(N_READINGS, dtype=bool)
+        for which in (0, 1):
+            hidden[random.permutation(np.flatnonzero(sensor == which))[: N_READINGS // 4]] = True
+        speed = int(len(SPEEDS) * (frequency - SLOWEST) / (FASTEST - SLOWEST))
+        samples.append(Sample(values[:, None], np.stack([times, sensor], 1), target=speed, id=i, hidden=hidden))
+    return samples
+
+
+def run(folder: str | Path, *, seed: int = 0, epochs: int = 30, n_train: int = 1500, n_test: int = 300) -> Outcome:
+    """Pre-train on generated series, interpolate, classify, compare, and write picture, page and table."""
+    if seed < 0:
+        raise ValueError(f"a seed is a whole number from 0 on, not {seed}")
+    require_writable(folder)
+    training = [replace(sample, hidden=None) for sample in oscillators(n_train, seed)]
+    testing = oscillators(n_test, seed + 1)
+    models = _trained(training, seed, epochs)
+    predicted = [one.astype(np.float64) for one in inference.predict(models.pretrained, testing)]
+    whole = [replace(sample, hidden=None) for sample in testing]
+    chosen = inference.predict_proba(models.classifier, whole).argmax(1)
+    rmse, accuracy = _errors(predicted, training, testing), _accuracies(chosen, training, whole, seed)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    picture, table = folder / "interpolation.png", folder / "series.csv"
+    title = "Two sensors, one oscillator: each curve is drawn from the black points of both"
+    interpolation(panels(models.pretrained, testing[:3]), title=title).savefig(picture, dpi=150)
+    write_table(to_table(SampleSet(whole, SCHEMA)), table)
+    sections = [
+        _interpolation_section(models.pretrained, testing, predicted, rmse),
+        _classification_section(models, whole, chosen, accuracy),
+        _training_section(models),
+    ]
+    lead = "Two sensors watch one oscillator, each at times of its own. All of this was made by romae demo."
+    written = page.write(folder / "demo.html", "Masked autoencoding of irregular series", sections, lead=lead)
+    seconds = models.pretraining.seconds + models.finetuning.seconds
+    return Outcome(rmse, accuracy, seconds, picture, written, table)
+
+
+def _trained(training: Sequence[Sample], seed: int, epochs: int) -> _Models:
+    """A model pre-trained without the classes, and a classifier that starts from its encoder."""
+    torch.manual_seed(seed)
+    pretrained = MaskedReconstruction(
+        ModelConfig(
+            channels=1,
+            position_dims=2,
+            encoder=Size(width=64, heads=2, depth=4),
+            decoder=Size(width=64, heads=2, depth=2),
+            ladders=fit_ladders(training),
+        ),
+        masking=UniformTokens(ratio=0.5),
+    )
+    config = TrainConfig(epochs=epochs, batch_size=25, lr=2e-3, device="cpu", seed=seed)
+    pretraining = train(pretrained, training, config, title="pre-training")
+    classifier = Classification(pretrained.encoder.rebuilt(), len(SPEEDS), drop_tokens=0.3)
+    config = replace(config, epochs=max(epochs // 3, 1), lr=1e-3)
+    return _Models(pretrained, classifier, pretraining, train(classifier, training, config, title="fine-tuning"))
+
+
+def _errors(predicted: Sequence[np.ndarray], training: Sequence[Sample], testing: Sequence[Sample]) -> dict[str, float]:
+    """The error at hidden readings, ours first; the last is what even the true curve would leave."""
+    truth = np.concatenate([baselines.truth(sample) for sample in testing])
+    methods = {
+        "linear interpolation": baselines.linear,
+        "cubic spline": baselines.cubic_spline,
+        "the mean of everything": baselines.constant(training),
+    }
+    filled = {name: [baselines.fill(method, sample) for sample in testing] for name, method in methods.items()}
+    found = {name: metrics.rmse(np.concatenate(one), truth) for name, one in {OURS: predicted, **filled}.items()}
+    return found | {"noise of the readings (floor)": NOISE}
+
+
+def _accuracies(
+    chosen: np.ndarray, training: Sequence[Sample], testing: Sequence[Sample], seed: int
+) -> dict[str, float]:
+    """The share of series whose speed was told, ours first."""
+    known, truth = baselines.classes(training), baselines.classes(testing)
+    seen, asked = (baselines.summary_features(samples, n_variables=2) for samples in (training, testing))
+    found = {OURS: metrics.accuracy(chosen, truth)}
+    for name, model in (
+        ("boosted trees on summary features", baselines.gradient_boosting(seed)),
+        ("logistic regression on summary features", baselines.logistic_regression()),
+    ):
+        found[name] = metrics.accuracy(model.fit(seen, known).predict(asked), truth)
+    commonest = np.full_like(truth, np.bincount(known).argmax())
+    return found | {"the commonest speed": metrics.accuracy(commonest, truth)}
+
+
+@torch.no_grad()
+def panels(task: MaskedReconstruction, samples: Sequence[Sample]) -> list[Panel]:
+    """The curves of both sensors, asked for at many times."""
+    grid = np.linspace(0, DURATION, 241)
+    found = []
+    for sample in samples:
+        visible = collate([sample]).tokens
+        for sensor in (0, 1):
+            queries = torch.tensor(np.stack([grid, np.full_like(grid, sensor)], 1), dtype=torch.float32)
+            curve = task.reconstruct(visible, queries, Layout.of([len(grid)]))
+            times, values = sample.positions[:, 0].numpy(), sample.values[:, 0].numpy().astype(np.float64)
+            seen, unseen = _of_sensor(sample, sensor)
+            line = baselines.linear(times[seen], values[seen][:, None], grid)[:, 0]
+            found.append(
+                Panel(
+                    f"series {sample.id}, sensor {sensor}",
+                    (times[seen], values[seen]),
+                    (times[unseen], values[unseen]),
+                    (grid, curve[:, 0].numpy()),
+                    (grid, line),
+                )
+            )
+    return found
+
+
+def _of_sensor(sample: Sample, sensor: int) -> tuple[np.ndarray, np.ndarray]:
+    """True on the readings of a sensor that were seen, and on those that were hidden."""
+    is_here, hidden = sample.positions[:, 1].numpy() == sensor, sample.hidden.numpy()
+    return is_here & ~hidden, is_here & hidden
+
+
+# The page
+
+
+def _interpolation_section(
+    task: MaskedReconstruction, testing: Sequence[Sample], predicted: Sequence[np.ndarray], rmse: dict[str, float]
+) -> Section:
+    """The first test series to choose from, and the errors on all of them."""
+    drawn = {}
+    for sample, answer in list(zip(testing, predicted, strict=True))[:N_SHOWN]:
+        rows = np.full(len(sample), np.nan)
+        rows[sample.hidden.numpy()] = answer[:, 0]
+        both = zip(panels(task, [sample]), SCHEMA.channels, (0, 1), strict=True)
+        channels = [
+            charts.Reconstruction(panel._replace(title=f"{name} sensor"), rows[_of_sensor(sample, sensor)[1]])
+            for panel, name, sensor in both
+        ]
+        caption = "Each curve is drawn from the black points of both sensors. Drag to zoom, double-click to return."
+        drawn[str(sample.id)] = charts.reconstruction(
+            channels, x="time", caption=caption, baseline="linear interpolation"
+        )
+    text = f"Half of the readings of {len(testing)} new series are hidden from the model, which is asked for them."
+    errors = _table("RMSE at hidden readings", rmse)
+    return Section(title="Interpolation", blocks=[Text(text=text), errors, Choice(label="Series", charts=drawn)])
+
+
+def _classification_section(
+    models: _Models, testing: Sequence[Sample], chosen: np.ndarray, accuracy: dict[str, float]
+) -> Section:
+    """Accuracies, the confusion matrix, and maps before and after fine-tuning."""
+    truth = baselines.classes(testing)
+    counts = metrics.confusion(chosen, truth, len(SPEEDS))
+    maps = {
+        "after fine-tuning": _map(models.classifier, testing),
+        "after pre-training, which saw no class": _map(models.pretrained, testing),
+    }
+    text = (
+        "The encoder learns to tell slow, medium and fast oscillators. Summary features (mean, extremes, last value, "
+        "deviation and count of each sensor) know little of time; a rival that looks at times is not tried here."
+    )
+    caption = f"{len(truth)} new series: true speeds in rows, predicted ones in columns."
+    return Section(
+        title="Classification",
+        blocks=[
+            Text(text=text),
+            _table("accuracy", accuracy),
+            charts.confusion(counts, SPEEDS, caption),
+            Choice(label="Embeddings", charts=maps),
+        ],
+    )
+
+
+def _map(task: MaskedReconstruction | Classification, samples: Sequence[Sample]) -> Chart:
+    points = principal_components(np.asarray(inference.embed(task, samples)))
+    speeds = np.array(SPEEDS)[baselines.classes(samples)]
+    caption = "One point for each series, in the plane in which the embeddings differ most."
+    return charts.embedding_map(points, [f"series {one.id}" for one in samples], speeds, caption)
+
+
+def _training_section(models: _Models) -> Section:
+    shown = {
+        "pre-training": charts.losses(models.pretraining.records, "Mean squared error at readings hidden at random."),
+        "fine-tuning": charts.losses(models.finetuning.records, "Cross-entropy of the speeds."),
+    }
+    return Section(title="Training", blocks=[Choice(label="Stage", charts=shown)])
+
+
+def _table(column: str, values: dict[str, float]) -> Table:
+    return Table(columns=("method", column), rows=[(name, f"{value:.3g}") for name, value in values.items()])

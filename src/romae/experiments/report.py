@@ -1,0 +1,182 @@
+"""The report: results on disk to a table beside the paper's, and to one page with all figures. Nothing is run again.
+
+The same results give the same report, byte for byte.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from romae.experiments import result_blocks
+from romae.experiments.paper import Judgement, judge
+from romae.experiments.recipe import Recipe, discover
+from romae.experiments.results import TRIALS, Result
+from romae.experiments.summary import Row, all_rows, number, ours, published, read_all, summarise, target
+from romae.files import require_writable, write_whole_text
+from romae.pages.charts import comparison
+from romae.pages.page import Block, Chart, Choice, Section, Table, Text, to_html
+
+OURS = "RoMAE"
+
+INTRODUCTION = """\
+# Reproduction
+
+Written by `romae report` from the files in `results/`; no number of ours is entered by hand. Ours is mean ± standard
+deviation over (n) seeds, each with weights and training masks of its own. Data that are generated, and folds, are its
+own too; official splits, and PhysioNet's one split with its test masks, are the same for all. Baselines and floors are
+computed on the same test data, over the same seeds.
+A floor is what the best possible prediction leaves: a number below it would be a mistake of ours. How each row is run:
+`romae show NAME`; what was tried: [docs/log.md](docs/log.md).
+
+A published number is reproduced if ours differs from it by no more than the spread over seeds, but 1 % at least and 5 %
+at most; it is beaten or missed if ours is better or worse than that. One in other units or on other data is not
+comparable. Targets, in the second table, are our own; where one is another recipe, the gain over it is the mean
+difference ± standard deviation over (n) seeds that both have. How to read all this, and a page with the plots:
+[docs/reproduction.md](docs/reproduction.md).
+"""
+
+
+def strangers(folder: str | Path) -> list[str]:
+    """Folders that hold what looks like results, but of no recipe that is known."""
+    root, found = Path(folder), set()
+    for path in root.rglob("*.json"):
+        name = path.parent.relative_to(root).as_posix()
+        if path.stem.isdigit() and name not in discover() and not name.startswith(f"{TRIALS}/"):
+            found.add(name)
+    return sorted(found)
+
+
+def write(
+    folder: str | Path, *, markdown: str | Path = "REPRODUCTION.md", page: str | Path | None = None
+) -> list[Path]:
+    """Write the table and the page of a folder of results, and return where they are."""
+    places = [Path(markdown), Path(folder) / "report.html" if page is None else Path(page)]
+    require_results(folder)
+    _require_places(places)
+    for path, text in zip(places, made(folder), strict=True):
+        write_whole_text(path, text)
+    return places
+
+
+def made(folder: str | Path) -> tuple[str, str]:
+    """The table and the page of a folder of results, as text."""
+    results = read_all(folder)
+    rows = all_rows(results)
+    judged = judge(rows, Path(folder) / "benchmark")
+    return to_markdown(rows, judged), to_page(results, rows, judged)
+
+
+def require_results(folder: str | Path) -> None:
+    """Refuse a folder that is not there."""
+    if not Path(folder).is_dir():
+        raise ValueError(f"there is no folder of results {folder}; `romae run NAME` makes one")
+
+
+def _require_places(places: Sequence[Path]) -> None:
+    """Refuse what could not be written before anything is."""
+    if len({place.resolve() for place in places}) < len(places):
+        raise ValueError(f"the table and the page cannot both be {places[0]}; give them two names")
+    for place in places:
+        if place.is_dir():
+            raise ValueError(f"cannot write {place}: it is a folder; name a file in it")
+        require_writable(place.parent)
+
+
+# The table
+
+
+def to_markdown(rows: Sequence[Row], judged: Sequence[Judgement]) -> str:
+    """What became of the paper's tables and figures, the headline of every recipe, then all other numbers."""
+    headlines = [row for row in rows if row.is_headline]
+    others = [row for row in rows if not row.is_headline]
+    lines = [INTRODUCTION, "## The paper's tables and figures", ""]
+    lines += _markdown_table(_JUDGED, [_judged(one) for one in judged])
+    lines += ["", "## Every experiment", "", *_markdown_table(_COLUMNS, [_cells(row) for row in headlines])]
+    if others:
+        lines += ["", "## Further numbers of the same runs", ""]
+        lines += _markdown_table(("recipe", "metric", "ours"), [(row.recipe, row.metric, ours(row)) for row in others])
+    return "\n".join(lines) + "\n"
+
+
+_JUDGED = ("of the paper", "with its settings", "with ours", "numbers", "why")
+_COLUMNS = ("experiment", "protocol", "ours", "baseline", "floor", "published", "target", "remark")
+
+
+def _judged(one: Judgement) -> tuple[str, ...]:
+    return f"{one.item.name}: {one.item.about}", one.paper, one.house, one.numbers, one.reason
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        f"{row.paper}: `{row.recipe}`, {row.metric}",
+        row.protocol,
+        ours(row),
+        ", ".join(f"{name} {number(value)}" for name, value in sorted(row.baselines.items(), key=lambda one: one[1])),
+        number(row.floor),
+        published(row),
+        target(row),
+        row.remark,
+    )
+
+
+def _markdown_table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
+    body = [" | ".join(cell.replace("|", "\\|") for cell in line) for line in cells]
+    return [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns), *(f"| {line} |" for line in body)]
+
+
+# The page
+
+
+def to_page(results: dict[str, list[Result]], rows: Sequence[Row], judged: Sequence[Judgement]) -> str:
+    """One self-contained page: the tables, then numbers and figures of every recipe that has results."""
+    headlines = [row for row in rows if row.is_headline]
+    cells = [[cell.replace("`", "") for cell in _cells(row)] for row in headlines]
+    marks = [_MARKS.get(row.verdict, "") for row in headlines]
+    overview: list[Block] = [Table(columns=_COLUMNS, rows=cells, marks=marks)]
+    if bars := {row.recipe: _bars(row) for row in headlines if row.mean is not None}:
+        overview.insert(0, Choice(label="Experiment", charts=bars))
+    sections = [_section(discover()[name], found) for name, found in results.items() if found]
+    paper = Table(columns=_JUDGED, rows=[_judged(one) for one in judged])
+    first = [Section(title="The paper's tables and figures", blocks=[paper])]
+    first.append(Section(title="All experiments", blocks=overview))
+    return to_html("Reproduction", [*first, *sections], lead=_LEAD)
+
+
+_MARKS = {"reached": "reached", "missed": "missed", "below its floor": "missed", "seeds failed": "missed"}
+_LEAD = "Every experiment beside baselines on the same test data, floors and published values. Nothing is run again."
+
+
+def _bars(row: Row) -> Chart:
+    """The headline of one recipe beside all that it is compared with, smallest first."""
+    assert row.mean is not None
+    values = {OURS: row.mean, **row.baselines}
+    if row.floor is not None:
+        values["floor"] = row.floor
+    if row.published is not None:
+        values["published" if row.is_comparable else "published (not comparable)"] = row.published
+    ordered = dict(sorted(values.items(), key=lambda one: one[1]))
+    caption = f"{row.paper}: {row.title}. Ours is {ours(row)}."
+    return comparison(ordered, ours=OURS, metric=row.metric, caption=caption)
+
+
+def _section(recipe: Recipe, results: Sequence[Result]) -> Section:
+    """One recipe: its numbers, where they come from, and all there is to see."""
+    rows = [(row.metric, ours(row)) for row in summarise(recipe, results)]
+    devices, commits = (sorted({getattr(one, name) for one in results}) for name in ("device", "commit"))
+    origin = f"{', '.join(devices)}; commit {', '.join(commits)}; {_spent(results)}"
+    return Section(
+        title=recipe.title,
+        blocks=[
+            Text(text=f"{recipe.name}: {recipe.protocol}"),
+            Table(columns=("metric", "ours"), rows=rows),
+            Text(text=origin, is_aside=True),
+            *result_blocks.blocks(recipe, results),
+        ],
+    )
+
+
+def _spent(results: Sequence[Result]) -> str:
+    """The seconds of a seed, from those that were run in one go."""
+    whole = [result.seconds for result in results if not result.resumed]
+    return f"{np.mean(whole):.0f} s a seed" if whole else "resumed, so that its seconds are not known"

@@ -1,0 +1,410 @@
+"""Inference: what a task says about samples, in the data's own units.
+
+Samples are handed over as they were read. They are scaled as the training data were, batched by a budget of tokens,
+and what the task says is scaled back and put in the order of the samples. The result for a sample does not depend on
+the others. Tokens that a sample hides are not shown to the model. Everything runs on the task's device, without
+dropout.
+
+Shapes: b samples, n tokens of one sample, q queries, c channels, d position dimensions, k outputs, w width.
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from numbers import Real
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Float64, Int64, Shaped
+from torch import Tensor
+
+from romae.data.columns import to_numpy
+from romae.data.dates import asked_numbers
+from romae.data.loader import lengths_of
+from romae.data.scaling import Scaling
+from romae.data.schema import SampleSet, Schema, require_same_names
+from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
+from romae.tokens.tokens import Batch, Layout, Sample, Tokens, channel_index, collate
+
+TOKENS_PER_BATCH = 32_768
+SECONDS_BEFORE_BAR = 3.0
+
+_LARGEST_POSITION = np.finfo(np.float32).max
+# Tasks that are asked now: by how many threads, and the modes that their modules go back to.
+_ASKED: dict[int, tuple[int, list[tuple[torch.nn.Module, bool]]]] = {}
+_LOCK = threading.Lock()
+
+
+def predict(
+    task: Task, samples: Sequence[Sample], *, tokens_per_batch: int = TOKENS_PER_BATCH
+) -> Shaped[np.ndarray, "b *k"] | list[Float64[np.ndarray, "_ _"]]:
+    """What the task was trained to say about each sample.
+
+    Classification: the most probable class [b], by name where the task's schema names its classes, else by index.
+    Regression: numbers [b], or [b, k] for several targets, or a list of arrays [n, k] for targets per token.
+    Masked reconstruction: a list of arrays [n, c] with the values of the tokens that each sample hides; what a sample
+    hides is decoded together.
+    """
+    if isinstance(task, Classification):
+        names = _class_names(task)
+        return names[predict_proba(task, samples, tokens_per_batch=tokens_per_batch).argmax(1)]
+    if isinstance(task, MaskedReconstruction):
+        return _for_each(task, samples, lambda work: _hidden_values(task, work), tokens_per_batch, "predicting")
+    if not isinstance(task, Regression):
+        raise TypeError(f"predict needs a task of this library, not {type(task).__name__}")
+    numbers = _for_each(task, samples, lambda work: _targets(task, work), tokens_per_batch, "predicting")
+    if task.per == "token":
+        return numbers
+    return np.concatenate(numbers).squeeze(1) if task.n_targets == 1 else np.concatenate(numbers)
+
+
+def predict_proba(
+    task: Task, samples: Sequence[Sample], *, tokens_per_batch: int = TOKENS_PER_BATCH
+) -> Float64[np.ndarray, "b k"]:
+    """The probability of each class, in the order of the class indices."""
+    if not isinstance(task, Classification):
+        raise TypeError(f"probabilities need a Classification task, not {type(task).__name__}")
+
+    def probabilities(work: _Work) -> Sequence[Tensor]:
+        return task.predict(work.batch).cpu().double().softmax(-1).split(1)
+
+    return np.concatenate(_for_each(task, samples, probabilities, tokens_per_batch, "predicting"))
+
+
+def embed(
+    task: Task,
+    samples: Sequence[Sample],
+    *,
+    per: Literal["sample", "token"] = "sample",
+    tokens_per_batch: int = TOKENS_PER_BATCH,
+) -> Float32[np.ndarray, "b w"] | list[Float32[np.ndarray, "_ _"]]:
+    """The encoder's view of each sample: the CLS token, or the mean of all tokens in a model without CLS.
+
+    `per="token"` gives a list of arrays [n, w] instead, one row for each token, CLS left out.
+    """
+    if per not in ("sample", "token"):
+        raise ValueError(f"per must be 'sample' or 'token', not {per!r}")
+
+    def embeddings(work: _Work) -> Sequence[Tensor]:
+        tokens = work.batch.tokens
+        encoded = task.encoder(tokens)
+        if per == "sample":
+            return task.pooled(encoded).float().cpu().split(1)
+        return task.per_token(encoded, tokens.layout).float().cpu().split(tokens.layout.lengths.tolist())
+
+    found = _for_each(task, samples, embeddings, tokens_per_batch, "embedding")
+    return np.concatenate(found) if per == "sample" else found
+
+
+def interpolate(
+    task: Task,
+    samples: Sequence[Sample],
+    positions: Any,
+    *,
+    grouped: bool = False,
+    tokens_per_batch: int = TOKENS_PER_BATCH,
+) -> list[Float64[np.ndarray, "_ _"]]:
+    """The values at any positions: a list of arrays [q, c], in the order in which they were asked for.
+
+    `positions` holds one array [q, d] for each sample, in the data's own units, or [q] where time is the only axis;
+    such times may be dates if those of the data were. Where each scalar is a token of its own, the index of its
+    channel is the last coordinate. A sample may have no query or a million: it is encoded once.
+
+    In models with `queries="joint"`, the paper's decoder, queries see each other. By default each is decoded as if it
+    were alone, so that a result does not depend on what else is asked; but such models were trained with many queries
+    at a time and may do worse with one. `grouped=True` decodes all queries of a sample together. For models with
+    independent queries it makes no difference.
+    """
+    if not isinstance(task, MaskedReconstruction):
+        raise TypeError(f"only a MaskedReconstruction task can interpolate, not {type(task).__name__}")
+    if task.normalise:
+        raise ValueError(
+            "this model was trained with normalise=True: it predicts values relative to each token's own mean and "
+            "spread, which are unknown at new positions; train with normalise=False to interpolate"
+        )
+    _require_samples(task, samples)
+    scaling, queries = _scaling(task), _read_queries(task, samples, positions)
+
+    def values(work: _Work) -> Sequence[Tensor]:
+        asked = [queries[i] for i in work.indices]
+        origins = [scaling.origin(sample.positions.cpu()) for sample in work.members]
+        scaled = [scaling.scale_positions(x, origin).float() for x, origin in zip(asked, origins, strict=True)]
+        for sample, places in zip(work.members, scaled, strict=True):
+            if not bool(torch.isfinite(places).all()):
+                raise ValueError(f"the positions for sample {sample.id!r} lie too far from it for single precision")
+        encoded = task.encoder(work.batch.tokens)
+        pieces = _decoded(task, encoded, scaled, grouped, tokens_per_batch, work.advance)
+        rows = torch.cat(pieces).split([len(x) for x in asked])
+        return [scaling.invert_values(x, where) for x, where in zip(rows, asked, strict=True)]
+
+    n_queries = np.array([len(one) for one in queries], dtype=np.int64)
+    return _for_each(task, samples, values, tokens_per_batch, "interpolating", n_queries)
+
+
+def _hidden_values(task: MaskedReconstruction, work: "_Work") -> list[Tensor]:
+    """The values of hidden tokens in the data's own units."""
+    for sample in work.members:
+        if sample.hidden is None:
+            raise ValueError(
+                f"masked reconstruction predicts hidden tokens, and sample {sample.id!r} hides none: "
+                "set Sample(hidden=…), or use interpolate"
+            )
+    assert work.batch.hidden is not None
+    rows = task.predict(work.batch).cpu().split(work.batch.hidden.layout.lengths.tolist())
+    places = [sample.positions[sample.hidden].cpu() for sample in work.members]
+    return [_scaling(task).invert_values(x, where) for x, where in zip(rows, places, strict=True)]
+
+
+def _targets(task: Regression, work: "_Work") -> Sequence[Tensor]:
+    """Numbers in the data's own units, one row per sample or per token."""
+    numbers = _scaling(task).invert_target(task.predict(work.batch).cpu())
+    return numbers.split(work.batch.tokens.layout.lengths.tolist() if task.per == "token" else 1)
+
+
+def _decoded(
+    task: MaskedReconstruction,
+    encoded: Tokens,
+    queries: list[Float32[Tensor, "_ d"]],
+    grouped: bool,
+    budget: int,
+    advance: Callable[[int], None],
+) -> list[Float32[Tensor, "_ c"]]:
+    """The head's output at the queries of all samples, end to end but in parts, on the host.
+
+    A call of the decoder holds as many pieces as fit into the budget, each with its sample's encoded tokens.
+    """
+    lengths = encoded.layout.lengths.tolist()
+    pieces: list[tuple[int, int, int]] = []  # a sample, and from where to where its queries are decoded together
+    for sample, n in enumerate(lengths):
+        n_queries = len(queries[sample])
+        size = max(budget - n, budget // 2, 1)  # a sample that fills the budget is not asked one query at a time
+        if task.config.queries == "joint":
+            size = n_queries if grouped else 1
+        pieces += [(sample, start, min(start + size, n_queries)) for start in range(0, n_queries, size)]
+    values, places = encoded.values.split(lengths), encoded.positions.split(lengths)
+    found = []
+    for run in _runs([lengths[sample] + stop - start for sample, start, stop in pieces], budget):
+        part = pieces[run]
+        context = Tokens(
+            torch.cat([values[sample] for sample, _, _ in part]),
+            torch.cat([places[sample] for sample, _, _ in part]),
+            Layout.of([lengths[sample] for sample, _, _ in part], encoded.device),
+        )
+        positions = torch.cat([queries[sample][start:stop] for sample, start, stop in part])
+        layout = Layout.of([stop - start for _, start, stop in part], encoded.device)
+        found.append(task.head(task.decoder(context, positions.to(encoded.device), layout)).float().cpu())
+        advance(len(positions))
+    return found
+
+
+class _Work(NamedTuple):
+    """A batch, the samples it was made of as they were handed over, their places, and what reports progress."""
+
+    indices: Int64[np.ndarray, "b"]
+    members: list[Sample]
+    batch: Batch
+    advance: Callable[[int], None]
+
+
+def _for_each(
+    task: Task,
+    samples: Sequence[Sample],
+    function: Callable[[_Work], Sequence[Tensor]],
+    budget: int,
+    title: str,
+    n_queries: Int64[np.ndarray, "b"] | None = None,
+) -> list[np.ndarray]:
+    """What a function makes of each sample of a batch, in the order of the samples.
+
+    With `n_queries`, samples are batched with their queries, and those without any are left out.
+    """
+    _require_samples(task, samples)
+    if not isinstance(budget, Real) or budget < 1:
+        raise ValueError(f"tokens_per_batch must be at least 1, not {budget!r}")
+    lengths = lengths_of(samples) + task.config.cls
+    costs = lengths if n_queries is None else np.where(n_queries > 0, lengths + n_queries, 0)
+    order = np.argsort(costs, kind="stable")  # samples of one length meet
+    order = order[costs[order] > 0]
+    results = [np.zeros((0, task.config.channels)) for _ in range(len(samples))]
+    with _working(task, title, int(costs.sum())) as advance:
+        for run in _runs(costs[order].tolist(), budget):
+            indices = order[run]
+            members = [_checked(task, samples, i) for i in indices]
+            rows = function(_Work(indices, members, _batch(task, members), advance))
+            advance(int(lengths[indices].sum()))
+            for i, one in zip(indices, rows, strict=True):
+                results[i] = one.numpy()
+    return results
+
+
+def _runs(costs: list[int], budget: int) -> Iterator[slice]:
+    """Stretches of neighbours that fit into the budget together; one that exceeds it stands alone."""
+    start, total = 0, 0
+    for i, cost in enumerate(costs):
+        if i > start and total + cost > budget:
+            yield slice(start, i)
+            start, total = i, 0
+        total += cost
+    if costs:
+        yield slice(start, len(costs))
+
+
+def _batch(task: Task, members: list[Sample]) -> Batch:
+    """The samples as the task sees them, on its device and in its precision."""
+    scaled = members if task.scaling is None else [task.scaling.apply(sample) for sample in members]
+    if any(sample.hidden is None for sample in scaled):
+        scaled = [sample if sample.hidden is None else collate([sample]).tokens.unpack()[0] for sample in scaled]
+    weight = task.encoder.projection.weight
+    batch = collate(scaled)
+    task.require_kinds(batch)
+    batch = batch.to(weight.device)
+    return replace(batch, tokens=batch.tokens.to(dtype=weight.dtype))
+
+
+def _scaling(task: Task) -> Scaling:
+    return Scaling() if task.scaling is None else task.scaling
+
+
+@contextmanager
+def _working(task: Task, title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """The task without dropout and gradients, and afterwards as it was; yields a function that reports progress.
+
+    A bar appears on a terminal once the work has taken a while.
+    """
+    began, done, bar = time.monotonic(), 0, None
+
+    def advance(n: int) -> None:
+        nonlocal done, bar
+        done += n
+        if bar is None and time.monotonic() - began > SECONDS_BEFORE_BAR and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import Progress
+
+            bar = Progress(console=Console(stderr=True), transient=True)
+            bar.add_task(title, total=total)
+            bar.start()
+        if bar is not None:
+            bar.update(bar.task_ids[0], completed=done)
+
+    try:
+        with _evaluating(task), torch.no_grad():
+            yield advance
+    finally:
+        if bar is not None:
+            bar.stop()
+
+
+@contextmanager
+def _evaluating(task: Task) -> Iterator[None]:
+    """The task without dropout until the last of the threads that ask it at once has its answers."""
+    with _LOCK:
+        n, modes = _ASKED.get(id(task), (0, [(module, module.training) for module in task.modules()]))
+        _ASKED[id(task)] = n + 1, modes
+        task.eval()
+    try:
+        yield
+    finally:
+        with _LOCK:
+            n, modes = _ASKED.pop(id(task))
+            if n > 1:
+                _ASKED[id(task)] = n - 1, modes
+            else:
+                for module, mode in modes:
+                    module.training = mode
+
+
+def _class_names(task: Classification) -> Shaped[np.ndarray, "k"]:
+    """The name of each class, or its index where it has none."""
+    names = None if task.schema is None else task.schema.classes
+    if names is None:
+        return np.arange(task.n_classes)
+    if len(names) != task.n_classes:
+        raise ValueError(f"the task has {task.n_classes} classes, but its schema names {len(names)}: {list(names)}")
+    return np.array(names, dtype=None if len({type(name) for name in names}) == 1 else object)
+
+
+def _require_samples(task: Task, samples: Sequence[Sample]) -> None:
+    if not isinstance(task, Task):
+        raise TypeError(f"expected a task, such as romae.load gives, not {type(task).__name__}")
+    if not (hasattr(samples, "__len__") and hasattr(samples, "__getitem__")):
+        raise TypeError(f"expected a list of samples, not {type(samples).__name__}; for a single one use [sample]")
+    if len(samples) == 0:
+        raise ValueError("there are no samples: the list is empty")
+    if isinstance(samples, list | tuple):
+        for i, sample in enumerate(samples):
+            _require_sample(sample, i)
+    if isinstance(samples, SampleSet) and task.schema is not None:
+        require_same_names(samples.schema, task.schema, whose="samples", others="the task was trained on")
+
+
+def _require_sample(sample: Any, i: int) -> None:
+    if not isinstance(sample, Sample):
+        raise TypeError(f"sample {i} is {type(sample).__name__}; make it a Sample, or use from_table or from_arrays")
+
+
+def _checked(task: Task, samples: Sequence[Sample], i: int | np.integer) -> Sample:
+    """Sample number i if it fits the model, with a name for messages and without its target."""
+    sample = samples[int(i)]
+    _require_sample(sample, int(i))
+    if sample.id is None or sample.target is not None:
+        sample = replace(sample, id=int(i) if sample.id is None else sample.id, target=None)
+    for what, found, wanted in (
+        ("channels", sample.values.shape[1], task.config.channels),
+        ("position dimensions", sample.positions.shape[1], task.config.position_dims),
+    ):
+        if found != wanted:
+            raise ValueError(f"the model takes {wanted} {what}, but sample {sample.id!r} has {found}")
+    return sample
+
+
+def _read_queries(task: Task, samples: Sequence[Sample], positions: Any) -> list[Float64[Tensor, "_ d"]]:
+    """The queries of each sample, [q, d], in the data's own units; what is wrong with them is found before the work."""
+    if not hasattr(positions, "__len__") or isinstance(positions, str | bytes):
+        raise TypeError(f"expected a list with one array of positions per sample, not {type(positions).__name__}")
+    if len(positions) != len(samples):
+        raise ValueError(
+            f"positions for {len(positions)} samples, but there are {len(samples)}; give one array for each, such as "
+            "[positions] * len(samples)"
+        )
+    schema, scaling, queries = task.schema, _scaling(task), []
+    clock = samples.schema if isinstance(samples, SampleSet) else schema or Schema()
+    for i, one in enumerate(positions):
+        where = f"the positions for sample {i}"
+        queries.append(torch.from_numpy(_read_positions(one, where, task, clock)))
+        try:
+            if scaling.by_channel:
+                scaling.invert_values(torch.zeros(len(queries[i]), task.config.channels), queries[i])
+            elif schema is not None and schema.channels:
+                channel_index(queries[i], len(schema.channels))
+            if task.config.kinds is not None:
+                channel_index(queries[i], task.config.kinds)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+    return queries
+
+
+def _read_positions(one: Any, where: str, task: Task, clock: Schema) -> Float64[np.ndarray, "q d"]:
+    dims = task.config.position_dims
+    try:
+        x = to_numpy(one)
+    except ValueError as error:
+        raise ValueError(f"{where} cannot be read as an array: {error}") from None
+    x = asked_numbers(x, clock.time_unit, clock.time_zone, where)
+    if x.size == 0:
+        return np.zeros((0, dims))
+    if x.dtype.kind not in "fiu":
+        raise TypeError(f"{where} must be numbers, not {x.dtype}")
+    x = np.array(x[:, None] if x.ndim == dims == 1 else x, dtype=np.float64)
+    if x.ndim != 2 or x.shape[1] != dims:
+        has_channel = task.schema is not None and task.schema.channel is not None
+        hint = "; the last column is the index of the channel" if has_channel else ""
+        raise ValueError(f"{where} must be [q, {dims}], got shape {list(x.shape)}{hint}")
+    wrong = ~(np.abs(x) <= _LARGEST_POSITION)
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0].tolist()
+        raise ValueError(f"{where} must be finite, and query {row} has {x[row, column]} in column {column}")
+    return x

@@ -1,0 +1,127 @@
+"""Answers: what a model says about a table, as another table in the data's own names and units."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from romae.data.export import to_sample_table, to_table
+from romae.data.queries import grid_of_times, read_queries
+from romae.data.schema import SampleSet, Schema
+from romae.files import write_whole
+from romae.inference import predictions as inference
+from romae.model.tasks import Classification, Regression, Task
+from romae.training.config import chosen_device
+from romae.training.tables import Columns, load_model, read_samples, require_fit
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TABLE_ENDINGS = (".csv", ".csv.gz", ".parquet", ".pq")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceConfig:
+    """What predicting, embedding and interpolating are told."""
+
+    columns: Columns = Columns()
+    device: Literal["auto", "cpu"] = "auto"
+    tokens_per_batch: int = inference.TOKENS_PER_BATCH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterpolateConfig(InferenceConfig):
+    """For models with joint queries: `grouped` asks all queries of an id together, as they were in training."""
+
+    grouped: bool = False
+
+
+def predict_table(config: InferenceConfig, data: Any, model: str | Path) -> "pd.DataFrame":
+    """One row per id: its most probable class and the probability of each, or the numbers predicted for it."""
+    task, samples = _opened(config, data, model)
+    known = task.schema or Schema()
+    if known.label in samples.schema.columns:
+        raise ValueError(
+            f"column {known.label!r} is read as something else, but answers go to a column of this name, which the "
+            "model has learned; rename the table's"
+        )
+    schema = replace(samples.schema, label=known.label, classes=known.classes)
+    if isinstance(task, Classification):
+        chances = inference.predict_proba(task, samples, tokens_per_batch=config.tokens_per_batch)
+        classes = known.classes or tuple(range(task.n_classes))
+        return to_sample_table(samples, chances, replace(schema, classes=classes))
+    if not isinstance(task, Regression):
+        raise ValueError(f"the model in {model} was only pre-trained; finetune it to predict, or embed and interpolate")
+    numbers = inference.predict(task, samples, tokens_per_batch=config.tokens_per_batch)
+    if task.per == "sample":
+        return to_sample_table(samples, numbers, schema)
+    label = known.label or "label"
+    names = [label] if task.n_targets == 1 else [f"{label}_{i}" for i in range(task.n_targets)]
+    return to_table(samples, numbers, schema, columns=names)
+
+
+def embed_table(config: InferenceConfig, data: Any, model: str | Path) -> "pd.DataFrame":
+    """One row per id: the encoder's view of it, in as many columns as the encoder is wide."""
+    task, samples = _opened(config, data, model)
+    rows = inference.embed(task, samples, tokens_per_batch=config.tokens_per_batch)
+    names = [f"embedding_{i}" for i in range(task.config.encoder.width)]
+    return to_sample_table(samples, rows, samples.schema, columns=names)
+
+
+def interpolate_table(
+    config: InterpolateConfig, data: Any, model: str | Path, *, queries: Any = None, at: str | None = None
+) -> "pd.DataFrame":
+    """The values at each row of a table of queries, in its order, or on an even grid of times for every id and channel.
+
+    Queries have the columns of the data less the values; a grid is written as `start:stop:n`.
+    """
+    if (queries is None) == (at is None):
+        raise ValueError("say where to interpolate: with a table of queries, or with a grid start:stop:n; one of them")
+    task, samples = _opened(config, data, model)
+    if at is not None:
+        positions = [grid_of_times(at, samples.schema)] * len(samples)
+        order = np.arange(sum(map(len, positions)))
+    else:
+        positions, order = read_queries(queries, samples)
+    found = inference.interpolate(
+        task, samples, positions, grouped=config.grouped, tokens_per_batch=config.tokens_per_batch
+    )
+    return to_table(samples, found, samples.schema, positions=positions).iloc[order].reset_index(drop=True)
+
+
+def require_table_ending(path: str | Path) -> None:
+    """Refuse the name of a table that `write_table` cannot write, before anything is worked out."""
+    if not str(path).endswith(TABLE_ENDINGS):
+        raise ValueError(f"cannot tell what {Path(path).name} should be: expected one of {', '.join(TABLE_ENDINGS)}")
+
+
+def require_output(path: str | Path, *sources: Path | None) -> None:
+    """Refuse the name of a table that cannot be written, or that would take the place of one that is read."""
+    require_table_ending(path)
+    if Path(path).resolve() in [source.resolve() for source in sources if source is not None]:
+        raise ValueError(f"{path} is the table that is read; write the answers to another one")
+
+
+def write_table(table: "pd.DataFrame", path: str | Path) -> None:
+    """Write a CSV or Parquet file, by its ending, whole or not at all."""
+    require_table_ending(path)
+    path = Path(path)
+
+    def write(to: Path) -> None:
+        if path.suffix in (".parquet", ".pq"):
+            table.to_parquet(to, index=False)
+        else:
+            table.to_csv(to, index=False, compression="gzip" if path.suffix == ".gz" else None)
+
+    write_whole(path, write)
+
+
+def _opened(config: InferenceConfig, data: Any, model: str | Path) -> tuple[Task, SampleSet]:
+    """A model, and the samples of a table in its terms. A label that the table may have is not read."""
+    task = load_model(model)
+    known = replace(task.schema or Schema(), label=None, classes=None)  # whose name another column may have now
+    schema = replace(config.columns.schema(known), label=None, classes=None)
+    require_fit(task, schema, f"the model in {model}")
+    samples = read_samples(data, schema, task.schema, for_training=False)
+    return task.to(chosen_device(config.device)), samples

@@ -1,0 +1,406 @@
+"""Tasks: what the encoder is trained to do. A task is an encoder, a head and a loss.
+
+Shapes: t tokens, b samples, c channels, q hidden tokens, w width, k outputs.
+"""
+
+import operator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, SupportsIndex
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from romae.model.autoencoder import Decoder, Encoder, ModelConfig
+from romae.model.kernels.aligned import norm
+from romae.tokens.augmentation import Augmentation, Noise, RandAugment
+from romae.tokens.layout import Layout
+from romae.tokens.masking import Masking, Source, Strategy, UniformTokens, hide_at_random, noise, split
+from romae.tokens.packed import kind_mean, second_part
+from romae.tokens.tokens import Batch, Tokens, require_kinds
+
+
+class Loss(NamedTuple):
+    """A sum and the number of things summed; whoever adds up batches and ranks divides once, at the end."""
+
+    total: Tensor
+    weight: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        return self.total / self.weight.clamp(min=1)
+
+
+class Head(nn.Module):
+    """Embeddings to outputs: RMSNorm, then a linear layer."""
+
+    def __init__(self, width: int, n_outputs: int, eps: float) -> None:
+        super().__init__()
+        self.norm = nn.RMSNorm(width, eps=eps)
+        self.linear = nn.Linear(width, n_outputs)
+        nn.init.trunc_normal_(self.linear.weight, std=0.02)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, x: Float[Tensor, "n w"]) -> Float[Tensor, "n k"]:
+        return self.linear(norm(x, self.norm))
+
+
+class Task(nn.Module):
+    """An encoder with a purpose.
+
+    `forward` is the loss, so that distribution and compilation wrap one call. What it draws at random (masks, dropped
+    tokens) is drawn by `prepare`, which may be called before, with a source of random numbers, on any device.
+    """
+
+    def __init__(self, encoder: Encoder | ModelConfig, drop_tokens: float, settings: dict[str, Any]) -> None:
+        super().__init__()
+        if not 0 <= drop_tokens < 1:
+            raise ValueError(
+                f"drop_tokens is the largest share of tokens to drop, from 0 to below 1, not {drop_tokens}"
+            )
+        if isinstance(encoder, Task):
+            raise TypeError(
+                f"a task is made around an encoder; take that of the {type(encoder).__name__}: task.encoder.rebuilt()"
+            )
+        if not isinstance(encoder, Encoder | ModelConfig):
+            raise TypeError(f"a task is made around an Encoder or a ModelConfig, not {type(encoder).__name__}")
+        self.encoder = encoder if isinstance(encoder, Encoder) else Encoder(encoder)
+        self.scaling: Any = None  # data.scaling.Scaling: what was done to the data, undone in predictions
+        self.schema: Any = None  # data.schema.Schema: the names of columns, channels and classes
+        self.drop_tokens = drop_tokens
+        self.augment: Augmentation | None = None
+        self.settings = {**settings, "drop_tokens": drop_tokens}
+
+    @property
+    def config(self) -> ModelConfig:
+        return self.encoder.config
+
+    def prepare(self, batch: Batch, source: Source = None, *, is_training: bool | None = None) -> Batch:
+        """The batch with its masks drawn and, in training, some of its tokens dropped."""
+        if batch.is_prepared:
+            return batch
+        if batch.tokens.device.type == "cpu":
+            self.require_kinds(batch)
+        batch = self._draw(batch, source)
+        if self.drop_tokens > 0 and (self.training if is_training is None else is_training):
+            batch = self._drop(batch, source)
+        return replace(batch, is_prepared=True)
+
+    def require_kinds(self, batch: Batch) -> None:
+        """Refuse tokens of kinds that the model does not have; on a GPU this waits."""
+        if self.config.kinds is not None:
+            for tokens in (batch.tokens, batch.hidden):
+                if tokens is not None:
+                    require_kinds(tokens, self.config.kinds, batch.ids or ())
+
+    def augmented(self, batch: Batch, generator: torch.Generator | None = None) -> Batch:
+        """The batch with its values changed at random, for a step of training; without `augment`, as it is.
+
+        The generator is on the device of the batch. Samples that only fill a batch are changed too, and count nothing.
+        """
+        if self.augment is None:
+            return batch
+        layout, augment = batch.tokens.layout, self.augment
+        if isinstance(augment, RandAugment) and not (layout.is_equal and layout.longest == augment.n_tokens):
+            raise ValueError(
+                f"augment takes whole images of {augment.n_tokens} tokens, and this batch holds something else"
+            )
+        values = augment(batch.tokens.values, generator)
+        return replace(batch, tokens=replace(batch.tokens, values=values))
+
+    def _draw(self, batch: Batch, source: Source) -> Batch:
+        return batch
+
+    def _drop(self, batch: Batch, source: Source) -> Batch:
+        """Leave out a share of each sample's tokens, drawn between 0 and `drop_tokens`."""
+        layout = batch.tokens.layout
+        share = noise(Layout.singles(layout.n_samples), source) * self.drop_tokens
+        n_dropped = (share * layout.lengths).long()
+        keep = ~hide_at_random(noise(layout, source), layout, n_dropped)
+        return self._kept(batch, keep, layout.lengths - n_dropped)
+
+    def _kept(self, batch: Batch, keep: Tensor, lengths: Tensor) -> Batch:
+        return replace(batch, tokens=batch.tokens.select(keep, lengths))
+
+    def forward(self, batch: Batch) -> Loss:
+        raise TypeError(f"{type(self).__name__} does not say what its loss is")
+
+    def predict(self, batch: Batch) -> Tensor:
+        raise TypeError(f"{type(self).__name__} does not say what it predicts")
+
+    def trivial(self, batch: Batch) -> Loss:
+        """The loss of the best constant prediction for this batch: what a model that learns nothing would get."""
+        raise TypeError(f"{type(self).__name__} does not say what its trivial loss is")
+
+    def save(self, directory: str | Path, *, half: bool = False, card: str | None = None) -> None:
+        """Write weights and configuration to a folder that `romae.load` reads.
+
+        `half` stores weights in 16 bits, from which they come back in full precision, rounded. `card` is the text of a
+        README.md beside them.
+        """
+        from romae.checkpoints import (
+            native as checkpoint,  # a file below this one; imported when called, so that the core needs torch alone
+        )
+
+        checkpoint.save(self, directory, half=half, card=card)
+
+    def push_to_hub(self, name: str, *, private: bool = False, half: bool = False, card: str | None = None) -> str:
+        """Upload to the Hugging Face Hub, from where `romae.load(name)` reads it, and return the address."""
+        from romae.checkpoints import native as checkpoint
+
+        return checkpoint.push_to_hub(self, name, private=private, half=half, card=card)
+
+    def pooled(self, encoded: Tokens) -> Float[Tensor, "b w"]:
+        """Each sample in one vector: its CLS, or the mean of its tokens or kinds."""
+        if self.config.pool == "kinds" and self.config.kinds is not None:
+            kind = encoded.positions[:, -1].long()
+            return kind_mean(encoded.values, kind, self.config.kinds, encoded.layout)
+        return encoded.first() if self.config.cls else encoded.mean()
+
+    def per_token(self, encoded: Tokens, layout: Layout) -> Float[Tensor, "t w"]:
+        """The embeddings of the tokens of a layout, CLS left out."""
+        if not self.config.cls:
+            return encoded.values
+        return second_part(encoded.values, Layout.singles(layout.n_samples, encoded.device), layout)
+
+
+class MaskedReconstruction(Task):
+    """Predict hidden tokens from visible ones: pre-training, and interpolation at any position.
+
+    With `normalise` each token's target is brought to mean 0 and variance 1 over its own channels, as is done for
+    image patches; predictions of known tokens are handed back in the data's units all the same.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder | ModelConfig,
+        *,
+        masking: Strategy | Masking = UniformTokens(),  # noqa: B008  (a frozen value)
+        normalise: bool = False,
+        drop_tokens: float = 0.0,
+    ) -> None:
+        super().__init__(encoder, drop_tokens, {"masking": masking, "normalise": normalise})
+        config = self.config
+        if isinstance(masking, type) or not isinstance(masking, Masking):
+            raise TypeError(f"masking must be a strategy such as UniformTokens(ratio=0.5), not {masking!r}")
+        if normalise and config.channels == 1:
+            raise ValueError(
+                "normalise needs tokens of several values (a patch); with one channel nothing would be left"
+            )
+        self.masking, self.normalise = masking, normalise
+        self.decoder = Decoder(config)
+        self.head = Head(config.decoder.width, config.channels, config.norm_eps)
+
+    def _draw(self, batch: Batch, source: Source) -> Batch:
+        if batch.hidden is not None:
+            return batch
+        visible, hidden = split(batch.tokens, self.masking, source)
+        return replace(batch, tokens=visible, hidden=hidden)
+
+    def forward(self, batch: Batch) -> Loss:
+        batch = self.prepare(batch)
+        assert batch.hidden is not None
+        hidden = batch.hidden
+        output = self.reconstruct(batch.tokens, hidden.positions, hidden.layout).float()
+        return _squared_error(output, self._targets(hidden), _real_tokens(batch, hidden.layout))
+
+    def trivial(self, batch: Batch) -> Loss:
+        batch = self.prepare(batch)
+        assert batch.hidden is not None
+        target = self._targets(batch.hidden)
+        return _squared_error(target.mean(0, keepdim=True).expand_as(target), target)
+
+    def _targets(self, hidden: Tokens) -> Float[Tensor, "q c"]:
+        target = hidden.values.float()
+        if not self.normalise:
+            return target
+        mean, deviation = _moments(target)
+        return (target - mean) / deviation
+
+    def reconstruct(self, visible: Tokens, positions: Float[Tensor, "q d"], layout: Layout) -> Float[Tensor, "q c"]:
+        """The head's output at positions laid out sample by sample; normalised if the targets were."""
+        encoded = self.encoder(visible)
+        if positions.ndim != 2 or positions.shape[1] != self.config.position_dims or len(positions) != layout.n_tokens:
+            raise ValueError(
+                f"expected {layout.n_tokens} positions of {self.config.position_dims} coordinates, got "
+                f"{list(positions.shape)}"
+            )
+        return self.head(self.decoder(encoded, positions, layout))
+
+    def predict(self, batch: Batch) -> Float[Tensor, "q c"]:
+        """The values of the hidden tokens, in the units of the batch."""
+        batch = self.prepare(batch)
+        assert batch.hidden is not None
+        hidden = batch.hidden
+        output = self.reconstruct(batch.tokens, hidden.positions, hidden.layout).float()
+        if not self.normalise:
+            return output
+        mean, deviation = _moments(hidden.values.float())
+        return output * deviation + mean
+
+
+class Classification(Task):
+    """One class per sample, read from CLS, or from the mean of all tokens in a model without CLS.
+
+    `confidence` is the probability that the target gives to the true class; the others share the rest. `augment`
+    changes the values of every batch in training.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder | ModelConfig,
+        n_classes: int,
+        *,
+        confidence: float = 1.0,
+        drop_tokens: float = 0.0,
+        augment: Augmentation | None = None,
+    ) -> None:
+        if not isinstance(n_classes, SupportsIndex) or operator.index(n_classes) < 2:
+            raise ValueError(f"classification needs at least two classes, n_classes=2 or more, not {n_classes!r}")
+        n_classes = operator.index(n_classes)
+        settings = {"n_classes": n_classes, "confidence": confidence, "augment": augment}
+        super().__init__(encoder, drop_tokens, settings)
+        if not isinstance(augment, Augmentation | None):
+            raise TypeError(f"augment is RandAugment(…) or Noise(…), not {augment!r}")
+        if not 1 / n_classes < confidence <= 1:
+            raise ValueError(f"confidence must be above chance (1/{n_classes}) and at most 1, not {confidence}")
+        if isinstance(augment, RandAugment) and drop_tokens > 0:
+            raise ValueError("augment changes whole images, and drop_tokens leaves parts of them out; use one of them")
+        self.n_classes, self.confidence, self.augment = n_classes, confidence, augment
+        self.head = Head(self.config.encoder.width, n_classes, self.config.norm_eps)
+
+    def _draw(self, batch: Batch, source: Source) -> Batch:
+        target = _require_target(batch)
+        if target.is_floating_point() or target.ndim != 1:
+            raise ValueError(f"classes must be one integer per sample, not {target.dtype} {list(target.shape)}")
+        if target.device.type == "cpu" and not bool(((target >= 0) & (target < self.n_classes)).all()):
+            found = f"{int(target.min())} to {int(target.max())}"
+            raise ValueError(f"classes must lie in 0 to {self.n_classes - 1}, and this batch has {found}")
+        return batch
+
+    def forward(self, batch: Batch) -> Loss:
+        batch = self.prepare(batch)
+        target = _require_target(batch)
+        smoothing = (1 - self.confidence) * self.n_classes / (self.n_classes - 1)
+        logits = self._logits(batch.tokens).float()
+        losses = F.cross_entropy(logits, target.long(), reduction="none", label_smoothing=smoothing)
+        return _summed(losses.unsqueeze(-1), batch.real)
+
+    def trivial(self, batch: Batch) -> Loss:
+        target = F.one_hot(_require_target(batch).long(), self.n_classes).double()
+        rest = (1 - self.confidence) / (self.n_classes - 1)
+        wanted = (target * (self.confidence - rest) + rest).mean(0)
+        entropy = -torch.special.xlogy(wanted, wanted).sum()
+        return Loss(entropy * len(batch), _count(entropy, len(batch)))
+
+    def predict(self, batch: Batch) -> Float[Tensor, "b k"]:
+        """The logits of each class."""
+        return self._logits(batch.tokens).float()
+
+    def _logits(self, tokens: Tokens) -> Float[Tensor, "b k"]:
+        return self.head(self.pooled(self.encoder(tokens)))
+
+
+class Regression(Task):
+    """Numbers per sample (from CLS or the mean) or per token (from each token's own embedding).
+
+    `augment` changes the values of every batch in training.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder | ModelConfig,
+        n_targets: int = 1,
+        *,
+        per: Literal["sample", "token"] = "sample",
+        drop_tokens: float = 0.0,
+        augment: Noise | None = None,
+    ) -> None:
+        super().__init__(encoder, drop_tokens, {"n_targets": n_targets, "per": per, "augment": augment})
+        if not isinstance(augment, Noise | None):
+            raise TypeError(f"augment is Noise(…), not {augment!r}")
+        if n_targets != int(n_targets) or n_targets < 1:
+            raise ValueError(f"regression needs at least one target, not {n_targets}")
+        if per not in ("sample", "token"):
+            raise ValueError(f"per must be 'sample' or 'token', not {per!r}")
+        self.n_targets, self.per, self.augment = n_targets, per, augment
+        self.head = Head(self.config.encoder.width, n_targets, self.config.norm_eps)
+
+    def _draw(self, batch: Batch, source: Source) -> Batch:
+        target = _require_target(batch)
+        if self.per == "token" and batch.hidden is not None:
+            raise ValueError("targets are for every token, and the samples hide some; leave Sample(hidden=…) out")
+        n_rows = batch.tokens.layout.n_tokens if self.per == "token" else len(batch)
+        if target.shape not in ((n_rows, self.n_targets), (n_rows,) if self.n_targets == 1 else ()):
+            raise ValueError(
+                f"expected {self.n_targets} targets per {self.per} ([{n_rows}, {self.n_targets}]), got "
+                f"{list(target.shape)}"
+            )
+        return batch
+
+    def _kept(self, batch: Batch, keep: Tensor, lengths: Tensor) -> Batch:
+        if self.per == "sample":
+            return super()._kept(batch, keep, lengths)
+        target = _require_target(batch)
+        _, index = batch.tokens.layout.selected(keep, lengths)
+        return replace(super()._kept(batch, keep, lengths), target=target.index_select(0, index))
+
+    def forward(self, batch: Batch) -> Loss:
+        batch = self.prepare(batch)
+        output = self.predict(batch)
+        real = batch.real if self.per == "sample" else _real_tokens(batch, batch.tokens.layout)
+        return _squared_error(output, _require_target(batch).float().reshape(output.shape), real)
+
+    def trivial(self, batch: Batch) -> Loss:
+        target = _require_target(batch).float().reshape(-1, self.n_targets)
+        return _squared_error(target.mean(0, keepdim=True).expand_as(target), target)
+
+    def predict(self, batch: Batch) -> Float[Tensor, "n k"]:
+        """The targets of each sample, or of each token."""
+        tokens = batch.tokens
+        encoded = self.encoder(tokens)
+        if self.per == "sample":
+            return self.head(self.pooled(encoded)).float()
+        return self.head(self.per_token(encoded, tokens.layout)).float()
+
+
+TASKS: dict[str, type[Task]] = {task.__name__: task for task in (MaskedReconstruction, Classification, Regression)}
+
+
+def _count(like: Tensor, n: int) -> Tensor:
+    return like.new_full((), n, dtype=torch.float64)
+
+
+def _squared_error(
+    output: Float[Tensor, "n k"], target: Float[Tensor, "n k"], real: Bool[Tensor, "n"] | None = None
+) -> Loss:
+    if real is None:
+        return Loss(F.mse_loss(output, target, reduction="sum"), _count(output, output.numel()))
+    same = torch.where(real.unsqueeze(-1), output, target)  # what does not count is no error
+    return Loss(F.mse_loss(same, target, reduction="sum"), real.sum().double() * output.shape[1])
+
+
+def _summed(losses: Float[Tensor, "n k"], real: Bool[Tensor, "n"] | None) -> Loss:
+    """The sum over the rows that count, and how many numbers those hold."""
+    if real is None:
+        return Loss(losses.sum(), _count(losses, losses.numel()))
+    kept = torch.where(real.unsqueeze(-1), losses, 0.0)
+    return Loss(kept.sum(), real.sum().double() * losses.shape[1])
+
+
+def _real_tokens(batch: Batch, layout: Layout) -> Bool[Tensor, "t"] | None:
+    return None if batch.real is None else batch.real[layout.sample_of_token]
+
+
+def _moments(x: Float[Tensor, "n c"]) -> tuple[Tensor, Tensor]:
+    """The mean and the standard deviation of each token's values."""
+    mean = x.mean(-1, keepdim=True)
+    return mean, (x.var(-1, keepdim=True) + 1e-6).sqrt()
+
+
+def _require_target(batch: Batch) -> Tensor:
+    if batch.target is None:
+        raise ValueError("this task learns from targets, and the samples have none: set Sample(target=…)")
+    return batch.target

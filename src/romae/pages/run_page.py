@@ -1,0 +1,338 @@
+"""The page of one run: its losses, its settings and, given a table, what its model says about it.
+
+Reconstructions hide some points of a series from the model and show what it predicts there; a classifier shows its
+confusion matrix, a regression its numbers beside the true ones; every model shows a map of its embeddings.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Float64, Int64
+
+from romae.checkpoints.native import read_json
+from romae.config import flat, from_dict
+from romae.data.schema import SampleSet, Schema
+from romae.experiments import baselines, metrics
+from romae.experiments.views import channels, class_names, principal_components
+from romae.inference import predictions as inference
+from romae.inference.tables import InferenceConfig
+from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
+from romae.pages import charts, page
+from romae.pages.page import Block, Choice, Section, Table, Text
+from romae.pages.plots import Panel
+from romae.tokens.tokens import Sample, channel_index
+from romae.training.identity import digests
+from romae.training.run_folder import DATA, JOB
+from romae.training.tables import SplitConfig, load_model, read_samples, require_fit, split
+
+N_SHOWN, N_DRAWN, N_TIMES = 12, 2000, 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageConfig(InferenceConfig):
+    """What a page is told. `ratio` is the share of a series' points to hide, chosen by `seed`.
+
+    `samples="kept out"` shows the ids alone that the run did not train on; it needs the table that the run was made
+    from.
+    """
+
+    label: str | None = None
+    samples: Literal["all", "kept out"] = "all"
+    ratio: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.ratio < 1:
+            raise ValueError(f"ratio is the share of points to hide, between 0 and 1, not {self.ratio}")
+
+
+def write(
+    run: str | Path, *, data: Any = None, config: PageConfig | None = None, out: str | Path | None = None
+) -> Path:
+    """Write the page of a run, `page.html` in its folder unless told otherwise, and return where it is.
+
+    `data` is whatever `from_table` reads, or samples with their names: a table has no numbers for each token.
+    """
+    folder = Path(run)
+    stages = sorted(folder.rglob("history.jsonl"))
+    if not stages:
+        raise ValueError(f"{folder} is not the folder of a run: it holds no history.jsonl, which every run writes")
+    sections = [_training(stage, folder) for stage in stages]
+    if data is not None:
+        has_model = any((folder / name).is_dir() for name in ("best", "last"))
+        sections += _answers(folder if has_model else stages[-1].parent, data, config or PageConfig())
+    sections += [_settings(stage.parent, folder) for stage in stages]
+    return page.write(out or folder / "page.html", f"Run {folder.resolve().name}", sections)
+
+
+def _training(history: Path, folder: Path) -> Section:
+    try:
+        records = [json.loads(line) for line in history.read_text().splitlines()]
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{history} is torn or was altered: {error}") from None
+    for number, one in enumerate(records, start=1):
+        numbers = [one.get(name) for name in ("step", "epoch", "loss")] if isinstance(one, dict) else [None]
+        if not all(isinstance(value, int | float) for value in numbers):
+            raise ValueError(f"{history} is torn or was altered: line {number} is no record of a run")
+    if not records:
+        return Section(title=_title("Training", history.parent, folder), blocks=[Text(text="No report yet.")])
+    last = records[-1]
+    best = min((one["validation"] for one in records if one.get("validation") is not None), default=None)
+    kept_out = "" if best is None else f", at best {best:.4g} in validation"
+    told = f"{last['step']:,} steps, {last['epoch']:,} epochs: loss {last['loss']:.4g}{kept_out}."
+    return Section(title=_title("Training", history.parent, folder), blocks=[charts.losses(records, told)])
+
+
+def _settings(stage: Path, folder: Path) -> Section:
+    """The settings of the job where there was one, else those of its training."""
+    path = stage / JOB if (stage / JOB).is_file() else stage / "config.json"
+    rows = [(name, json.dumps(value)) for name, value in flat(read_json(path))]
+    return Section(title=_title("Settings", stage, folder), blocks=[Table(columns=("setting", "value"), rows=rows)])
+
+
+def _title(word: str, stage: Path, folder: Path) -> str:
+    return word if stage == folder else f"{word}: {stage.relative_to(folder)}"
+
+
+def _answers(folder: Path, data: Any, config: PageConfig) -> list[Section]:
+    """What the model of a run says about a table."""
+    task = load_model(folder).cpu()
+    samples = _read(data, task, config, f"the model in {folder}")
+    origin = f"All {len(samples):,} ids of the data. If the model was trained on them, this flatters it."
+    if config.samples == "kept out":
+        samples = _kept_out(samples, folder)
+        origin = f"The {len(samples):,} ids of the data that the run kept out of training."
+    sections = []
+    if isinstance(task, MaskedReconstruction):
+        sections.append(Section(title="Reconstructions", blocks=_reconstructions(task, samples, config)))
+    elif isinstance(task, Classification):
+        sections.append(Section(title="Classes", blocks=_classes(task, samples)))
+    elif isinstance(task, Regression):
+        sections.append(Section(title="Numbers", blocks=_numbers(task, samples)))
+    sections.append(Section(title="Embeddings", blocks=_embeddings(task, samples)))
+    return [replace(one, blocks=[Text(text=origin, is_aside=True), *one.blocks]) for one in sections]
+
+
+def _read(data: Any, task: Task, config: PageConfig, what: str) -> SampleSet:
+    if isinstance(data, SampleSet):
+        require_fit(task, data.schema, what)
+        return data
+    known = task.schema or Schema()
+    schema = replace(config.columns.schema(known), label=config.label or known.label, classes=None)
+    require_fit(task, schema, what)
+    return read_samples(data, schema, task.schema, for_training=False)
+
+
+def _kept_out(samples: SampleSet, folder: Path) -> SampleSet:
+    """The samples that the run was not trained on; those of another table are refused."""
+    for name in (JOB, DATA):
+        if not (folder / name).is_file():
+            raise ValueError(f"{folder} holds no {name}, so that nobody knows what was kept out; show all samples")
+    job, known = read_json(folder / JOB), read_json(folder / DATA)
+    told = from_dict(SplitConfig, job["validation"])
+    validation = split(samples, told)[1]
+    if validation is None:
+        raise ValueError("the run kept nothing out of training (validation.share=0); show all samples")
+    if not _are_those_of(job, known, samples, told):
+        label = f" with the label {job['label']}" if job.get("label") else ""
+        raise ValueError(
+            f"these are not the samples that the run in {folder} was made from, so that nobody knows which of them it "
+            f"kept out; give its own table{label}, or show all samples"
+        )
+    return validation
+
+
+def _are_those_of(job: Mapping[str, Any], known: Mapping[str, Any], samples: SampleSet, told: SplitConfig) -> bool:
+    """Whether a run with these notes was made from the samples."""
+    if "label" in job and samples.schema.label != job["label"]:
+        return False
+    found = digests(*split(_as_trained_on(samples, job), told))
+    return found == {name: known.get(name) for name in found}
+
+
+def _as_trained_on(samples: SampleSet, job: Mapping[str, Any]) -> SampleSet:
+    """The samples with the targets that the run had: none in pre-training, numbers where it took classes for such."""
+    classes = samples.schema.classes
+    if "label" not in job:
+        return samples.map(lambda sample: replace(sample, target=None))
+    if job["kind"] == "regress" and classes is not None:
+        numbers = [float(name) for name in classes]
+        return samples.map(lambda sample: replace(sample, target=numbers[int(sample.target)]))
+    return samples
+
+
+def _reconstructions(task: MaskedReconstruction, samples: SampleSet, config: PageConfig) -> list[Block]:
+    """The first samples with some of their points hidden, and the error at those beside two simple methods."""
+    if task.normalise:
+        return [
+            Text(text="The model predicts normalised patches, so that it cannot be asked in the units of the data.")
+        ]
+    random = np.random.default_rng(config.seed)
+    several = [one for one in samples if len(one) > 1]
+    hiding = [replace(one, hidden=_hidden(len(one), config.ratio, random), target=None) for one in several]
+    if not hiding:
+        return [Text(text="Every sample has a single point, so that none can be hidden.")]
+    chosen = SampleSet(hiding, samples.schema)
+    predicted = list(inference.predict(task, chosen, tokens_per_batch=config.tokens_per_batch))
+    shown = SampleSet(hiding[:N_SHOWN], samples.schema)
+    drawn = {}
+    for sample, answer in zip(shown, predicted, strict=False):
+        drawn[str(sample.id)] = _reconstruction(task, sample, answer, samples.schema)
+    return [Choice(label="Sample", charts=drawn), _errors(chosen, predicted)]
+
+
+def _hidden(n: int, ratio: float, random: np.random.Generator) -> Bool[np.ndarray, "n"]:
+    """True on a share of the points; at least one is hidden and one is seen."""
+    hidden = np.zeros(n, dtype=bool)
+    hidden[random.permutation(n)[: min(max(round(ratio * n), 1), n - 1)]] = True
+    return hidden
+
+
+def _errors(samples: SampleSet, predicted: Sequence[np.ndarray]) -> Table:
+    """RoMAE beside methods that know time and channel alone, whatever other positions there are."""
+    truth = np.concatenate([baselines.truth(sample) for sample in samples])
+    errors = {"RoMAE": metrics.rmse(np.concatenate(predicted), truth)}
+    averages = _averages(samples)
+    for name, method in (("linear interpolation", baselines.linear), ("mean of the series", baselines.mean)):
+        filled = np.concatenate([_filled(method, one, samples.schema, averages) for one in samples])
+        errors[name] = metrics.rmse(filled, truth)
+    rows = [(name, f"{value:.4g}") for name, value in errors.items()]
+    return Table(columns=("method", "RMSE at hidden points, all samples"), rows=rows)
+
+
+def _filled(
+    method: baselines.Method, sample: Sample, schema: Schema, averages: Float64[np.ndarray, "k c"]
+) -> Float64[np.ndarray, "m c"]:
+    """What a method says of the hidden points; in a channel of which nothing is seen, the average."""
+    axes = [0] if schema.channel is None else [0, -1]
+    found = baselines.fill(method, replace(sample, positions=sample.positions[:, axes]), default=np.nan)
+    return np.where(np.isnan(found), averages[_channel(sample, schema)[sample.hidden.numpy()]], found)
+
+
+def _averages(samples: SampleSet) -> Float64[np.ndarray, "k c"]:
+    """The mean of every column in each channel, of all that is seen; in a channel that never is, of all channels."""
+    values = np.concatenate([one.values[~one.hidden].double().numpy() for one in samples])
+    channel = np.concatenate([_channel(one, samples.schema)[~one.hidden.numpy()] for one in samples])
+    n_channels = len(samples.schema.channels) if samples.schema.channel else 1
+    rows = [values[channel == i] for i in range(n_channels)]
+    return np.stack([(one if len(one) else values).mean(axis=0) for one in rows])
+
+
+def _channel(sample: Sample, schema: Schema) -> Int64[np.ndarray, "n"]:
+    """The channel of each token; without a column of channels, all are of the first."""
+    if schema.channel is None:
+        return np.zeros(len(sample), dtype=np.int64)
+    return channel_index(sample.positions, len(schema.channels)).numpy()
+
+
+def _reconstruction(
+    task: MaskedReconstruction, sample: Sample, predicted: Float[np.ndarray, "m c"], schema: Schema
+) -> page.Chart:
+    """One sample, its first channels one above the other, with the model's curve where time is the only other axis."""
+    positions, values = sample.positions.double().numpy(), sample.values.double().numpy()
+    hidden, rows = sample.hidden.numpy(), np.full(sample.values.shape, np.nan)
+    rows[hidden] = predicted
+    grid = np.linspace(positions[:, 0].min(), positions[:, 0].max(), N_TIMES)
+    found = []
+    for name, number, is_here, column in channels(sample, schema):
+        curve: tuple[np.ndarray, np.ndarray] = (np.zeros(0), np.zeros(0))
+        if not schema.positions:
+            queries = grid[:, None] if schema.channel is None else np.stack([grid, np.full_like(grid, number)], axis=1)
+            answer = inference.interpolate(task, SampleSet([sample], schema), [queries])[0]
+            curve = (grid, answer[:, column])
+        seen, unseen = is_here & ~hidden, is_here & hidden
+        observed, truth = ((positions[one, 0], values[one, column]) for one in (seen, unseen))
+        panel = Panel(name, observed, truth, curve, (np.zeros(0), np.zeros(0)))
+        found.append(charts.Reconstruction(panel, rows[unseen, column]))
+    unit = "" if schema.time_unit is None else f" ({schema.time_unit}s since 1970)"
+    caption = f"{schema.id} {sample.id}: {int((~hidden).sum())} points seen, {int(hidden.sum())} hidden."
+    return charts.reconstruction(found, x=f"{schema.time}{unit}", caption=caption)
+
+
+def _classes(task: Classification, samples: SampleSet) -> list[Block]:
+    """Confusion matrix and accuracy, beside what the commonest class would give."""
+    names, truth = class_names(task), _class_names(samples)
+    if strangers := sorted(set(truth) - set(names)):
+        raise ValueError(f"the data have the class {strangers[0]!r}, which the model does not know: {names}")
+    chosen = inference.predict_proba(task, samples).argmax(1)
+    true = np.array([names.index(name) for name in truth])
+    counts = metrics.confusion(chosen, true, len(names))
+    rows = [
+        ("RoMAE", f"{metrics.accuracy(chosen, true):.4g}"),
+        ("the commonest class", f"{counts.sum(axis=1).max() / len(true):.4g}"),
+    ]
+    caption = f"{len(true):,} samples: true classes in rows, predicted ones in columns."
+    drawn = charts.confusion(counts, names, caption)
+    return [drawn, Table(columns=("method", "accuracy"), rows=rows)]
+
+
+def _class_names(samples: SampleSet) -> list[str]:
+    classes = samples.schema.classes
+    if classes is None:
+        raise ValueError(f"the data have no classes in column {samples.schema.label!r}; name another with --label")
+    return [str(classes[int(sample.target)]) for sample in samples]
+
+
+def _numbers(task: Regression, samples: SampleSet) -> list[Block]:
+    """Predicted numbers against true ones, one chart for each target, and the errors beside those of their means."""
+    if any(sample.target is None for sample in samples):
+        return [Text(text=f"The data bring no numbers for each {task.per} to compare with.")]
+    truth = np.concatenate([_truth(task, sample, samples.schema) for sample in samples])
+    answers = inference.predict(task, samples)
+    predicted = np.concatenate([np.reshape(one, (-1, task.n_targets)) for one in answers]).astype(np.float64)
+    names = _target_names(task, samples.schema.label or "label")
+    rows = [
+        (name, f"{metrics.rmse(predicted[:, i], truth[:, i]):.4g}", f"{truth[:, i].std():.4g}")
+        for i, name in enumerate(names)
+    ]
+    drawn = _agreements(task, samples, truth[:N_DRAWN], predicted[:N_DRAWN], names)
+    return [drawn, Table(columns=("number", "RMSE of RoMAE", "RMSE of the mean of these numbers"), rows=rows)]
+
+
+def _agreements(
+    task: Regression,
+    samples: SampleSet,
+    truth: Float64[np.ndarray, "n k"],
+    predicted: Float64[np.ndarray, "n k"],
+    names: Sequence[str],
+) -> Block:
+    ids = [f"{samples.schema.id} {one.id}" for one in samples]
+    if task.per == "token":
+        times = ([f"{time:.6g}" for time in sample.positions[:, 0].tolist()] for sample in samples)
+        ids = [f"{name}, {samples.schema.time} {time}" for name, row in zip(ids, times, strict=True) for time in row]
+    caption = f"One point for each {task.per}, {len(truth):,} in all. On the grey line a prediction is right."
+    drawn = {
+        name: charts.agreement(truth[:, i], predicted[:, i], ids[: len(truth)], name, caption)
+        for i, name in enumerate(names)
+    }
+    return drawn[names[0]] if len(drawn) == 1 else Choice(label="Number", charts=drawn)
+
+
+def _target_names(task: Regression, label: str) -> list[str]:
+    return [label] if task.n_targets == 1 else [f"{label} {i}" for i in range(1, task.n_targets + 1)]
+
+
+def _truth(task: Regression, sample: Sample, schema: Schema) -> Float64[np.ndarray, "n k"]:
+    """The numbers of a sample, one row for itself or for each of its tokens; integers were read as classes."""
+    target = sample.target if schema.classes is None else schema.classes[int(sample.target)]
+    numbers, n_rows = np.asarray(target, dtype=np.float64), len(sample) if task.per == "token" else 1
+    if numbers.size != n_rows * task.n_targets:
+        raise ValueError(
+            f"the model tells {task.n_targets} numbers for each {task.per}, but {schema.id} {sample.id} has a label of "
+            f"shape {list(numbers.shape)}; name another column with --label"
+        )
+    return numbers.reshape(n_rows, task.n_targets)
+
+
+def _embeddings(task: Task, samples: SampleSet) -> list[Block]:
+    """A map of the first samples, coloured by class where the table has classes."""
+    shown = samples[:N_DRAWN]
+    points = principal_components(np.asarray(inference.embed(task, shown)))
+    has_classes = shown.schema.label is not None and shown.schema.classes is not None
+    groups = np.array(_class_names(shown)) if has_classes else None
+    caption = f"The embeddings of {len(shown):,} samples in the plane in which they differ most."
+    return [charts.embedding_map(points, [one.id for one in shown], groups, caption)]

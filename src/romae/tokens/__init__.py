@@ -1,0 +1,9 @@
+"""Tokens: measurements at real-valued positions, packed end to end."""
+
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    from romae.moved import moved_name  # what this package held when it was a single module
+
+    return moved_name("tokens", name)

@@ -1,0 +1,384 @@
+"""Tokens: sets of measurements at real-valued positions, packed end to end.
+
+A batch holds the tokens of all its samples one after the other, without padding, and a `Layout` that says
+where each sample begins. Shapes: t tokens in a batch, n in one sample, b samples, c channels, d position
+dimensions, w any width.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Float32, Int32, Int64, Shaped
+from torch import Tensor
+
+from romae.tokens.arrays import as_positions, as_real, as_tensor, as_values, require_readable
+from romae.tokens.layout import Layout
+from romae.tokens.packed import require_tokens, sample_extreme, sample_mean, taken
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """The tokens of a batch: values and positions of all samples end to end, and their layout.
+
+    On the way to a device that holds all values, the numbers of their rows stand in for them (`Packed.numbered`).
+    """
+
+    values: Float[Tensor, "t c"] | Int32[Tensor, "t 1"]
+    positions: Float32[Tensor, "t d"]
+    layout: Layout
+
+    def __post_init__(self) -> None:
+        if self.positions.dtype != torch.float32:
+            raise TypeError(
+                f"positions are {self.positions.dtype}, but angles need torch.float32; convert them after "
+                "subtracting each sample's origin"
+            )
+        if not self.values.shape[0] == self.positions.shape[0] == self.layout.n_tokens:
+            raise ValueError(
+                f"{self.values.shape[0]} values, {self.positions.shape[0]} positions and a layout of "
+                f"{self.layout.n_tokens} tokens must agree"
+            )
+
+    def __repr__(self) -> str:
+        lengths = self.layout.lengths
+        sizes = f"{int(lengths.min())} to {int(lengths.max())}" if not self.layout.is_equal else f"{int(lengths[0])}"
+        return (
+            f"Tokens({len(self)} samples of {sizes} tokens, {self.layout.n_tokens} in all; {self.channels} channels, "
+            f"{self.position_dims} position dims, {str(self.values.dtype).removeprefix('torch.')} "
+            f"on {self.values.device})"
+        )
+
+    def __len__(self) -> int:
+        return self.layout.n_samples
+
+    @property
+    def channels(self) -> int:
+        return self.values.shape[1]
+
+    @property
+    def position_dims(self) -> int:
+        return self.positions.shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        return self.values.device
+
+    @classmethod
+    def pack(cls, values: Sequence[Tensor], positions: Sequence[Tensor]) -> "Tokens":
+        """One packed batch from the values [n, c] and positions [n, d] of each sample, without their gradients."""
+        if len(values) != len(positions):
+            raise ValueError(f"{len(values)} samples of values but {len(positions)} of positions")
+        return collate([Sample(v, p) for v, p in zip(values, positions, strict=True)]).tokens
+
+    def unpack(self) -> list["Sample"]:
+        """The samples of this batch, one by one and without gradients: the inverse of `pack`."""
+        lengths = self.layout.lengths.tolist()
+        return [Sample(v, p) for v, p in zip(self.values.split(lengths), self.positions.split(lengths), strict=True)]
+
+    @classmethod
+    def from_padded(
+        cls, values: Shaped[Tensor, "b n c"], positions: Float[Tensor, "b n d"], valid: Bool[Tensor, "b n"]
+    ) -> "Tokens":
+        """Packed tokens from padded tensors; `valid` is True on real tokens, wherever they stand."""
+        if values.ndim != 3 or positions.ndim != 3 or valid.ndim != 2:
+            raise ValueError(
+                f"expected values [b, n, c], positions [b, n, d] and valid [b, n], got {list(values.shape)}, "
+                f"{list(positions.shape)} and {list(valid.shape)}"
+            )
+        if valid.dtype != torch.bool:
+            raise TypeError(f"valid must be boolean (True on real tokens), not {valid.dtype}")
+        if not values.shape[:2] == positions.shape[:2] == valid.shape:
+            raise ValueError(
+                f"values {list(values.shape)}, positions {list(positions.shape)} and valid {list(valid.shape)} "
+                "must agree in samples and tokens"
+            )
+        lengths = valid.sum(1).cpu()
+        if not lengths.all():
+            raise ValueError(f"sample {int((lengths == 0).nonzero()[0])} has no valid token")
+        values, positions = values[valid], positions[valid]
+        layout = Layout.of(lengths, values.device)
+        return cls(as_values(values), to_single(as_positions(positions), layout), layout)
+
+    def to_padded(self) -> tuple[Float[Tensor, "b n c"], Float32[Tensor, "b n d"], Bool[Tensor, "b n"]]:
+        """Values, positions and `valid` padded with zeros to the longest sample: the inverse of `from_padded`."""
+        longest = int(self.layout.lengths.max())
+        columns = torch.arange(longest, device=self.device)
+        valid = columns < self.layout.device_lengths.unsqueeze(-1)
+        values = self.values.new_zeros(*valid.shape, self.channels)
+        positions = self.positions.new_zeros(*valid.shape, self.position_dims)
+        values[valid], positions[valid] = self.values, self.positions
+        return values, positions, valid
+
+    def select(self, keep: Bool[Tensor, "t"], lengths: Int64[Tensor, "b"] | None = None) -> "Tokens":
+        """The tokens where `keep` is True, in order (see `Layout.selected` for `lengths`)."""
+        layout, index = self.layout.selected(keep, lengths)
+        return Tokens(self.values.index_select(0, index), self.positions.index_select(0, index), layout)
+
+    def first(self) -> Float[Tensor, "b c"]:
+        """The values of each sample's first token, which is CLS in the output of an encoder that has one."""
+        require_tokens(self.layout)
+        return self.values.index_select(0, self.layout.offsets[:-1])
+
+    def mean(self) -> Float[Tensor, "b c"]:
+        """The mean of each sample's values."""
+        return sample_mean(self.values, self.layout)
+
+    def to(
+        self, device: torch.device | str | None = None, dtype: torch.dtype | None = None, non_blocking: bool = False
+    ) -> "Tokens":
+        """The same tokens on another device, or with values of another type; positions stay float32."""
+        device = self.device if device is None else device
+        return Tokens(
+            self.values.to(device=device, dtype=dtype, non_blocking=non_blocking),
+            self.positions.to(device=device, non_blocking=non_blocking),
+            self.layout.to(device, non_blocking),
+        )
+
+    def pin_memory(self) -> "Tokens":
+        return Tokens(self.values.pin_memory(), self.positions.pin_memory(), self.layout.pin_memory())
+
+
+def concat(first: Tokens, second: Tokens) -> Tokens:
+    """Each sample of `first` followed by the same sample of `second`."""
+    if first.channels != second.channels or first.position_dims != second.position_dims:
+        raise ValueError(f"cannot join tokens of different kinds: {first} and {second}")
+    layout = first.layout.joined(second.layout)
+    if layout.is_equal:
+        rows, more_rows = (layout.n_samples, first.layout.longest), (layout.n_samples, second.layout.longest)
+
+        def join(x: Tensor, y: Tensor) -> Tensor:
+            return torch.cat([x.unflatten(0, rows), y.unflatten(0, more_rows)], dim=1).flatten(0, 1)
+
+        return Tokens(join(first.values, second.values), join(first.positions, second.positions), layout)
+    places = torch.cat(first.layout.places_in_joined(second.layout))
+    order = torch.empty_like(places).scatter(0, places, torch.arange(layout.n_tokens, device=places.device))
+    return Tokens(
+        taken(torch.cat([first.values, second.values]), order),
+        torch.cat([first.positions, second.positions]).index_select(0, order),
+        layout,
+    )
+
+
+def channel_index(positions: Float[Tensor, "n d"], n_channels: int) -> Int64[Tensor, "n"]:
+    """The channel of each token: the last position axis as indices below `n_channels`."""
+    coordinates = positions[:, -1]
+    if (token := _first_beyond(coordinates, n_channels)) is not None:
+        raise ValueError(
+            f"token {token} has {float(coordinates[token])} as its channel, but channels are 0 to {n_channels - 1}"
+        )
+    return coordinates.round().long()
+
+
+def require_kinds(tokens: Tokens, n_kinds: int, ids: Sequence[Hashable] = ()) -> None:
+    """Refuse tokens whose last position is not the number of a kind that the model has."""
+    kind = tokens.positions[:, -1]
+    if (token := _first_beyond(kind, n_kinds)) is not None:
+        sample = int(tokens.layout.sample_of_token[token])
+        name = repr(ids[sample]) if ids and ids[sample] is not None else sample
+        raise ValueError(
+            f"sample {name} has a token of kind {float(kind[token]):g}, which is its last position, but the model has "
+            f"kinds 0 to {n_kinds - 1}"
+        )
+
+
+def _first_beyond(numbers: Float[Tensor, "n"], n: int) -> int | None:
+    """The first that is no whole number from 0 to n - 1."""
+    wrong = (numbers != numbers.round()) | (numbers < 0) | (numbers >= n)
+    return int(wrong.int().argmax()) if bool(wrong.any()) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One sample: n tokens with values [n, c] at positions [n, d].
+
+    `target` is a class index, a number, a vector [k] for the whole sample, or one row [n, k] per token.
+    `hidden` [n] is True on the tokens to predict, for those who choose the mask themselves. Arrays, lists and
+    tensors are taken, tensors without their gradients; positions may be float64 and stay so until a batch is made.
+    """
+
+    values: Any
+    positions: Any
+    target: Any = None
+    id: Hashable = None
+    hidden: Any = None
+
+    def __post_init__(self) -> None:
+        values = as_real(self.values, "values")
+        positions = as_real(self.positions, "positions")
+        for name, x, letter in (("values", values, "c"), ("positions", positions, "d")):
+            if x.ndim != 2:
+                raise ValueError(
+                    f"{name} must be [n, {letter}], got shape {list(x.shape)}"
+                    + (f"; for a single column use {name}[:, None]" if x.ndim == 1 else "")
+                )
+        if len(values) != len(positions):
+            raise ValueError(f"{len(values)} values but {len(positions)} positions: each token needs one of both")
+        if len(values) == 0:
+            raise ValueError("a sample needs at least one token, and this one is empty")
+        if values.shape[1] == 0 or positions.shape[1] == 0:
+            raise ValueError("a sample needs at least one channel and one position dimension")
+        object.__setattr__(self, "values", as_values(values))
+        object.__setattr__(self, "positions", as_positions(positions))
+        require_readable(self.target, "target")
+        require_readable(self.hidden, "hidden")
+        object.__setattr__(self, "target", None if self.target is None else self._checked_target(len(values)))
+        object.__setattr__(self, "hidden", None if self.hidden is None else self._checked_mask(len(values)))
+
+    def _checked_target(self, n: int) -> Tensor:
+        try:
+            target = as_tensor(self.target)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(f"target {self.target!r} is not a number or an array: {error}") from None
+        if target.is_complex():
+            raise TypeError("targets are complex; use the real and the imaginary part as two targets")
+        if target.dtype == torch.uint64:
+            raise TypeError("targets of 64 unsigned bits do not fit; use signed integers or floats")
+        target = target.float() if target.is_floating_point() else target.long()
+        if target.ndim > 2 or target.numel() == 0 or (target.ndim == 2 and len(target) != n):
+            raise ValueError(
+                f"target must be a number, a vector [k], or one row per token [{n}, k]; got shape {list(target.shape)}"
+            )
+        if target.is_floating_point() and not bool(torch.isfinite(target).all()):
+            raise ValueError("the target must be finite in single precision; leave samples without one out")
+        return target
+
+    def _checked_mask(self, n: int) -> Bool[Tensor, "n"]:
+        try:
+            hidden = as_tensor(self.hidden)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(f"hidden must be {n} booleans: {error}") from None
+        if hidden.dtype != torch.bool or hidden.shape != (n,):
+            raise ValueError(f"hidden must be {n} booleans, got {hidden.dtype} of shape {list(hidden.shape)}")
+        if bool(hidden.all()) or not bool(hidden.any()):
+            raise ValueError("hidden must hide some tokens and leave some: it marks all or none of them")
+        return hidden
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __repr__(self) -> str:
+        name = "" if self.id is None else f"{self.id!r}: "
+        target = "" if self.target is None else f", target {list(self.target.shape) or self.target.item()}"
+        channels, dims = self.values.shape[1], self.positions.shape[1]
+        return f"Sample({name}{len(self)} tokens, {channels} channels, {dims} position dims{target})"
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Packed samples on their way through a task.
+
+    `hidden` holds the tokens to predict once they have been taken out of `tokens`; `indices` (on the host) are the
+    places of the samples in the sequence that a loader took them from; `is_prepared` says that the
+    task has drawn its masks and dropped its tokens, so that what follows is a function of the batch alone. `real` is
+    True on the samples that count; None means all. The others fill a batch of fixed size (training/fixed_shape.py).
+    """
+
+    tokens: Tokens
+    target: Tensor | None = None
+    ids: tuple[Hashable, ...] = ()
+    hidden: Tokens | None = None
+    indices: Int64[Tensor, "n"] | None = None
+    is_prepared: bool = False
+    real: Bool[Tensor, "b"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
+        return replace(
+            self,
+            tokens=self.tokens.to(device, non_blocking=non_blocking),
+            target=None if self.target is None else self.target.to(device, non_blocking=non_blocking),
+            hidden=None if self.hidden is None else self.hidden.to(device, non_blocking=non_blocking),
+            real=None if self.real is None else self.real.to(device, non_blocking=non_blocking),
+        )
+
+    def pin_memory(self) -> "Batch":
+        return replace(
+            self,
+            tokens=self.tokens.pin_memory(),
+            target=None if self.target is None else self.target.pin_memory(),
+            hidden=None if self.hidden is None else self.hidden.pin_memory(),
+            real=None if self.real is None else self.real.pin_memory(),
+        )
+
+
+def sample_list(samples: Any) -> list[Sample]:
+    """The samples as a list, each read once; what is no sample is refused."""
+    if isinstance(samples, Sample):
+        raise TypeError("a single sample came where several are expected; put it into a list: [sample]")
+    if not (hasattr(samples, "__iter__") or hasattr(samples, "__getitem__")):
+        raise TypeError(f"expected a list of samples, not {type(samples).__name__}")
+    found = list(samples)
+    for i, one in enumerate(found):
+        if not isinstance(one, Sample):
+            raise TypeError(
+                f"expected samples, and number {i} is {type(one).__name__}; make one of it: romae.Sample(…)"
+            )
+    return found
+
+
+def collate(samples: Sequence[Sample]) -> Batch:
+    """Pack samples end to end into a batch."""
+    samples = sample_list(samples)
+    if len(samples) == 0:
+        raise ValueError("a batch needs at least one sample, and this one is empty")
+    _require_alike([s.values.shape[1] for s in samples], "channels")
+    _require_alike([s.positions.shape[1] for s in samples], "position dimensions")
+    layout = Layout.of([len(s) for s in samples], samples[0].values.device)
+    ids = tuple(s.id for s in samples)
+    positions = to_single(torch.cat([s.positions for s in samples]), layout, ids)
+    tokens = Tokens(torch.cat([s.values for s in samples]), positions, layout)
+    batch = Batch(tokens, target=_packed_targets(samples), ids=ids)
+    _require_alike([s.hidden is not None for s in samples], "masks of their own (True: has one)")
+    if samples[0].hidden is None:
+        return batch
+    hidden = torch.cat([s.hidden for s in samples])
+    return replace(batch, tokens=tokens.select(~hidden), hidden=tokens.select(hidden))
+
+
+def _packed_targets(samples: Sequence[Sample]) -> Tensor | None:
+    _require_alike([s.target is not None for s in samples], "targets (True: has one)")
+    if samples[0].target is None:
+        return None
+    targets = [s.target for s in samples]
+    _require_alike([t.ndim for t in targets], "target dimensions")
+    if targets[0].ndim:
+        _require_alike([t.shape[-1] for t in targets], "target columns")
+    return torch.cat(targets) if targets[0].ndim == 2 else torch.stack(targets)
+
+
+def _require_alike(found: list[Any], what: str) -> None:
+    for i, one in enumerate(found):
+        if one != found[0]:
+            raise ValueError(f"samples of a batch must agree in {what}: sample 0 has {found[0]}, sample {i} has {one}")
+
+
+def to_single(positions: Float[Tensor, "t d"], layout: Layout, ids: Sequence[Hashable] = ()) -> Float32[Tensor, "t d"]:
+    """Positions in single precision, refused where rounding would move them by a twentieth of the mean gap."""
+    single = positions.float()
+    if positions.dtype == torch.float32:
+        return single
+    moved = (single - positions).abs()
+    if not bool(moved.any()):
+        return single
+    worst = sample_extreme(moved, layout, "max")
+    extent = sample_extreme(positions, layout, "max") - sample_extreme(positions, layout, "min")
+    gap = extent / (layout.device_lengths - 1).clamp(min=1).unsqueeze(-1)
+    is_lost = ((worst > 0.05 * gap) & (gap > 0)) | ~torch.isfinite(worst)
+    if bool(is_lost.any()):
+        number, axis = is_lost.nonzero()[0].tolist()
+        name = ids[number] if ids and ids[number] is not None else number
+        if extent[number, axis] > torch.finfo(torch.float32).max:  # no origin would help
+            raise ValueError(
+                f"positions of sample {name!r} on axis {axis} are too far apart for single precision, by "
+                f"{extent[number, axis]:.3g}; give them in larger units"
+            )
+        raise ValueError(
+            f"positions of sample {name!r} on axis {axis} are too large for single precision: they would move by up to "
+            f"{worst[number, axis]:.3g}, with a mean gap of {gap[number, axis]:.3g}; subtract an origin first, for "
+            "example with romae.fit_scaling(samples, origin='first')"
+        )
+    return single

@@ -1,0 +1,9 @@
+"""Training: one loop, its batches, its steps and what it leaves on disk."""
+
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    from romae.moved import moved_name  # what this package held when it was a single module
+
+    return moved_name("training", name)

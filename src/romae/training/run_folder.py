@@ -1,0 +1,305 @@
+"""A run on disk: from its states it can be resumed as if it had never stopped.
+
+A run's folder holds
+
+    config.json       what the run is: the settings of training, the task, and what tells its samples from others
+    history.jsonl     one line per report
+    states/00000120/  weights, optimiser and counters after step 120; the last few are kept
+    best/, last/      checkpoints that `romae.load` reads
+    .lock             held by the process that writes to the folder
+
+A state is written under another name and moved into place when it is whole. Its description lists the digest of every
+file, so that a torn or altered one is found when it is read, and the state before it is used. Nothing is pickled.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from romae.checkpoints.native import read_weights, require_place
+from romae.data.loader import lengths_of
+from romae.data.schema import SampleSet
+from romae.files import write_whole_text
+from romae.tokens.tokens import Sample
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
+
+DESCRIPTION, LOCK = "state.json", ".lock"
+CONFIG, JOB, DATA = "config.json", "job.json", "data.json"
+NOTES = {CONFIG: "train", JOB: "train", DATA: "training"}  # and what stands in each
+FEW = 16
+_CLAIMED: set[Path] = set()  # the folders to which this process writes: a lock keeps out other processes alone
+
+
+class State(NamedTuple):
+    """All that a run needs to go on: named groups of tensors, and numbers."""
+
+    tensors: dict[str, dict[str, Tensor]]
+    numbers: dict[str, Any]
+
+
+@dataclass(slots=True)
+class History:
+    """What happened: one record per report. `seconds` is the time of this process and no part of the records."""
+
+    records: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+    n_skipped: int = 0
+
+    @property
+    def last(self) -> dict[str, Any]:
+        return self.records[-1]
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """The record with the lowest validation loss, or else the lowest training loss."""
+        return min(self.records, key=lambda record: record.get("validation", record["loss"]))
+
+
+class Run:
+    """The folder of a run. `notes` are further files, by name, that are written down when it begins."""
+
+    def __init__(self, folder: str | Path, *, n_states: int = 2, notes: Mapping[str, Any] | None = None) -> None:
+        self.folder, self.n_states, self.notes = Path(folder), n_states, dict(notes or {})
+        self.lock: IO[str] | None = None
+        self.claimed: Path | None = None  # the folder, wherever this process goes
+        self.before: set[Path] | None = None  # what was in the folder when it was claimed, if it was there
+        self._require_own()
+
+    def _require_own(self) -> None:
+        """Refuse a folder with a model, or with files and folders of a run's names that no run has written."""
+        if not self.is_fresh:
+            return  # a run, damaged or not
+        if (self.folder / "model.safetensors").exists():
+            raise ValueError(f"{self.folder} holds a model; choose an empty or a new folder for the run")
+        for name, word in NOTES.items():
+            path = self.folder / name
+            if path.is_file() and word not in _held(path):
+                raise ValueError(
+                    f"{path} is torn, or not of a run, which would write over it; remove it, or choose an empty or a "
+                    "new folder"
+                )
+        for name in ("best", "last"):
+            require_place(self.folder / name)
+
+    def claim(self) -> None:
+        """Make the folder and keep others out of it until `release`, or the end of this process, where it can be."""
+        place = self.folder.resolve()
+        if place in _CLAIMED:
+            raise RuntimeError(f"this process is already writing to {self.folder}; choose another folder")
+        before = set(self.folder.iterdir()) if self.folder.is_dir() else None
+        try:
+            (self.folder / "states").mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self.folder)
+            os.close(handle)
+            os.unlink(name)
+        except OSError as error:
+            raise ValueError(
+                f"cannot write to the folder {self.folder}: {error.strerror}; choose another one"
+            ) from None
+        self._lock()
+        self.claimed, self.before = place, before
+        _CLAIMED.add(place)
+
+    def _lock(self) -> None:
+        if fcntl is None:
+            return
+        self.lock = (self.folder / LOCK).open("w")
+        try:
+            fcntl.lockf(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.lock.close()
+            self.lock = None
+            if error.errno in (errno.EACCES, errno.EAGAIN):  # other errors: a file system without locks
+                raise RuntimeError(
+                    f"another process is writing to {self.folder}; wait for its end, or choose another folder"
+                ) from None
+
+    def release(self) -> None:
+        """Let others write to the folder again."""
+        if self.claimed is not None:
+            _CLAIMED.discard(self.claimed)
+            self.claimed = None
+        if self.lock is not None:
+            self.lock.close()
+            self.lock = None
+
+    def forget(self) -> None:
+        """Take away what this process has made in the folder, if the run never got as far as a state or a report."""
+        if self.claimed is None or not self.is_fresh:
+            return
+        made = {self.folder} if self.before is None else set(self.folder.iterdir()) - self.before
+        for path in made:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def write_notes(self) -> None:
+        """Write down what the run is, for those who go on with it."""
+        for name, note in self.notes.items():
+            write_whole_text(self.folder / name, json.dumps(note, indent=2) + "\n")
+
+    @property
+    def history(self) -> Path:
+        return self.folder / "history.jsonl"
+
+    def states(self) -> list[Path]:
+        """The states that are there, oldest first."""
+        return sorted(path for path in (self.folder / "states").glob("*") if path.name.isdigit())
+
+    @property
+    def is_fresh(self) -> bool:
+        return not self.states() and not self.history.exists()
+
+    def last_state(self) -> str:
+        """The newest state, in words."""
+        states = self.states()
+        return f"the last state is {states[-1]}" if states else "no state has been written yet"
+
+    def write(self, step: int, state: State) -> Path:
+        """Write a state, whole or not at all, then forget the oldest ones."""
+        from safetensors import SafetensorError
+        from safetensors.torch import save_file
+
+        place = self.folder / "states" / f"{step:08d}"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        written = Path(tempfile.mkdtemp(prefix=".", dir=place.parent))
+        try:
+            digests = {}
+            for name, tensors in state.tensors.items():
+                file = written / f"{name}.safetensors"
+                save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, file)
+                digests[file.name] = _digest(file)
+            description = json.dumps({"files": digests, "numbers": state.numbers}, indent=1)
+            body = json.dumps({"digest": hashlib.sha256(description.encode()).hexdigest(), "body": description})
+            (written / DESCRIPTION).write_text(body)
+            for file in written.iterdir():
+                _flush(file)
+            shutil.rmtree(place, ignore_errors=True)
+            os.replace(written, place)
+            _flush(place.parent)
+        except (OSError, SafetensorError) as error:
+            raise self._cannot_write(error, place) from error
+        finally:
+            shutil.rmtree(written, ignore_errors=True)
+        for old in self.states()[: -self.n_states]:
+            shutil.rmtree(old, ignore_errors=True)
+        return place
+
+    def read(self) -> State | None:
+        """The newest state that is whole; those that are not are named in a warning."""
+        for path in reversed(self.states()):
+            try:
+                return _read_state(path)
+            except ValueError as error:
+                warnings.warn(f"{error}; going back to the state before it", stacklevel=2)
+        return None
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        """Append a line to the history."""
+        try:
+            with self.history.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+                file.flush()
+        except OSError as error:
+            raise self._cannot_write(error, self.history) from error
+
+    def sweep(self) -> None:
+        """Remove what a killed process left half-written."""
+        for path in (self.folder / "states").glob(".*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def rewrite(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Set the history back to what it was when a state was written."""
+        write_whole_text(self.history, "".join(json.dumps(record) + "\n" for record in records))
+
+    def _cannot_write(self, error: Exception, path: Path) -> RuntimeError:
+        is_full = f"os error {errno.ENOSPC}" in str(error) or getattr(error, "errno", None) == errno.ENOSPC
+        reason = "the disk is full" if is_full else getattr(error, "strerror", None) or str(error)
+        return RuntimeError(f"cannot write {path}: {reason}; {self.last_state()}, from which the run can be resumed")
+
+
+def _held(path: Path) -> Any:
+    """What a JSON file holds, if it is a dictionary."""
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError, UnicodeDecodeError):
+        held = None
+    return held if isinstance(held, dict) else {}
+
+
+def _read_state(path: Path) -> State:
+    try:
+        outer = json.loads((path / DESCRIPTION).read_text())
+        body = outer["body"]
+        if hashlib.sha256(body.encode()).hexdigest() != outer["digest"]:
+            raise ValueError(f"{path / DESCRIPTION} was altered")
+        description = json.loads(body)
+    except (OSError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path / DESCRIPTION} is torn or missing ({error})") from None
+    tensors = {}
+    for name, digest in description["files"].items():
+        if not (path / name).is_file() or _digest(path / name) != digest:
+            raise ValueError(f"{path / name} is torn, altered or missing")
+        tensors[name.removesuffix(".safetensors")] = read_weights(path / name)
+    return State(tensors, description["numbers"])
+
+
+def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The state of an optimiser as flat tensors, by parameter number and name."""
+    state = optimiser.state_dict()["state"]
+    return {f"{i}.{key}": torch.as_tensor(x) for i, one in state.items() for key, x in one.items() if x is not None}
+
+
+def fill_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Put the tensors of `optimiser_tensors` back."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        number, _, name = key.partition(".")
+        state.setdefault(int(number), {})[name] = value
+    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+
+
+def digest_of(samples: Sequence[Sample], n_read: int | None = None) -> str:
+    """What tells these samples from others: how many there are, how long they are, and what is in `n_read` of them.
+
+    By default all are read that are in memory, and a few of others.
+    """
+    if n_read is None:
+        n_read = len(samples) if isinstance(samples, list | tuple | SampleSet) else FEW
+    digest = hashlib.sha256(np.ascontiguousarray(lengths_of(samples), dtype=np.int64).tobytes())
+    for i in np.unique(np.linspace(0, len(samples) - 1, n_read).astype(int)).tolist():
+        sample = samples[i]
+        digest.update(repr(sample.id).encode())
+        for part in (sample.values, sample.positions, sample.target, sample.hidden):
+            digest.update(b"" if part is None else part.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flush(path: Path) -> None:
+    """Have a file, or where the system knows how the list of a folder, on the disk before anything relies on it."""
+    if path.is_dir() and os.name == "nt":
+        return
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

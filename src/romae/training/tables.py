@@ -1,0 +1,345 @@
+"""Jobs: from a table on disk to a trained model, and from a model and a table to another table.
+
+The command line calls these functions and nothing else. A training job leaves in its folder, beside the run,
+
+    job.json   the configuration with all that followed from the data filled in; given back, it makes the same run
+    data.json  the digest of the samples, so that a run is resumed on the data that it was started on
+"""
+
+from collections import Counter
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from romae.checkpoints.native import load, read_json
+from romae.config import C, differences, from_dict, to_dict
+from romae.data.dates import TimeUnit
+from romae.data.queries import require_same_clock
+from romae.data.scaling import Method, Origin, Scaling, Unit, fit_ladders, fit_scaling
+from romae.data.schema import SampleSet, Schema
+from romae.data.tables import from_schema
+from romae.model.autoencoder import SIZES, ModelConfig, Size
+from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
+from romae.seeds import seed_everything
+from romae.tokens.masking import Strategy, UniformTokens
+from romae.tokens.tokens import Sample
+from romae.training.config import FREE, TrainConfig
+from romae.training.identity import digests
+from romae.training.loop import train
+from romae.training.run_folder import DATA, JOB, History, Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Which columns of a table hold what.
+
+    What is not named is called as in the data that the model was trained on, or in pre-training id, time and value.
+    Times that are dates are counted in `time_unit`.
+    """
+
+    id: str | None = None
+    time: str | None = None
+    channel: str | None = None
+    values: tuple[str, ...] | None = None
+    positions: tuple[str, ...] | None = None
+    time_unit: TimeUnit | None = None
+
+    def schema(self, known: Schema) -> Schema:
+        """The columns to read, with the channels and classes of a schema that is known."""
+        return replace(known, **{name: value for name, value in asdict(self).items() if value is not None})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitConfig:
+    """The share of ids that are kept out of training, chosen by the seed; 0 keeps none out."""
+
+    share: float = 0.1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share < 1:
+            raise ValueError(f"share is the part of the ids to validate on, from 0 to below 1, not {self.share}")
+        if self.seed < 0:
+            raise ValueError(f"validation.seed must be at least 0, not {self.seed}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingConfig:
+    """What `fit_scaling` is told. Times count from each sample's first one unless another origin is given."""
+
+    values: Method = "standard"
+    per: Literal["all", "column", "channel"] | None = None
+    origin: Origin | tuple[Origin, ...] = "first"
+    unit: Unit | tuple[Unit, ...] = 1.0
+
+    def fitted(self, samples: SampleSet) -> Scaling:
+        """The scaling that suits these samples."""
+        return fit_scaling(samples, values=self.values, per=self.per, origin=self.origin, unit=self.unit)
+
+
+def size_named(size: str | Size, *, instead: str = "a romae.Size") -> Size:
+    """The size of this name; one that is given in full is taken as it is. `instead` is what else to give."""
+    if not isinstance(size, str):
+        return size
+    if size not in SIZES:
+        raise ValueError(f"there is no size {size!r}; there are {sorted(SIZES)}, or give {instead}")
+    return SIZES[size]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """The parts of a `ModelConfig` that the data leave open. Sizes are given by name or in full.
+
+    `ladder` takes the frequencies of positions from the gaps and spans of the data, or from the paper. `kinds` gives
+    each channel of the table an embedding of its own, which begins with the deviation `kinds_spread`.
+    """
+
+    encoder: str | Size = "tiny"
+    decoder: str | Size = "tiny-shallow"
+    cls: bool = True
+    ladder: Literal["data", "paper"] = "data"
+    kinds: bool = True
+    kinds_spread: float = 0.1
+    queries: Literal["independent", "joint"] = "independent"
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        for size in (self.encoder, self.decoder):
+            size_named(size, instead="width, heads and depth")
+
+    def config(self, samples: SampleSet, scaling: Scaling) -> ModelConfig:
+        """The model for these samples and their scaling."""
+        return ModelConfig(
+            channels=len(samples.schema.values),
+            position_dims=samples.schema.position_dims,
+            encoder=size_named(self.encoder),
+            decoder=size_named(self.decoder),
+            cls=self.cls,
+            queries=self.queries,
+            ladders=fit_ladders(samples, scaling) if self.ladder == "data" else None,
+            kinds=samples.schema.n_channels if self.kinds else None,
+            kinds_spread=self.kinds_spread,
+            dropout=self.dropout,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobConfig:
+    """What every training job is told. At each step up to the share `drop_tokens` of a sample's tokens is left out."""
+
+    columns: Columns = Columns()
+    validation: SplitConfig = SplitConfig()
+    drop_tokens: float = 0.0
+    train: TrainConfig = TrainConfig()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PretrainConfig(JobConfig):
+    """Masked pre-training on a table without labels."""
+
+    scaling: ScalingConfig = ScalingConfig()
+    model: ModelSettings = ModelSettings()
+    masking: Strategy = UniformTokens()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinetuneConfig(JobConfig):
+    """Learning a label, one per id. Values and positions are scaled as they were in pre-training.
+
+    Without a `kind`, text and integers are classes and floats are numbers. A `frozen` encoder keeps its weights, and
+    only the head learns.
+    """
+
+    label: str | None = None
+    kind: Literal["classify", "regress"] | None = None
+    frozen: bool = False
+    dropout: float = 0.0
+
+
+class Trained(NamedTuple):
+    """What a training job ends with; `model` is the folder that `romae.load` reads."""
+
+    model: Path
+    task: Task
+    history: History
+    n_training: int
+    n_validation: int
+
+
+def pretrain(config: PretrainConfig, data: Any, out: str | Path, *, resume: bool = False) -> Trained:
+    """Train a model to predict hidden rows of a table, which is whatever `from_table` reads, from the others."""
+    samples = read_samples(data, config.columns.schema(Schema()), None)
+    if all(len(sample) == 1 for sample in samples):
+        raise ValueError(
+            f"every sample has a single row, so that nothing can be hidden; is {samples.schema.id!r} the column that "
+            "says which rows belong together?"
+        )
+    training, validation = split(samples, config.validation)
+    scaling = config.scaling.fitted(training)
+    model = config.model.config(training, scaling)
+    seed_everything(config.train.seed)
+    task = MaskedReconstruction(model, masking=config.masking, drop_tokens=config.drop_tokens)
+    return _trained(config, task, scaling, training, validation, Path(out), resume, "pre-training")
+
+
+def finetune(
+    config: FinetuneConfig, data: Any, pretrained: str | Path, out: str | Path, *, resume: bool = False
+) -> Trained:
+    """Train the encoder of a model, with a new head, to tell the label of each id of a table."""
+    if config.label is None:
+        raise ValueError("fine-tuning needs a label to learn; name its column with label= (--label)")
+    before = load_model(pretrained)
+    schema = replace(config.columns.schema(before.schema or Schema()), label=config.label, classes=None)
+    require_fit(before, schema, f"the model in {pretrained}")
+    samples = _labelled(read_samples(data, schema, before.schema), config.kind)
+    training, validation = split(samples, config.validation)
+    scaling = (before.scaling or Scaling()).without_target()
+    seed_everything(config.train.seed)
+    encoder = before.encoder.rebuilt(dropout=config.dropout)
+    task: Task
+    if samples.schema.classes is None:
+        scaling = scaling.with_target(training)
+        task = Regression(encoder, drop_tokens=config.drop_tokens)
+    else:
+        task = Classification(encoder, len(samples.schema.classes), drop_tokens=config.drop_tokens)
+    task.encoder.requires_grad_(not config.frozen)
+    config = replace(config, kind="regress" if samples.schema.classes is None else "classify")
+    return _trained(config, task, scaling, training, validation, Path(out), resume, "fine-tuning")
+
+
+def load_model(path: str | Path) -> Task:
+    """The task in a checkpoint, in the folder of a finished run (its best model, or else its last), or on the Hub."""
+    found = [Path(path, name) for name in ("best", "last") if Path(path, name).is_dir()]
+    if not found and Path(path, "states").is_dir():
+        raise ValueError(f"the run in {path} has not finished, so that it holds no model yet; resume it first")
+    return load(found[0] if found else path)
+
+
+def read_samples(data: Any, schema: Schema, known: Schema | None, *, for_training: bool = True) -> SampleSet:
+    """Samples from a table; channels, the unit of time and its zone are those already known to a model, if any."""
+    if known is None:
+        return from_schema(data, replace(schema, time_zone=None), for_training=for_training)
+    channels = known.channels if known.channel and schema.channel else None
+    samples = from_schema(data, replace(schema, time_zone=known.time_zone), channels, for_training=for_training)
+    require_same_clock(samples.schema.time_unit, known.time_unit, samples.schema.time)
+    return samples
+
+
+def require_fit(task: Task, schema: Schema, what: str) -> None:
+    """Refuse columns that are more or fewer than the model takes."""
+    model, axes = task.config, [schema.time, *schema.positions, *([schema.channel] if schema.channel else [])]
+    if (model.channels, model.position_dims) != (len(schema.values), len(axes)):
+        raise ValueError(
+            f"{what} takes {model.channels} columns of values at {model.position_dims} position axes, but the table is "
+            f"read with {len(schema.values)} ({', '.join(schema.values)}) at {len(axes)} ({', '.join(axes)}); name "
+            "others with --value, --position and --channel"
+        )
+
+
+def split(samples: SampleSet, config: SplitConfig) -> tuple[SampleSet, SampleSet | None]:
+    """Samples to train on and to validate on, in order; which is which depends on the seed and the number of ids.
+
+    An id with a channel or a class that would be missing in training is trained on, and the next one drawn instead.
+    """
+    if config.share == 0:
+        return samples, None
+    n_validation = max(1, round(config.share * len(samples)))
+    if n_validation >= len(samples):
+        raise ValueError(
+            f"validation takes {n_validation} of {len(samples)} ids and leaves none to train on; lower validation.share"
+        )
+    shown = [_shown(sample, samples.schema) for sample in samples]
+    n_left = Counter(one for some in shown for one in some)
+    drawn: list[int] = []
+    for i in np.random.default_rng(config.seed).permutation(len(samples)).tolist():
+        if len(drawn) < n_validation and all(n_left[one] > 1 for one in shown[i]):
+            drawn.append(i)
+            n_left.subtract(shown[i])
+    if not drawn:
+        raise ValueError("every id has a channel or a class that no other has; use validation.share=0")
+    is_validation = np.isin(np.arange(len(samples)), drawn)
+    # A SampleSet takes index arrays and masks as well as slices.
+    return samples[~is_validation], samples[is_validation]  # type: ignore[call-overload]
+
+
+def _shown(sample: Sample, schema: Schema) -> set[tuple[str, float]]:
+    """What is learned from a sample alone: its channels, and its class."""
+    channels = [] if schema.channel is None else sample.positions[:, -1].unique().tolist()
+    classes = [] if schema.classes is None or sample.target is None else [float(sample.target)]
+    return {("channel", one) for one in channels} | {("class", one) for one in classes}
+
+
+def _trained(
+    config: Any,
+    task: Task,
+    scaling: Scaling,
+    training: SampleSet,
+    validation: SampleSet | None,
+    out: Path,
+    resume: bool,
+    title: str,
+) -> Trained:
+    """The end of every training job: note down what it is, then train."""
+    schema = training.schema
+    columns = {name: getattr(schema, name) for name in ("id", "time", "channel", "values", "positions", "time_unit")}
+    config = replace(config, columns=Columns(**columns))
+    task.schema = schema
+    notes = {JOB: to_dict(config), DATA: _digests(training, validation)}
+    if resume and (out / JOB).is_file():
+        _require_same("settings", out, to_dict(read_job(type(config), out / JOB)), notes[JOB])
+    if resume and (out / DATA).is_file():
+        _require_same("data", out, read_json(out / DATA), notes[DATA])
+    history = train(
+        task,
+        training,
+        config.train,
+        validation=validation,
+        scaling=scaling,
+        out=Run(out, notes=notes),
+        resume=resume,
+        title=title,
+    )
+    model = out / ("last" if validation is None else "best")
+    return Trained(model, task, history, len(training), 0 if validation is None else len(validation))
+
+
+def read_job(kind: type[C], path: Path) -> C:
+    """The settings of a run, as this version or an older one wrote them down."""
+    settings = read_json(path)
+    if isinstance(settings, dict) and isinstance(settings.get("model"), dict):
+        settings["model"].setdefault("kinds", False)  # which older versions did not know
+    try:
+        return from_dict(kind, settings)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} is damaged, or of a newer version: {error}") from None
+
+
+def _require_same(what: str, folder: Path, before: Any, now: dict[str, Any]) -> None:
+    """Refuse to resume a run with other settings or on other data."""
+    if changed := [name for name in differences(before, now) if name not in FREE]:
+        raise ValueError(
+            f"{folder} was started with other {what} ({', '.join(changed)}); leave them as they were, or start a "
+            "new run in another folder"
+        )
+
+
+def _digests(training: SampleSet, validation: SampleSet | None) -> dict[str, Any]:
+    """The names of the data, and what tells the samples from any others."""
+    names = {"channels": training.schema.channels, "classes": training.schema.classes}
+    return to_dict(names | digests(training, validation))
+
+
+def _labelled(samples: SampleSet, kind: Literal["classify", "regress"] | None) -> SampleSet:
+    """The samples with classes or numbers as their targets, as is wanted."""
+    classes, label = samples.schema.classes, samples.schema.label
+    if kind == "classify" and classes is None:
+        raise ValueError(f"column {label!r} holds floats, which are numbers; make them integers or text to classify")
+    if kind != "regress" or classes is None:
+        return samples
+    if any(isinstance(name, str | bool) for name in classes):
+        raise ValueError(f"column {label!r} holds {classes[0]!r}, which is no number to regress")
+    numbers = [float(name) for name in classes]
+    found = samples.map(lambda sample: replace(sample, target=numbers[int(sample.target)]))
+    return SampleSet(found.samples, replace(samples.schema, classes=None))

@@ -1,0 +1,50 @@
+"""The loss on samples that are kept out of training."""
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from romae.data.loader import Loader, lengths_of
+from romae.data.packed import Packed
+from romae.tokens.tokens import Sample
+from romae.training.preparation import Preparation
+from romae.training.step import uncompiled
+
+VALIDATION = -1  # an epoch of its own, so that validation masks are the same every time
+NOTHING = "none of them has anything to predict, for example because each has a single token, none of which is hidden"
+N_TOKENS = 16_384  # of a batch; without gradients there is room for more than in training
+
+
+@torch.no_grad()
+def evaluate(
+    task: Any, samples: Sequence[Sample] | Packed, *, seed: int = 0, workers: int = 0, accelerator: Any = None
+) -> float:
+    """The mean loss over samples, on all ranks, with masks that depend on the seed and the sample alone."""
+    was_training = task.training
+    task.eval()
+    plain = task if accelerator is None else accelerator.unwrap_model(task)
+    device = next(plain.parameters()).device
+    prepare = Preparation(plain, seed, is_training=False)
+    sums = torch.zeros(2, dtype=torch.float64, device=device)
+    loader = Loader(
+        samples,
+        tokens_per_batch=max(N_TOKENS, int(lengths_of(samples).max())),
+        rank=0 if accelerator is None else accelerator.process_index,
+        n_ranks=1 if accelerator is None else accelerator.num_processes,
+        workers=workers,
+    )
+    for batch in loader.epoch():
+        part = 0.0 if batch is None else 1.0
+        prepared = prepare((loader.stand_in() if batch is None else batch).to(device), VALIDATION)
+        with uncompiled(), contextlib.nullcontext() if accelerator is None else accelerator.autocast():
+            loss = plain(prepared)
+        sums += torch.stack([loss.total.double(), loss.weight]) * part
+    if accelerator is not None:
+        sums = accelerator.reduce(sums, "sum")
+    task.train(was_training)
+    total, weight = sums.tolist()
+    if weight == 0:
+        raise ValueError(f"the samples cannot be judged: {NOTHING}")
+    return total / weight
