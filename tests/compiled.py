@@ -10,10 +10,11 @@ from dataclasses import replace
 
 import torch
 
-from romae.model.autoencoder import ModelConfig, Size
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens.masking import UniformTokens
-from romae.tokens.tokens import Batch, Sample, collate
+from romae.tokens.sample import Sample
+from romae.tokens.tokens import Batch, collate
 
 RAGGED, EQUAL = [7, 3, 12, 12, 1], [6, 6, 6]
 GRAPHS = "aot_eager"

@@ -10,11 +10,12 @@ from torch.testing import assert_close
 
 from romae.checkpoints import native as checkpoint
 from romae.config import from_dict, override, to_dict
-from romae.model.autoencoder import ModelConfig, Size
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, Regression
 from romae.tokens.augmentation import OPERATIONS, STRONGEST, Noise, RandAugment, changed
 from romae.tokens.patches import patchify
-from romae.tokens.tokens import Sample, collate
+from romae.tokens.sample import Sample
+from romae.tokens.tokens import collate
 from romae.training.stages import Classify
 
 Image = pytest.importorskip("PIL.Image", reason="needs pillow: pip install 'romae[images]'")

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from romae.data.packed import Packed
-from romae.model.autoencoder import ModelConfig, Size
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens.masking import SampleKeys, UniformTokens
-from romae.tokens.tokens import Batch, Sample, collate
+from romae.tokens.sample import Sample
+from romae.tokens.tokens import Batch, collate
 from romae.training.fixed_shape import Buffer, Capacity, flattened, with_values
 
 CONFIG = ModelConfig(

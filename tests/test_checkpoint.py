@@ -14,11 +14,11 @@ from romae.checkpoints.native import load
 from romae.data.scaling import fit_scaling
 from romae.data.series import from_arrays
 from romae.inference.predictions import predict_proba
-from romae.model.autoencoder import ModelConfig, Size
-from romae.model.rope import Ladder
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression
+from romae.tokens.ladder import Ladder
 from romae.tokens.masking import Rows
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 CONFIG = ModelConfig(
     channels=2,

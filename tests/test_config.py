@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from romae.config import from_dict, load_config, override, to_dict
-from romae.model.autoencoder import SIZES, ModelConfig, Size
-from romae.model.rope import Ladder
+from romae.model.config import SIZES, ModelConfig, Size
+from romae.tokens.ladder import Ladder
 from romae.tokens.masking import Rows, Strategy, UniformTokens
 
 

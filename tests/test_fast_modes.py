@@ -17,10 +17,10 @@ from torch.testing import assert_close
 import romae
 from romae.benchmark.steps import MODES, computed
 from romae.benchmark.workloads import WORKLOADS, Workload
-from romae.model.autoencoder import ModelConfig, Size
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression
 from romae.tokens.masking import Rows, UniformTokens
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 from romae.training import step as steps
 from romae.training.config import TrainConfig
 from romae.training.loop import train

@@ -19,10 +19,11 @@ from romae.data.store import write_store
 from romae.data.tables import from_table
 from romae.inference import predictions as inference
 from romae.inference.predictions import embed, interpolate, predict, predict_proba
-from romae.model.autoencoder import ModelConfig, Size
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression
 from romae.tokens.masking import UniformTokens
-from romae.tokens.tokens import Layout, Sample, collate
+from romae.tokens.sample import Sample
+from romae.tokens.tokens import Layout, collate
 from romae.training.config import TrainConfig
 from romae.training.loop import train
 

@@ -20,7 +20,7 @@ from romae.inference.tables import (
     require_output,
     write_table,
 )
-from romae.model.autoencoder import ModelConfig, Size
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import MaskedReconstruction
 from romae.tokens.masking import Rows
 from romae.training.run_folder import Run

@@ -18,7 +18,8 @@ from romae.tokens.masking import (
     hide_highest,
     split,
 )
-from romae.tokens.tokens import Layout, Sample, Tokens
+from romae.tokens.sample import Sample
+from romae.tokens.tokens import Layout, Tokens
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=6)
 RATIOS = st.sampled_from([0.01, 0.25, 0.5, 0.75, 0.99])

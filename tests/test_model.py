@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-import romae.model.autoencoder
+import romae.model.blocks
 from brute_force import norm
-from romae.model.autoencoder import SIZES, Decoder, Encoder, Kinds, ModelConfig, Size
-from romae.model.rope import Ladder
+from romae.model.autoencoder import Decoder, Encoder, Kinds
+from romae.model.config import SIZES, ModelConfig, Size
+from romae.tokens.ladder import Ladder
 from romae.tokens.tokens import Tokens
 
 SMALL = Size(width=24, heads=2, depth=2)
@@ -246,9 +247,9 @@ def test_checkpointing_changes_memory_and_nothing_else(tokens):
 
 
 def test_checkpointing_goes_through_every_block_in_training(tokens, monkeypatch):
-    called, checkpoint = [], romae.model.autoencoder.checkpoint
+    called, checkpoint = [], romae.model.blocks.checkpoint
     monkeypatch.setattr(
-        romae.model.autoencoder,
+        romae.model.blocks,
         "checkpoint",
         lambda block, *rest, **kw: called.append(block) or checkpoint(block, *rest, **kw),
     )

@@ -20,7 +20,7 @@ from romae.experiments.paper import judge
 from romae.experiments.recipe import discover, find
 from romae.experiments.summary import all_rows
 from romae.inference.predictions import predict
-from romae.model.autoencoder import ModelConfig, Size
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Regression
 from romae.pages import charts, page, run_page
 from romae.pages.page import Chart, Choice, Section, Table, Text, to_html

@@ -22,9 +22,9 @@ from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target, f
 from romae.experiments.recipe import run as run_recipe
 from romae.experiments.results import Losses, Result, compact, read_result, results_of, write_result
 from romae.inference.predictions import predict
-from romae.model.autoencoder import ModelConfig, Size
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
 from romae.training.stages import Classify, Pretrain
 

@@ -10,7 +10,7 @@ from romae.data.scaling import fit_scaling
 from romae.data.series import from_arrays
 from romae.model.autoencoder import Encoder
 from romae.model.tasks import Classification, Regression
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
 from romae.training.loop import train
 from romae.training.stages import Pretrain, Regress, run_stages

@@ -16,10 +16,10 @@ from romae.experiments import summary as rows
 from romae.experiments.recipe import Measured, Source, Splits, Target, find
 from romae.experiments.results import Losses, Result, results_of, write_result
 from romae.experiments.summary import summarise
-from romae.model.rope import Ladder
 from romae.model.tasks import Task
 from romae.pages.charts import comparison
 from romae.pages.page import Chart, Choice
+from romae.tokens.ladder import Ladder
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"

@@ -7,7 +7,8 @@ import torch
 from torch.testing import assert_close
 
 from brute_force import rotated
-from romae.model.rope import AxialRope, Ladder, Sinusoid, rotate
+from romae.model.rope import AxialRope, Sinusoid, rotate
+from romae.tokens.ladder import Ladder
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:

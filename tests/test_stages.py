@@ -10,11 +10,12 @@ from torch.testing import assert_close
 from romae.config import from_dict, override, to_dict
 from romae.data.scaling import fit_scaling
 from romae.inference.predictions import predict
-from romae.model.autoencoder import Encoder, ModelConfig, Size
+from romae.model.autoencoder import Encoder
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression
 from romae.tokens.augmentation import RandAugment
 from romae.tokens.masking import Rows, UniformTokens
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
 from romae.training.stages import Classify, Pretrain, Regress, run_stages
 

@@ -7,11 +7,12 @@ import torch
 from torch.testing import assert_close
 
 from brute_force import norm
-from romae.model.autoencoder import ModelConfig, Size
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression
 from romae.tokens.masking import SampleKeys, UniformTokens
 from romae.tokens.packed import kind_mean
-from romae.tokens.tokens import Sample, collate
+from romae.tokens.sample import Sample
+from romae.tokens.tokens import collate
 from romae.training.fixed_shape import Capacity
 
 CONFIG = ModelConfig(

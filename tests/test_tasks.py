@@ -8,10 +8,13 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from romae.model.autoencoder import Encoder, ModelConfig, Size
-from romae.model.tasks import Classification, Head, MaskedReconstruction, Regression
+from romae.model.autoencoder import Encoder
+from romae.model.config import ModelConfig, Size
+from romae.model.heads import Head
+from romae.model.tasks import Classification, MaskedReconstruction, Regression
 from romae.tokens.masking import Future, Rows, UniformTokens
-from romae.tokens.tokens import Batch, Layout, Sample, Tokens, collate
+from romae.tokens.sample import Sample
+from romae.tokens.tokens import Batch, Layout, Tokens, collate
 
 LENGTHS = [6, 2, 11, 11, 4]
 CONFIG = ModelConfig(

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from romae.tokens.packed import sample_mean, second_part
-from romae.tokens.tokens import Layout, Sample, Tokens, collate, concat
+from romae.tokens.sample import Sample
+from romae.tokens.tokens import Layout, Tokens, collate, concat
 
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 

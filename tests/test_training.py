@@ -26,13 +26,13 @@ from romae.checkpoints import native as checkpoint
 from romae.data.scaling import fit_scaling
 from romae.data.series import from_arrays
 from romae.inference.predictions import embed
-from romae.model.autoencoder import ModelConfig, Size
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction
 from romae.seeds import seed_everything, seed_step
 from romae.tokens.augmentation import RandAugment
 from romae.tokens.masking import UniformTokens
 from romae.tokens.patches import grid_positions
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
 from romae.training.loop import REQUEUE, train
 from romae.training.optim import WeightAverage, parameter_groups, warmup_cosine

@@ -9,10 +9,10 @@ import romae
 from romae.experiments import views
 from romae.experiments.views import N_CLASSES, N_NUMBERS
 from romae.inference.predictions import predict, predict_proba
-from romae.model.autoencoder import ModelConfig, Size
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression
 from romae.tokens.masking import UniformTokens
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 MODEL = ModelConfig(channels=1, position_dims=1, encoder=Size(width=8, heads=2, depth=1))
 

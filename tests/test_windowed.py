@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from romae.model.autoencoder import Encoder, ModelConfig, Size
+from romae.model.autoencoder import Encoder
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import MaskedReconstruction
-from romae.tokens.tokens import Sample, Tokens, collate
+from romae.tokens.sample import Sample
+from romae.tokens.tokens import Tokens, collate
 
 SIZE = Size(width=16, heads=2, depth=2)
 CONFIG = ModelConfig(channels=1, position_dims=2, encoder=SIZE, decoder=SIZE, queries="joint")

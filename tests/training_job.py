@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from romae.config import override
-from romae.model.autoencoder import ModelConfig, Size
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import MaskedReconstruction
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
 from romae.training.loop import REQUEUE, Interrupted, train
 

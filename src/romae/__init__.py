@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Tokens": "tokens.tokens",
-    "Sample": "tokens.tokens",
+    "Sample": "tokens.sample",
     "Batch": "tokens.tokens",
     "Layout": "tokens.tokens",
     "collate": "tokens.tokens",
@@ -43,11 +43,11 @@ _HOME = {
     "Loader": "data.loader",
     "RandAugment": "tokens.augmentation",
     "Noise": "tokens.augmentation",
-    "Ladder": "model.rope",
+    "Ladder": "tokens.ladder",
     "AxialRope": "model.rope",
-    "ModelConfig": "model.autoencoder",
-    "Size": "model.autoencoder",
-    "SIZES": "model.autoencoder",
+    "ModelConfig": "model.config",
+    "Size": "model.config",
+    "SIZES": "model.config",
     "Encoder": "model.autoencoder",
     "UniformTokens": "tokens.masking",
     "Rows": "tokens.masking",
@@ -107,18 +107,18 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test holds 
     from romae.inference.predictions import interpolate as interpolate
     from romae.inference.predictions import predict as predict
     from romae.inference.predictions import predict_proba as predict_proba
-    from romae.model.autoencoder import SIZES as SIZES
     from romae.model.autoencoder import Encoder as Encoder
-    from romae.model.autoencoder import ModelConfig as ModelConfig
-    from romae.model.autoencoder import Size as Size
+    from romae.model.config import SIZES as SIZES
+    from romae.model.config import ModelConfig as ModelConfig
+    from romae.model.config import Size as Size
     from romae.model.rope import AxialRope as AxialRope
-    from romae.model.rope import Ladder as Ladder
     from romae.model.tasks import Classification as Classification
     from romae.model.tasks import Loss as Loss
     from romae.model.tasks import MaskedReconstruction as MaskedReconstruction
     from romae.model.tasks import Regression as Regression
     from romae.tokens.augmentation import Noise as Noise
     from romae.tokens.augmentation import RandAugment as RandAugment
+    from romae.tokens.ladder import Ladder as Ladder
     from romae.tokens.masking import Channels as Channels
     from romae.tokens.masking import Future as Future
     from romae.tokens.masking import Rows as Rows
@@ -128,9 +128,9 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test holds 
     from romae.tokens.patches import grid_positions as grid_positions
     from romae.tokens.patches import patchify as patchify
     from romae.tokens.patches import unpatchify as unpatchify
+    from romae.tokens.sample import Sample as Sample
     from romae.tokens.tokens import Batch as Batch
     from romae.tokens.tokens import Layout as Layout
-    from romae.tokens.tokens import Sample as Sample
     from romae.tokens.tokens import Tokens as Tokens
     from romae.tokens.tokens import collate as collate
     from romae.tokens.tokens import concat as concat

@@ -42,11 +42,14 @@ MOVED: dict[str, str] = {
 # Modules whose place a package of the same name has taken: the names that people imported from them.
 PACKAGES: dict[str, dict[str, tuple[str, ...]]] = {
     "tokens": {
-        "tokens.tokens": ("Tokens", "Sample", "Batch", "collate", "concat", "channel_index"),
+        "tokens.tokens": ("Tokens", "Batch", "collate", "concat", "channel_index"),
+        "tokens.sample": ("Sample",),
         "tokens.layout": ("Layout",),
     },
     "model": {
-        "model.autoencoder": ("ModelConfig", "Size", "SIZES", "Block", "Transformer", "Encoder", "Decoder"),
+        "model.config": ("ModelConfig", "Size", "SIZES"),
+        "model.blocks": ("Block", "Transformer"),
+        "model.autoencoder": ("Encoder", "Decoder"),
     },
     "training": {"training.loop": ("train", "Interrupted", "Log")},
     "inference": {"inference.predictions": ("predict", "predict_proba", "embed", "interpolate")},

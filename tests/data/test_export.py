@@ -14,7 +14,8 @@ from romae.data.scaling import fit_scaling
 from romae.data.schema import SampleSet, Schema
 from romae.data.series import from_arrays
 from romae.data.tables import from_table
-from romae.tokens.tokens import Sample, collate
+from romae.tokens.sample import Sample
+from romae.tokens.tokens import collate
 
 COLUMNS = dict(id="star", time="when", channel="band", values=["flux", "error"], positions=["airmass"])
 

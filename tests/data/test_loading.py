@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from romae.data.loader import Loader
 from romae.data.packed import Packed
 from romae.data.store import write_store
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 LENGTHS = st.lists(st.integers(1, 20), min_size=1, max_size=40)
 

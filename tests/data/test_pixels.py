@@ -10,7 +10,8 @@ from torch.testing import assert_close
 from romae.data.images import from_image
 from romae.data.loader import Loader
 from romae.data.pixels import Pixels
-from romae.model.autoencoder import Encoder, ModelConfig, Size
+from romae.model.autoencoder import Encoder
+from romae.model.config import ModelConfig, Size
 from romae.tokens.tokens import collate
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

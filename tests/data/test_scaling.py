@@ -15,8 +15,9 @@ from torch.testing import assert_close
 from romae.config import from_dict, to_dict
 from romae.data.scaling import Scaling, fit_ladders, fit_scaling, scaled
 from romae.data.series import from_arrays
-from romae.model.rope import Ladder
-from romae.tokens.tokens import Sample, collate
+from romae.tokens.ladder import Ladder
+from romae.tokens.sample import Sample
+from romae.tokens.tokens import collate
 
 METHODS = ["standard", "robust", "asinh"]
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from romae.data import store as module
 from romae.data.store import Store, write_store
-from romae.tokens.tokens import Sample, collate
+from romae.tokens.sample import Sample
+from romae.tokens.tokens import collate
 
 TARGETS = {
     "none": lambda i, n: None,

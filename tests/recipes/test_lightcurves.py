@@ -19,7 +19,7 @@ from romae.experiments import baselines
 from romae.experiments.datasets import elasticc
 from romae.experiments.recipe import find
 from romae.experiments.recipes.lightcurves import RECIPES, Elasticc, HiddenPoints, Plasticc, adjusted
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 CODES = {88: "active galactic nucleus", 90: "supernova Ia", 92: "RR Lyrae"}
 MODELS = ("AGN", "SNIa-SALT2", "RRL")

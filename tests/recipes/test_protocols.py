@@ -7,7 +7,7 @@ import torch
 from romae.experiments import baselines, metrics
 from romae.experiments.datasets import pendulum, spirals, synthetic
 from romae.experiments.recipe import discover, find
-from romae.model.autoencoder import SIZES
+from romae.model.config import SIZES
 from romae.tokens.masking import SampleKeys
 from romae.tokens.tokens import collate
 from romae.training.stages import Encoder

@@ -12,7 +12,7 @@ from romae.experiments.datasets.uea import SIZES, load
 from romae.experiments.minirocket import MiniRocketClassifier
 from romae.experiments.recipe import discover, find
 from romae.experiments.recipes.uea import SETS, Uea, _resampled
-from romae.model.autoencoder import ModelConfig, Size
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification
 
 LENGTH = 20

@@ -11,7 +11,7 @@ from romae.benchmark.steps import measured, step
 from romae.benchmark.timing import Spread, milliseconds
 from romae.benchmark.workloads import WORKLOADS, Workload
 from romae.data.loader import Loader
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
 from romae.training.fixed_shape import Buffer, flattened
 from romae.training.loop import train

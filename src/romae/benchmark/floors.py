@@ -3,7 +3,7 @@
 from typing import Any
 
 from romae.benchmark.workloads import Workload
-from romae.model.autoencoder import Size
+from romae.model.config import Size
 from romae.tokens.masking import share_of
 from romae.tokens.tokens import collate
 

@@ -13,7 +13,7 @@ import torch
 
 from romae.data.loader import Loader
 from romae.data.store import Store, write_store
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 
 def loading(folder: str | Path = ".", *, n_samples: int = 50_000, memory_budget: int = 8 << 20) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from romae.model.autoencoder import Block, Kinds, Transformer
+from romae.model.autoencoder import Kinds
+from romae.model.blocks import Block, Transformer
 from romae.model.rope import Rotation, rotate
 from romae.model.tasks import Loss, MaskedReconstruction
 from romae.tokens.tokens import Batch, Tokens

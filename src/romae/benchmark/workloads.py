@@ -6,10 +6,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from romae.model.autoencoder import SIZES, ModelConfig
+from romae.model.config import SIZES, ModelConfig
 from romae.model.tasks import MaskedReconstruction
 from romae.tokens.masking import UniformTokens
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from romae.checkpoints.native import fill, read_json, read_weights
-from romae.model.autoencoder import SIZES, Encoder, ModelConfig, Size
+from romae.model.autoencoder import Encoder
+from romae.model.config import SIZES, ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens.patches import patchify
 from romae.tokens.tokens import Batch, Tokens

@@ -19,7 +19,8 @@ from romae.config import from_dict, read_arguments, to_dict
 from romae.data.scaling import Scaling
 from romae.data.schema import Schema
 from romae.files import write_whole_folder
-from romae.model.autoencoder import Encoder, ModelConfig, misfits
+from romae.model.autoencoder import Encoder, misfits
+from romae.model.config import ModelConfig
 from romae.model.tasks import TASKS, Task
 
 FORMAT = 2

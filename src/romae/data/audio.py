@@ -22,7 +22,7 @@ from romae.data.columns import to_numpy
 from romae.data.filterbank import SILENCE, log_mel, with_frames
 from romae.data.folder import Folder
 from romae.tokens.patches import grid_counts, grid_positions, patchify
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 SUFFIXES = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff")
 SIZES = {b"RIFF": "<I", b"RIFX": ">I", b"FORM": ">I"}  # how WAV and AIFF files announce theirs

@@ -14,7 +14,8 @@ from torch import Tensor
 from romae.data.columns import require_distinct, to_numpy
 from romae.data.dates import asked_numbers, dates_from_numbers
 from romae.data.schema import SampleSet, Schema
-from romae.tokens.tokens import Sample, channel_index
+from romae.tokens.sample import Sample
+from romae.tokens.tokens import channel_index
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,7 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, SupportsIndex
 
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from torch import Tensor
 from romae.data.columns import to_numpy
 from romae.data.folder import Folder
 from romae.tokens.patches import grid_counts, grid_positions, patchify, unpatchify
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 if TYPE_CHECKING:
     from PIL.Image import Image

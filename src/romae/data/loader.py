@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from romae.data.packed import Packed
 from romae.data.pixels import Pixels
 from romae.data.store import Store
-from romae.tokens.tokens import Batch, Sample, collate
+from romae.tokens.sample import Sample
+from romae.tokens.tokens import Batch, collate
 
 Indices = Int64[np.ndarray, "_"]
 Transform = Callable[[Batch, int], Any]

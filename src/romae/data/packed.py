@@ -12,7 +12,8 @@ from torch import Tensor
 
 from romae.data.schema import SampleSet
 from romae.tokens.layout import Layout
-from romae.tokens.tokens import Batch, Sample, Tokens, collate
+from romae.tokens.sample import Sample
+from romae.tokens.tokens import Batch, Tokens, collate
 
 Gather = Callable[[Int32[Tensor, "t"]], Float[Tensor, "t c"]]
 LARGEST = 0.25  # of the memory that is free; samples that take more are not copied

@@ -23,7 +23,8 @@ from torch.nn import functional as F
 from romae.data.packed import Gather
 from romae.tokens.layout import Layout
 from romae.tokens.patches import grid_counts, grid_positions, patchify
-from romae.tokens.tokens import Batch, Sample, Tokens
+from romae.tokens.sample import Sample
+from romae.tokens.tokens import Batch, Tokens
 
 AT_ONCE = 1024  # images that are cut into patches together
 

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from romae.data.folder import Folder
 from romae.data.schema import SampleSet
-from romae.model.rope import Ladder
-from romae.tokens.tokens import Sample, channel_index, sample_list
+from romae.tokens.ladder import Ladder
+from romae.tokens.sample import Sample, sample_list
+from romae.tokens.tokens import channel_index
 
 Method = Literal["none", "standard", "robust", "asinh"]
 Origin = float | int | Literal["none", "first", "min"]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from romae.data.columns import Name, require_distinct, to_numpy
 from romae.data.dates import TimeUnit, require_same_zone, require_unit
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from romae.data.columns import (
 from romae.data.dates import TimeUnit, numbers_from_dates, read_times, require_unit
 from romae.data.schema import SampleSet, Schema
 from romae.tokens.arrays import require_exact
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 
 def from_arrays(

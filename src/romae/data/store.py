@@ -19,7 +19,8 @@ from torch import Tensor
 
 from romae.files import write_whole
 from romae.tokens.layout import Layout
-from romae.tokens.tokens import Batch, Sample, Tokens, collate, to_single
+from romae.tokens.sample import Sample
+from romae.tokens.tokens import Batch, Tokens, collate, to_single
 
 FORMAT = "1"
 CHUNK_TOKENS = 1 << 20

@@ -17,7 +17,7 @@ from romae.data.columns import Name, as_numbers, encode_labels, encode_names, re
 from romae.data.dates import TimeUnit, read_times, require_same_zone
 from romae.data.schema import SampleSet, Schema
 from romae.tokens.arrays import LARGEST_EXACT
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -22,10 +22,11 @@ from romae.data.schema import SampleSet, Schema
 from romae.estimators import rules
 from romae.estimators.inputs import Tokens, read_samples
 from romae.files import write_whole_folder
-from romae.model.autoencoder import Encoder, ModelConfig, Size
+from romae.model.autoencoder import Encoder
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Task
 from romae.tokens.masking import UniformTokens
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 from romae.training.config import Device, TrainConfig, chosen_device
 from romae.training.stages import Pretrain, Stage, run_stages
 from romae.training.tables import load_model, size_named

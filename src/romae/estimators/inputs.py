@@ -16,7 +16,7 @@ from romae.data.columns import Name, frame_columns, to_numpy
 from romae.data.schema import SampleSet, Schema, require_same_names
 from romae.data.series import from_arrays
 from romae.data.store import Store
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 from romae.training.tables import read_samples as read_table
 
 Tokens = Literal["steps", "scalars"]

@@ -16,7 +16,7 @@ from romae.data.schema import SampleSet
 from romae.data.store import Store
 from romae.data.tables import read_frame
 from romae.estimators.inputs import is_table
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 
 def labels_of(X: Any, samples: Sequence[Sample], y: Any, *, who: str) -> Shaped[np.ndarray, "b *k"]:

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Bool, Int64, Shaped
 
 from romae.data.scaling import Origin
-from romae.model.autoencoder import SIZES, Size
-from romae.tokens.tokens import Sample
+from romae.model.config import SIZES, Size
+from romae.tokens.sample import Sample
 
 SHALLOW_BELOW = 1_000  # samples
 TOKENS_PER_BATCH = 32_768

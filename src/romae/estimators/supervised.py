@@ -19,8 +19,8 @@ from romae.estimators.base import Estimator
 from romae.estimators.inputs import Tokens
 from romae.estimators.labels import labels_of
 from romae.inference import predictions as inference
-from romae.model.autoencoder import Size
-from romae.tokens.tokens import Sample
+from romae.model.config import Size
+from romae.tokens.sample import Sample
 from romae.training.stages import Classify, Regress
 
 # Against learning by heart, which few samples invite: tokens left out, dropout, and targets that are not certain.

@@ -21,10 +21,10 @@ from romae.data.schema import Schema
 from romae.estimators.base import Estimator
 from romae.estimators.inputs import Tokens, is_table
 from romae.inference import predictions as inference
-from romae.model.autoencoder import Size
+from romae.model.config import Size
 from romae.model.tasks import MaskedReconstruction, Task
 from romae.tokens.masking import UniformTokens, hide
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 U = TypeVar("U", bound="_Unsupervised")
 

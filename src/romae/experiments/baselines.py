@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64, Shaped
 from torch import Tensor
 
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 BRIGHT = 5.0  # times the error of a flux
 

@@ -19,14 +19,15 @@ from romae.experiments import baselines, metrics
 from romae.files import require_writable
 from romae.inference import predictions as inference
 from romae.inference.tables import write_table
-from romae.model.autoencoder import ModelConfig, Size
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction
 from romae.pages import charts, page
 from romae.pages.page import Chart, Choice, Section, Table, Text
 from romae.pages.plots import Panel, interpolation
 from romae.pages.run_page import principal_components
 from romae.tokens.masking import UniformTokens
-from romae.tokens.tokens import Layout, Sample, collate
+from romae.tokens.sample import Sample
+from romae.tokens.tokens import Layout, collate
 from romae.training.config import TrainConfig
 from romae.training.loop import train
 from romae.training.run_folder import History

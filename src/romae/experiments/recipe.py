@@ -23,9 +23,9 @@ from romae.data.scaling import Scaling, fit_ladders
 from romae.data.schema import Schema
 from romae.experiments import results, views
 from romae.experiments.results import Losses, Result
-from romae.model.autoencoder import ModelConfig
+from romae.model.config import ModelConfig
 from romae.model.tasks import Task
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 from romae.training.stages import Stage, run_stages
 
 C = TypeVar("C")

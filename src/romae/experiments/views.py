@@ -15,7 +15,8 @@ from romae.data.schema import Schema
 from romae.experiments import baselines, metrics
 from romae.inference import predictions as inference
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
-from romae.tokens.tokens import Sample, channel_index
+from romae.tokens.sample import Sample
+from romae.tokens.tokens import channel_index
 
 N_CLASSES, N_NUMBERS, N_MAPPED = 60, 500, 300
 N_SHOWN, N_CHANNELS, N_POINTS = 6, 4, 400

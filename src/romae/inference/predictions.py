@@ -28,7 +28,8 @@ from romae.data.loader import lengths_of
 from romae.data.scaling import Scaling
 from romae.data.schema import SampleSet, Schema, require_same_names
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
-from romae.tokens.tokens import Batch, Layout, Sample, Tokens, channel_index, collate
+from romae.tokens.sample import Sample
+from romae.tokens.tokens import Batch, Layout, Tokens, channel_index, collate
 
 TOKENS_PER_BATCH = 32_768
 SECONDS_BEFORE_BAR = 3.0

@@ -13,8 +13,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from romae.model.autoencoder import Decoder, Encoder, ModelConfig
-from romae.model.kernels.aligned import norm
+from romae.model.autoencoder import Decoder, Encoder
+from romae.model.config import ModelConfig
+from romae.model.heads import Head
 from romae.tokens.augmentation import Augmentation, Noise, RandAugment
 from romae.tokens.layout import Layout
 from romae.tokens.masking import Masking, Source, Strategy, UniformTokens, hide_at_random, noise, split
@@ -31,20 +32,6 @@ class Loss(NamedTuple):
     @property
     def mean(self) -> Tensor:
         return self.total / self.weight.clamp(min=1)
-
-
-class Head(nn.Module):
-    """Embeddings to outputs: RMSNorm, then a linear layer."""
-
-    def __init__(self, width: int, n_outputs: int, eps: float) -> None:
-        super().__init__()
-        self.norm = nn.RMSNorm(width, eps=eps)
-        self.linear = nn.Linear(width, n_outputs)
-        nn.init.trunc_normal_(self.linear.weight, std=0.02)
-        nn.init.zeros_(self.linear.bias)
-
-    def forward(self, x: Float[Tensor, "n w"]) -> Float[Tensor, "n k"]:
-        return self.linear(norm(x, self.norm))
 
 
 class Task(nn.Module):

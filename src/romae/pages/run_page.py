@@ -24,7 +24,8 @@ from romae.model.tasks import Classification, MaskedReconstruction, Regression, 
 from romae.pages import charts, page
 from romae.pages.page import Block, Choice, Section, Table, Text
 from romae.pages.plots import Panel
-from romae.tokens.tokens import Sample, channel_index
+from romae.tokens.sample import Sample
+from romae.tokens.tokens import channel_index
 from romae.training.identity import digests
 from romae.training.run_folder import DATA, JOB
 from romae.training.tables import SplitConfig, load_model, read_samples, require_fit, split

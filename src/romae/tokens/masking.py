@@ -21,7 +21,8 @@ from torch import Tensor
 from romae.config import check_types
 from romae.tokens.layout import Layout
 from romae.tokens.packed import sample_extreme
-from romae.tokens.tokens import Sample, Tokens, collate
+from romae.tokens.sample import Sample
+from romae.tokens.tokens import Tokens, collate
 
 SCORE_BITS = 24  # of a random number between 0 and 1, all that float32 holds
 

@@ -11,7 +11,8 @@ from romae.data.packed import Gather, Packed, packed
 from romae.data.pixels import Pixels
 from romae.model.tasks import Task
 from romae.tokens.masking import Strategy
-from romae.tokens.tokens import Batch, Sample
+from romae.tokens.sample import Sample
+from romae.tokens.tokens import Batch
 from romae.training.config import TrainConfig
 from romae.training.fixed_shape import Buffer, Filled, with_values
 from romae.training.preparation import Filling, Piece, Preparation, fitting_capacity

@@ -6,9 +6,9 @@ from typing import Any
 
 from romae.checkpoints.native import described, read_json
 from romae.config import differences, from_dict, to_dict
-from romae.model.autoencoder import ModelConfig
+from romae.model.config import ModelConfig
 from romae.model.tasks import Task
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 from romae.training.config import FREE, TrainConfig
 from romae.training.run_folder import CONFIG, Run, digest_of
 

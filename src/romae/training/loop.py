@@ -22,7 +22,7 @@ from romae.data.scaling import Scaling, scaled
 from romae.data.schema import SampleSet, Schema
 from romae.model.tasks import Task
 from romae.seeds import seed_step
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 from romae.training.batches import Feed
 from romae.training.config import TrainConfig, chosen_device
 from romae.training.fixed_shape import Filled

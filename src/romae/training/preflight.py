@@ -8,7 +8,7 @@ import torch
 from romae.data.scaling import Scaling
 from romae.data.schema import SampleSet, require_same_names
 from romae.model.tasks import Classification, Regression, Task
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig, chosen_device
 
 

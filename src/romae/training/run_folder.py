@@ -32,7 +32,7 @@ from romae.checkpoints.native import read_weights, require_place
 from romae.data.loader import lengths_of
 from romae.data.schema import SampleSet
 from romae.files import write_whole_text
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 try:
     import fcntl

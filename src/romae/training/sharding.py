@@ -11,7 +11,7 @@ from copy import deepcopy
 import torch
 from torch import Tensor
 
-from romae.model.autoencoder import Block
+from romae.model.blocks import Block
 from romae.model.tasks import Task
 
 

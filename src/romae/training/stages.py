@@ -14,12 +14,14 @@ import torch
 from romae.config import check_types
 from romae.data.scaling import Scaling, scaled
 from romae.data.schema import SampleSet, Schema
-from romae.model.autoencoder import Encoder, ModelConfig
+from romae.model.autoencoder import Encoder
+from romae.model.config import ModelConfig
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.seeds import seed_everything
 from romae.tokens.augmentation import Augmentation, Noise
 from romae.tokens.masking import Masking, Strategy, UniformTokens
-from romae.tokens.tokens import Sample, collate
+from romae.tokens.sample import Sample
+from romae.tokens.tokens import collate
 from romae.training.config import TrainConfig
 from romae.training.loop import Log, train
 from romae.training.preflight import require_labels, require_trackers

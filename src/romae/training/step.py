@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from romae.model.attention import MOST_PADDING
-from romae.model.autoencoder import Block
+from romae.model.blocks import Block
 from romae.tokens.tokens import Batch
 from romae.training.optim import WeightAverage
 

@@ -20,11 +20,11 @@ from romae.data.queries import require_same_clock
 from romae.data.scaling import Method, Origin, Scaling, Unit, fit_ladders, fit_scaling
 from romae.data.schema import SampleSet, Schema
 from romae.data.tables import from_schema
-from romae.model.autoencoder import SIZES, ModelConfig, Size
+from romae.model.config import SIZES, ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.seeds import seed_everything
 from romae.tokens.masking import Strategy, UniformTokens
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 from romae.training.config import FREE, TrainConfig
 from romae.training.identity import digests
 from romae.training.loop import train

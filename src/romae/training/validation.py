@@ -8,7 +8,7 @@ import torch
 
 from romae.data.loader import Loader, lengths_of
 from romae.data.packed import Packed
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 from romae.training.preparation import Preparation
 from romae.training.step import uncompiled
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from romae.experiments.datasets.files import MissingFile, data_root, download, extract, is_filled, verify_file
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 
 class Labelled(NamedTuple):

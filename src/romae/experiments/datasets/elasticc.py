@@ -18,7 +18,7 @@ from romae.experiments.datasets.catalogue import DataSet, Labelled
 from romae.experiments.datasets.files import MissingFile, data_root
 from romae.experiments.datasets.fits import read_columns
 from romae.experiments.datasets.light_curves import BANDS, light_curves
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 HOMEPAGE = "https://portal.nersc.gov/cfs/lsst/DESC_TD_PUBLIC/ELASTICC/TRAINING_SAMPLES/"
 

@@ -25,7 +25,7 @@ from romae.data.audio import RATE, from_spectrogram, read_waveform
 from romae.data.filterbank import SILENCE, dequantise, log_mel, quantise
 from romae.experiments.datasets.catalogue import DataFile, DataSet, hint
 from romae.experiments.datasets.files import MissingFile, data_root
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 N_CLIPS, N_CLASSES, N_FOLDS, N_FRAMES = 2000, 50, 5, 498
 TENSORS = ("codes", "low", "step", "targets", "folds")

@@ -6,7 +6,7 @@ Shapes: p points of all objects, o objects.
 import numpy as np
 from jaxtyping import Float, Float64, Int64
 
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 BANDS = "ugrizY"
 

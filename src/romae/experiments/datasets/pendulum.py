@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int, UInt8
 
 from romae.experiments.datasets.streams import streams
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 COUNTS = MappingProxyType({"train": 2_000, "validation": 1_000, "test": 1_000})
 

@@ -16,7 +16,7 @@ from jaxtyping import Float64, Int64
 
 from romae.experiments.datasets.catalogue import DataFile, DataSet, hint
 from romae.experiments.datasets.files import MissingFile, data_root, is_filled, members
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 VARIABLES = tuple(
     "Age Gender Height ICUType Weight Albumin ALP ALT AST Bilirubin BUN Cholesterol Creatinine DiasABP FiO2 GCS "

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from romae.experiments.datasets.streams import streams
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 COUNTS = MappingProxyType({"train": 20_000, "validation": 2_000, "test": 4_000})
 

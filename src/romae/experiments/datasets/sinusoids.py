@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from romae.experiments.datasets.streams import streams
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 COUNTS = MappingProxyType({"train": 10_000, "validation": 1_000})
 

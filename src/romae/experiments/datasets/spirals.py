@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from romae.experiments.datasets.streams import streams
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 COUNTS = MappingProxyType({"train": 160, "validation": 40, "test": 100})
 

@@ -25,7 +25,7 @@ from romae.data.images import Statistic, from_image
 from romae.data.pixels import Pixels
 from romae.experiments.datasets.catalogue import DataFile, DataSet, hint
 from romae.experiments.datasets.files import MissingFile, data_root
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 Split = Literal["train", "val"]
 

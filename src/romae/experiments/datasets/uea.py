@@ -15,7 +15,7 @@ from jaxtyping import Float64
 
 from romae.experiments.datasets.catalogue import DataFile, DataSet, Labelled
 from romae.experiments.datasets.files import MissingFile, data_root, members
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 
 # The sets of the paper: cases to train on and to test on, channels, shortest and longest case, classes.
 SIZES = {

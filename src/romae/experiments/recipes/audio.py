@@ -35,12 +35,12 @@ from romae.experiments.datasets import esc50
 from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target, n_parts
 from romae.experiments.views import spread
 from romae.inference.predictions import predict, predict_proba
-from romae.model.autoencoder import SIZES, ModelConfig
+from romae.model.config import SIZES, ModelConfig
 from romae.model.tasks import Task
 from romae.pages.plots import pairs, spectrograms
 from romae.tokens.masking import UniformTokens, hide
 from romae.tokens.patches import grid_counts, unpatchify
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
 from romae.training.stages import Classify, Pretrain
 from romae.training.validation import evaluate

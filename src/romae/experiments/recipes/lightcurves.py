@@ -42,11 +42,11 @@ from romae.experiments.datasets.light_curves import BANDS
 from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target, n_parts
 from romae.experiments.views import rank_in_class
 from romae.inference.predictions import interpolate, predict, predict_proba
-from romae.model.autoencoder import SIZES, ModelConfig
+from romae.model.config import SIZES, ModelConfig
 from romae.model.tasks import Task
 from romae.pages.plots import Panel, heat, interpolation, pairs
 from romae.tokens.masking import UniformTokens, hide
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
 from romae.training.stages import Classify, Pretrain
 

@@ -25,7 +25,7 @@ from romae.experiments import metrics
 from romae.experiments.datasets import pendulum
 from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target
 from romae.inference.predictions import predict
-from romae.model.autoencoder import ModelConfig, Size
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Task
 from romae.pages.plots import Frame, Line, bands, frames
 from romae.tokens.augmentation import Noise

@@ -34,12 +34,12 @@ from romae.experiments.datasets import physionet2012
 from romae.experiments.datasets.physionet2012 import VARIABLES
 from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target
 from romae.inference.predictions import interpolate, predict, predict_proba
-from romae.model.autoencoder import ModelConfig, Size
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Task
 from romae.pages.plots import Line, Panel, bands, interpolation, pairs
 from romae.tokens.augmentation import Noise
 from romae.tokens.masking import Rows, Strategy, UniformTokens, hide
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
 from romae.training.stages import Classify, Pretrain
 

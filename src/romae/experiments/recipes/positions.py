@@ -30,7 +30,7 @@ from romae.experiments import metrics
 from romae.experiments.datasets import positions
 from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target
 from romae.inference.predictions import predict
-from romae.model.autoencoder import ModelConfig, Size
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Task
 from romae.pages.plots import Line, bands
 from romae.training.config import TrainConfig

@@ -31,7 +31,7 @@ from romae.experiments import baselines, metrics
 from romae.experiments.datasets import spirals
 from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target
 from romae.inference.predictions import predict
-from romae.model.autoencoder import ModelConfig, Size
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Task
 from romae.pages.plots import Path2D, paths
 from romae.tokens.masking import UniformTokens

@@ -27,11 +27,11 @@ from romae.experiments import baselines, metrics
 from romae.experiments.datasets import synthetic
 from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target
 from romae.inference.predictions import interpolate, predict
-from romae.model.autoencoder import ModelConfig, Size
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Task
 from romae.pages.plots import Line, Panel, bands, interpolation
 from romae.tokens.masking import UniformTokens
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
 from romae.training.stages import Pretrain
 

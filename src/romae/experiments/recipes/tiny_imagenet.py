@@ -33,7 +33,7 @@ from romae.experiments.datasets.tiny_imagenet import MEAN, N_CLASSES, SIZE, STD
 from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target
 from romae.experiments.views import rank_in_class
 from romae.inference.predictions import predict
-from romae.model.autoencoder import SIZES, ModelConfig
+from romae.model.config import SIZES, ModelConfig
 from romae.model.tasks import Loss, MaskedReconstruction, Task
 from romae.pages.plots import Line, bands
 from romae.tokens.augmentation import RandAugment

@@ -32,12 +32,12 @@ from romae.experiments.datasets.catalogue import Labelled
 from romae.experiments.minirocket import MiniRocketClassifier
 from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target
 from romae.inference.predictions import predict_proba
-from romae.model.autoencoder import ModelConfig, Size
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Task
 from romae.pages.plots import heat
 from romae.tokens.augmentation import Noise
 from romae.tokens.masking import UniformTokens
-from romae.tokens.tokens import Sample
+from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
 from romae.training.stages import Classify, Pretrain
 

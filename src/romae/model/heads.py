@@ -1,0 +1,23 @@
+"""Heads: what turns embeddings into numbers.
+
+Shapes: n embeddings, w width, k outputs.
+"""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from romae.model.kernels.aligned import norm
+
+
+class Head(nn.Module):
+    """Embeddings to outputs: RMSNorm, then a linear layer."""
+
+    def __init__(self, width: int, n_outputs: int, eps: float) -> None:
+        super().__init__()
+        self.norm = nn.RMSNorm(width, eps=eps)
+        self.linear = nn.Linear(width, n_outputs)
+        nn.init.trunc_normal_(self.linear.weight, std=0.02)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, x: Float[Tensor, "n w"]) -> Float[Tensor, "n k"]:
+        return self.linear(norm(x, self.norm))

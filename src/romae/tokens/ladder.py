@@ -1,0 +1,71 @@
+"""Ladders: the wavelengths by which positions on one axis are told apart."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from romae.config import check_types
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ladder:
+    """The frequencies of one position axis.
+
+    Positions are divided by `scale` first, so the wavelengths are in units of it. By default the wavelengths
+    climb as in the paper, from 2π by powers of `base`. `shortest` and `longest` give the two ends instead, and
+    `wavelengths` names them one by one.
+    """
+
+    scale: float = 1.0
+    base: float = 10000.0
+    shortest: float | None = None
+    longest: float | None = None
+    wavelengths: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        if not (math.isfinite(self.scale) and self.scale > 0):
+            raise ValueError(f"the scale of a position axis must be positive, not {self.scale}")
+        if not (math.isfinite(self.base) and self.base > 1):
+            raise ValueError(f"the base of a ladder must be above 1, not {self.base}")
+        if (self.shortest is None) != (self.longest is None):
+            raise ValueError("give both the shortest and the longest wavelength of a ladder, or neither")
+        if self.shortest is not None and self.longest is not None and not 0 < self.shortest <= self.longest:
+            raise ValueError(f"wavelengths must climb from above 0: shortest {self.shortest}, longest {self.longest}")
+        if self.wavelengths is not None:
+            if self.shortest is not None:
+                raise ValueError("give either the two ends of a ladder or its wavelengths one by one, not both")
+            if not self.wavelengths or not all(0 < w < math.inf for w in self.wavelengths):
+                raise ValueError(f"wavelengths must be above 0, got {list(self.wavelengths)}")
+
+    def frequencies(self, n_pairs: int, keep: float) -> Float64[Tensor, "n"]:
+        """Radians per unit of position for each pair of channels; zero for the pairs that are not rotated.
+
+        p-RoPE keeps the share `keep` of the pairs, those with the highest frequencies.
+        """
+        n_kept = int(keep * n_pairs)
+        if self.wavelengths is not None:
+            if len(self.wavelengths) > n_pairs:
+                raise ValueError(f"{len(self.wavelengths)} wavelengths do not fit into {n_pairs} pairs of channels")
+            kept = 2 * math.pi / _numbers(sorted(self.wavelengths))
+        elif self.shortest is not None and self.longest is not None:
+            steps = _numbers(range(n_kept)) / max(n_kept - 1, 1)
+            kept = 2 * math.pi / (self.shortest * (self.longest / self.shortest) ** steps)
+        else:
+            kept = self.base ** -(_numbers(range(n_kept)) / n_pairs)
+        return torch.cat([kept / self.scale, _numbers([0.0] * (n_pairs - len(kept)))])
+
+
+def _numbers(numbers: Iterable[float]) -> Float64[Tensor, "n"]:
+    """On the host, also where a model is being built on another device."""
+    return torch.tensor(list(numbers), dtype=torch.float64, device="cpu")
+
+
+def nearest_multiples(size: int, step: int) -> str:
+    """The multiples of a step around a size, for messages."""
+    below, above = size // step * step, (size // step + 1) * step
+    return f"{below} and {above}" if below else f"{above}"

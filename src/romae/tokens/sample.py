@@ -1,0 +1,105 @@
+"""One sample: a set of measurements at real-valued positions, checked when it is made.
+
+Shapes: n tokens, c channels, d position dimensions.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from romae.tokens.arrays import as_positions, as_real, as_tensor, as_values, require_readable
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One sample: n tokens with values [n, c] at positions [n, d].
+
+    `target` is a class index, a number, a vector [k] for the whole sample, or one row [n, k] per token.
+    `hidden` [n] is True on the tokens to predict, for those who choose the mask themselves. Arrays, lists and
+    tensors are taken, tensors without their gradients; positions may be float64 and stay so until a batch is made.
+    """
+
+    values: Any
+    positions: Any
+    target: Any = None
+    id: Hashable = None
+    hidden: Any = None
+
+    def __post_init__(self) -> None:
+        values = as_real(self.values, "values")
+        positions = as_real(self.positions, "positions")
+        for name, x, letter in (("values", values, "c"), ("positions", positions, "d")):
+            if x.ndim != 2:
+                raise ValueError(
+                    f"{name} must be [n, {letter}], got shape {list(x.shape)}"
+                    + (f"; for a single column use {name}[:, None]" if x.ndim == 1 else "")
+                )
+        if len(values) != len(positions):
+            raise ValueError(f"{len(values)} values but {len(positions)} positions: each token needs one of both")
+        if len(values) == 0:
+            raise ValueError("a sample needs at least one token, and this one is empty")
+        if values.shape[1] == 0 or positions.shape[1] == 0:
+            raise ValueError("a sample needs at least one channel and one position dimension")
+        object.__setattr__(self, "values", as_values(values))
+        object.__setattr__(self, "positions", as_positions(positions))
+        require_readable(self.target, "target")
+        require_readable(self.hidden, "hidden")
+        object.__setattr__(self, "target", None if self.target is None else self._checked_target(len(values)))
+        object.__setattr__(self, "hidden", None if self.hidden is None else self._checked_mask(len(values)))
+
+    def _checked_target(self, n: int) -> Tensor:
+        try:
+            target = as_tensor(self.target)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(f"target {self.target!r} is not a number or an array: {error}") from None
+        if target.is_complex():
+            raise TypeError("targets are complex; use the real and the imaginary part as two targets")
+        if target.dtype == torch.uint64:
+            raise TypeError("targets of 64 unsigned bits do not fit; use signed integers or floats")
+        target = target.float() if target.is_floating_point() else target.long()
+        if target.ndim > 2 or target.numel() == 0 or (target.ndim == 2 and len(target) != n):
+            raise ValueError(
+                f"target must be a number, a vector [k], or one row per token [{n}, k]; got shape {list(target.shape)}"
+            )
+        if target.is_floating_point() and not bool(torch.isfinite(target).all()):
+            raise ValueError("the target must be finite in single precision; leave samples without one out")
+        return target
+
+    def _checked_mask(self, n: int) -> Bool[Tensor, "n"]:
+        try:
+            hidden = as_tensor(self.hidden)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(f"hidden must be {n} booleans: {error}") from None
+        if hidden.dtype != torch.bool or hidden.shape != (n,):
+            raise ValueError(f"hidden must be {n} booleans, got {hidden.dtype} of shape {list(hidden.shape)}")
+        if bool(hidden.all()) or not bool(hidden.any()):
+            raise ValueError("hidden must hide some tokens and leave some: it marks all or none of them")
+        return hidden
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __repr__(self) -> str:
+        name = "" if self.id is None else f"{self.id!r}: "
+        target = "" if self.target is None else f", target {list(self.target.shape) or self.target.item()}"
+        channels, dims = self.values.shape[1], self.positions.shape[1]
+        return f"Sample({name}{len(self)} tokens, {channels} channels, {dims} position dims{target})"
+
+
+def sample_list(samples: Any) -> list[Sample]:
+    """The samples as a list, each read once; what is no sample is refused."""
+    if isinstance(samples, Sample):
+        raise TypeError("a single sample came where several are expected; put it into a list: [sample]")
+    if not (hasattr(samples, "__iter__") or hasattr(samples, "__getitem__")):
+        raise TypeError(f"expected a list of samples, not {type(samples).__name__}")
+    found = list(samples)
+    for i, one in enumerate(found):
+        if not isinstance(one, Sample):
+            raise TypeError(
+                f"expected samples, and number {i} is {type(one).__name__}; make one of it: romae.Sample(…)"
+            )
+    return found
