@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from romae.data.packed import Packed
+from romae.data.sources import InMemory
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens.masking import SampleKeys, UniformTokens
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import Batch, collate
-from romae.training.fixed_shape import Buffer, Capacity, flattened, with_values
+from romae.training.batches import _with_values
+from romae.training.fixed_shape import DeviceBuffer, FixedShape, FlatBatch
 
 CONFIG = ModelConfig(
     channels=2, position_dims=1, encoder=Size(width=16, heads=2, depth=2), decoder=Size(width=8, heads=1, depth=1)
@@ -53,13 +54,13 @@ def test_fillers_change_neither_loss_nor_gradients(name, lengths):
     torch.manual_seed(0)
     task = TASKS[name]()
     batches = [prepared(task, lengths, seed) for seed in range(3)]
-    capacity = Capacity.around(batches, n_samples=len(lengths) + 1, longest=12)
+    capacity = FixedShape.around(batches, n_samples=len(lengths) + 1, longest=12)
     filled = capacity.filled(batches[0])
     assert filled is not None and filled.tokens.layout.n_tokens == capacity.tokens.n_tokens
     expected, found = loss_and_gradients(task, batches[0]), loss_and_gradients(task, filled)
     assert_close(found, expected, rtol=1e-4, atol=1e-6, check_dtype=False)
-    buffer = Buffer(capacity, filled, torch.device("cpu"))
-    buffer.fill(flattened(filled, n_tokens=0))
+    buffer = DeviceBuffer(capacity, filled, torch.device("cpu"))
+    buffer.fill(FlatBatch.of(filled, n_tokens=0))
     assert_close(loss_and_gradients(task, buffer.batch), expected, rtol=1e-4, atol=1e-6, check_dtype=False)
 
 
@@ -67,11 +68,11 @@ def test_a_buffer_holds_whatever_was_copied_last():
     torch.manual_seed(0)
     task = TASKS["reconstruction"]()
     batches = [prepared(task, lengths, seed=5) for lengths in ([7, 3, 12, 5], [12, 4], [9, 9, 9, 2])]
-    capacity = Capacity.around(batches, n_samples=4, longest=12)
+    capacity = FixedShape.around(batches, n_samples=4, longest=12)
     filled = [capacity.filled(batch) for batch in batches]
-    buffer = Buffer(capacity, filled[0], torch.device("cpu"))
+    buffer = DeviceBuffer(capacity, filled[0], torch.device("cpu"))
     for batch, one in zip(batches, filled, strict=True):
-        buffer.fill(flattened(one, n_tokens=0))
+        buffer.fill(FlatBatch.of(one, n_tokens=0))
         assert_close(task(buffer.batch).mean, task(batch).mean)
     assert buffer.batch.tokens.layout.is_fixed
 
@@ -81,7 +82,7 @@ def test_a_buffer_holds_whatever_was_copied_last():
 def test_what_a_capacity_was_made_around_fits_unless_it_is_unlike_the_rest(batches):
     task = TASKS["reconstruction"]()
     made = [prepared(task, [n + 1 for n in lengths]) for lengths in batches]
-    capacity = Capacity.around(made, n_samples=8, longest=31)
+    capacity = FixedShape.around(made, n_samples=8, longest=31)
     for batch in made:
         filled = capacity.filled(batch)
         if filled is None:
@@ -98,16 +99,16 @@ def test_what_a_capacity_was_made_around_fits_unless_it_is_unlike_the_rest(batch
 def test_targets_of_tokens_are_told_from_targets_of_samples_where_a_batch_has_single_tokens():
     task = TASKS["regression per token"]()
     batches = [prepared(task, lengths) for lengths in ([1, 1, 1], [4, 2, 1])]
-    capacity = Capacity.around(batches, 3, 4)
+    capacity = FixedShape.around(batches, 3, 4)
     assert capacity.is_target_per_token
-    assert not Capacity.around([prepared(TASKS["regression"](), [4, 2, 1])], 3, 4).is_target_per_token
+    assert not FixedShape.around([prepared(TASKS["regression"](), [4, 2, 1])], 3, 4).is_target_per_token
     filled = capacity.filled(batches[1])
     assert len(filled.target) == filled.tokens.layout.n_tokens
 
 
 def test_a_batch_that_is_too_large_is_not_squeezed_in():
     task = TASKS["classification"]()
-    capacity = Capacity.around([prepared(task, [5, 7])], n_samples=2, longest=9)
+    capacity = FixedShape.around([prepared(task, [5, 7])], n_samples=2, longest=9)
     assert capacity.filled(prepared(task, [5, 7])) is not None
     assert capacity.filled(prepared(task, [5, 7, 6])) is None
     assert capacity.filled(prepared(task, [5, 40])) is None
@@ -122,20 +123,21 @@ def test_a_batch_that_names_the_rows_of_its_values_is_the_batch_that_holds_them(
         Sample(torch.randn(n, 2), torch.rand(n, 1), target=torch.rand(n, 1) if is_per_token else n % 3, id=n)
         for n in (7, 3, 12, 5, 9)
     ]
-    held = Packed(samples)
+    held = InMemory(samples)
     indices = [np.array(chosen) for chosen in ([4, 0, 2], [1, 3, 2])]
 
-    def batches(packed: Packed) -> list[Batch]:
+    def batches(by_row: bool) -> list[Batch]:
         keys = [SampleKeys(0, 1, torch.from_numpy(chosen)) for chosen in indices]
-        return [task.prepare(packed.batch(chosen), key) for chosen, key in zip(indices, keys, strict=True)]
+        chosen_batches = [held.batch(chosen, by_row=by_row) for chosen in indices]
+        return [task.prepare(batch, key) for batch, key in zip(chosen_batches, keys, strict=True)]
 
-    whole, numbered = batches(held), batches(held.numbered())
-    gather = held.settled(torch.device("cpu"))
-    capacity = Capacity.around(numbered, n_samples=3, longest=12)
+    whole, numbered = batches(by_row=False), batches(by_row=True)
+    gather = held.values_on(torch.device("cpu"))
+    capacity = FixedShape.around(numbered, n_samples=3, longest=12)
     filled = [capacity.filled(batch) for batch in numbered]
-    buffer = Buffer(capacity, filled[0], torch.device("cpu"), gather)
+    buffer = DeviceBuffer(capacity, filled[0], torch.device("cpu"), gather)
     for expected, rows, one in zip(whole, numbered, filled, strict=True):
-        assert rows.tokens.values.dtype == torch.int32
-        assert_close(task(with_values(rows, gather)).mean, task(expected).mean, rtol=0, atol=0)
-        buffer.fill(flattened(one, n_tokens=0))
+        assert rows.tokens.values.shape[1] == 0 and rows.tokens.rows.dtype == torch.int32
+        assert_close(task(_with_values(rows, gather)).mean, task(expected).mean, rtol=0, atol=0)
+        buffer.fill(FlatBatch.of(one, n_tokens=0))
         assert_close(task(buffer.batch).mean, task(expected).mean)

@@ -375,7 +375,7 @@ def test_times_may_be_dates_where_those_of_the_data_were():
     assert_alike(interpolate(task, data, [asked]), interpolate(task, list(data), [numbers]))
     task.schema = None
     with pytest.raises(TypeError, match="sample 0 are dates, but the times of the data are numbers"):
-        interpolate(task, list(data), [asked])
+        interpolate(task, [sample.with_schema(None) for sample in data], [asked])
     task.schema = replace(data.schema, time_unit="second")
     with pytest.raises(ValueError, match="time unit day, but the task was trained on second"):
         predict(task, data)

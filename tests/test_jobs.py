@@ -23,7 +23,7 @@ from romae.inference.tables import (
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import MaskedReconstruction
 from romae.tokens.masking import Rows
-from romae.training.run_folder import Run
+from romae.training.run_folder import RunFolder
 from romae.training.tables import (
     Columns,
     FinetuneConfig,
@@ -199,7 +199,7 @@ def test_the_only_id_of_a_class_is_trained_on():
 
 def test_a_job_that_is_refused_writes_nothing_to_the_run_of_another(tmp_path):
     """A job that runs has its notes to itself: it is resumed by them."""
-    run = Run(tmp_path / "run", notes={"job.json": {"train": {}}})
+    run = RunFolder(tmp_path / "run", notes={"job.json": {"train": {}}})
     run.claim()
     run.write_notes()
     for config in (PRETRAIN, replace(PRETRAIN, validation=SplitConfig(share=0), train=replace(TRAIN, patience=2))):

@@ -13,7 +13,7 @@ from romae.tokens.masking import SampleKeys, UniformTokens
 from romae.tokens.packed import kind_mean
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import collate
-from romae.training.fixed_shape import Capacity
+from romae.training.fixed_shape import FixedShape
 
 CONFIG = ModelConfig(
     channels=3, position_dims=1, encoder=Size(width=16, heads=2, depth=1), decoder=Size(width=8, heads=1, depth=1)
@@ -84,7 +84,7 @@ BY_KINDS = ModelConfig(
 def test_a_batch_filled_up_gives_the_loss_of_the_batch_where_kinds_are_pooled():
     task = Classification(BY_KINDS, 2).eval()
     batch = task.prepare(collate(stays([0, 0, 0, 2], [1], [2, 1, 0, 2, 2])))
-    filled = Capacity.around([batch], 3, 5).filled(batch)
+    filled = FixedShape.around([batch], 3, 5).filled(batch)
     assert len(filled.real) > 3
     assert_close(task(filled).mean, task(batch).mean)
     other = Classification(replace(BY_KINDS, pool="tokens"), 2).eval()

@@ -25,6 +25,7 @@ import training_job
 from romae.checkpoints import native as checkpoint
 from romae.data.scaling import fit_scaling
 from romae.data.series import from_arrays
+from romae.data.sources import N_DIGEST, as_source, digest_of, evenly
 from romae.inference.predictions import embed
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction
@@ -36,7 +37,7 @@ from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
 from romae.training.loop import REQUEUE, train
 from romae.training.optim import WeightAverage, parameter_groups, warmup_cosine
-from romae.training.run_folder import FEW, Run, State, digest_of
+from romae.training.run_folder import RunFolder, State
 from romae.training.validation import evaluate
 from training_job import Job
 
@@ -186,7 +187,7 @@ def test_fp16_leaves_out_steps_that_overflow_and_a_resumed_run_knows_its_scale(t
         return task
 
     whole, states = run("whole"), sorted((tmp_path / "whole" / "states").iterdir())
-    assert Run(tmp_path / "whole").read().numbers["scaler"]["scale"] < 2**16  # what it begins with
+    assert RunFolder(tmp_path / "whole").read().numbers["scaler"]["scale"] < 2**16  # what it begins with
     assert all(torch.isfinite(p).all() for p in whole.parameters())
     shutil.copytree(tmp_path / "whole", tmp_path / "again")
     for state in states[len(states) // 2 :]:
@@ -253,7 +254,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_names_the_batch(tmp_path, pr
         FloatingPointError, match="the loss became (inf|nan) at step .* samples the bad one; the last state is"
     ):
         train(training_job.task(), poisoned(), config, out=tmp_path / "run")
-    state = Run(tmp_path / "run").read()
+    state = RunFolder(tmp_path / "run").read()
     assert all(torch.isfinite(x).all() for x in state.tensors["model"].values())
 
 
@@ -288,7 +289,7 @@ def test_settings_that_make_no_sense_get_a_sentence(settings, message):
 
 
 def test_a_torn_state_is_named_and_the_one_before_it_used(tmp_path):
-    run = Run(tmp_path, n_states=3)
+    run = RunFolder(tmp_path, n_states=3)
     for step in (1, 2, 3):
         run.write(step, State({"model": {"w": torch.full((4,), float(step))}}, {"step": step}))
     newest = tmp_path / "states" / "00000003"
@@ -303,7 +304,7 @@ def test_a_torn_state_is_named_and_the_one_before_it_used(tmp_path):
 
 
 def test_old_states_are_forgotten(tmp_path):
-    run = Run(tmp_path, n_states=2)
+    run = RunFolder(tmp_path, n_states=2)
     for step in range(5):
         run.write(step, State({}, {"step": step}))
     assert [path.name for path in run.states()] == ["00000003", "00000004"]
@@ -319,7 +320,7 @@ def test_what_a_killed_write_left_is_swept_away(tmp_path):
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), SafetensorError("I/O (os error 28)")])
 def test_a_full_disk_leaves_the_last_state_whole(tmp_path, monkeypatch, error):
-    run = Run(tmp_path)
+    run = RunFolder(tmp_path)
     run.write(1, State({"model": {"w": torch.ones(2)}}, {"step": 1}))
 
     def full(*_, **__):
@@ -365,13 +366,15 @@ def test_a_run_is_resumed_on_no_other_samples_however_few_of_them_changed(tmp_pa
     run = partial(train, config=training_job.config(), out=tmp_path, resume=True, quiet=True)
     run(training_job.task(), data)
     other = [*data[:6], replace(data[6], values=data[6].values + 1), *data[7:]]
-    assert digest_of(other, FEW) == digest_of(data, FEW), "sample 6 is none of the few"
+    source, few = as_source(data), evenly(len(data), N_DIGEST)
+    assert digest_of(as_source(other), few) == digest_of(source, few), "sample 6 is none of the few"
     with pytest.raises(ValueError, match="other settings .data.training.; start a new run"):
         run(training_job.task(), other)
     described = json.loads((tmp_path / "config.json").read_text())
-    older = described | {"data": described["data"] | {"training": digest_of(data, FEW)}}
-    (tmp_path / "config.json").write_text(json.dumps(older))
-    run(training_job.task(), data)
+    for read in (few, range(len(data))):  # as versions before this one wrote it down
+        older = described | {"data": described["data"] | {"training": digest_of(source, read)}}
+        (tmp_path / "config.json").write_text(json.dumps(older))
+        run(training_job.task(), data)
 
 
 @pytest.mark.parametrize("name", ["config.json", "data.json", "job.json"])
@@ -540,7 +543,7 @@ def test_a_signal_saves_and_ends_with_a_code_to_requeue_on(tmp_path, number):
     job.signal(number)
     code, error = job.ended(60)
     assert code == REQUEUE, error
-    assert "Resume it with resume=True" in error and Run(tmp_path / "run").read().numbers["step"] > 0
+    assert "Resume it with resume=True" in error and RunFolder(tmp_path / "run").read().numbers["step"] > 0
 
 
 @pytest.mark.slow
@@ -593,9 +596,9 @@ def test_a_step_never_waits_for_the_device(tmp_path):
         training_job.config("epochs=2", "batch_size=16"), device="auto", save_every=10**6, validate_every=10**6
     )
     task = MaskedReconstruction(training_job.task().config, masking=UniformTokens(ratio=0.5))
-    from romae.training.loop import _Trainer
+    from romae.training.loop import _Loop
 
-    step, waits = _Trainer._step, []
+    step, waits = _Loop._step, []
 
     def watched(self, pieces):
         torch.cuda.set_sync_debug_mode("error" if self.step > 2 else "default")
@@ -608,7 +611,7 @@ def test_a_step_never_waits_for_the_device(tmp_path):
             torch.cuda.set_sync_debug_mode("default")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Trainer, "_step", watched)
+        patch.setattr(_Loop, "_step", watched)
         train(task, data, replace(config, precision="bf16"))
     assert not waits
 

@@ -43,15 +43,15 @@ def config(*settings: str) -> TrainConfig:
 
 
 def slowed(seconds: float) -> None:
-    from romae.training.loop import _Trainer
+    from romae.training.loop import _Loop
 
-    step = _Trainer._step
+    step = _Loop._step
 
     def slow(self, pieces):
         time.sleep(seconds)
         return step(self, pieces)
 
-    _Trainer._step = slow
+    _Loop._step = slow
 
 
 def work(folder: Path, settings: tuple[str, ...], seconds: float, environment: dict[str, str], spoken: Path) -> None:

@@ -1,10 +1,18 @@
-"""Files written whole or not at all, and folders looked at before the work begins."""
+"""Files written whole or not at all, folders looked at before the work begins, and the user's cache folder."""
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """The folder `romae` among the user's caches."""
+    if cache := os.environ.get("XDG_CACHE_HOME" if os.name == "posix" else "LOCALAPPDATA"):
+        return Path(cache) / "romae"
+    return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "romae"
 
 
 def require_writable(folder: str | Path) -> None:

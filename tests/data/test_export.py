@@ -180,7 +180,7 @@ def test_what_does_not_line_up_is_named():
     with pytest.raises(ValueError, match="the columns of a table must be distinct, and .'band'. occur"):
         to_table(samples, np.ones((5, 1)), columns=["band"])
     with pytest.raises(ValueError, match="hand over a schema"):
-        to_table(list(samples))
+        to_table([sample.with_schema(None) for sample in samples])
     with pytest.raises(ValueError, match="3 position axes, but the schema names 1"):
         to_table(list(samples), schema=Schema(values=("flux", "error")))
     with pytest.raises(ValueError, match="token 0 has 5.0 as its channel, but channels are 0 to 1"):

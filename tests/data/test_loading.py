@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from romae.data.loader import Loader
-from romae.data.packed import Packed
+from romae.data.sources import InMemory
 from romae.data.store import write_store
 from romae.tokens.sample import Sample
 
@@ -98,10 +98,12 @@ def test_a_place_outside_the_epochs_gets_a_sentence(place, message, without_shap
         Loader(made([3] * 50), batch_size=7).epoch(**place)
 
 
-def test_a_loader_is_read_by_epochs_alone():
-    """Without an epoch, every pass would bring the same order."""
-    with pytest.raises(TypeError, match="not iterable"):
-        iter(Loader(made([3]), batch_size=1))
+def test_iterating_goes_from_one_epoch_to_the_next():
+    loader = Loader(made([3] * 9), batch_size=2, shuffle=True)
+    assert len(loader) == 5
+    passes = [[batch.ids for batch in loader] for _ in range(3)]
+    assert passes == [[batch.ids for batch in loader.epoch(epoch)] for epoch in range(3)]
+    assert passes[0] != passes[1] != passes[2]
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
@@ -154,10 +156,10 @@ def test_workers_and_stores_change_nothing(tmp_path):
 
 def test_lengths_stay_where_torch_moves_what_a_worker_gets():
     """Where processes are not forked (Macs, Windows, Python 3.14) samples are handed over in memory of another kind."""
-    held = Packed([Sample(np.zeros((n, 1)), np.zeros((n, 1))) for n in (3, 1, 2)])
+    held = InMemory([Sample(np.zeros((n, 1)), np.zeros((n, 1))) for n in (3, 1, 2)])
     ForkingPickler.dumps(held)
     assert held.lengths.tolist() == [3, 1, 2]
-    assert not np.shares_memory(held.lengths, held.all.tokens.layout.lengths.numpy())
+    assert not np.shares_memory(held.lengths, held.all.layout.lengths.numpy())
 
 
 @pytest.mark.cuda

@@ -81,10 +81,10 @@ def test_rows_of_all_patches_are_what_a_batch_holds(pixels, size, monkeypatch):
     monkeypatch.setattr("romae.data.pixels.AT_ONCE", 5)
     pixels = replace(pixels, size=size)
     indices = np.array([11, 2, 4])
-    rows = pixels.numbered().batch(indices).tokens.values
+    rows = pixels.batch(indices, by_row=True).tokens.rows
     patches = pixels.all_patches()
     assert patches.dtype == torch.uint8 and len(patches) == 12 * len(pixels[0])
-    assert torch.equal(pixels.values_of(patches[rows.squeeze(1).long()]), pixels.batch(indices).tokens.values)
+    assert torch.equal(pixels.values_of(patches[rows.long()]), pixels.batch(indices).tokens.values)
 
 
 def test_a_loader_gives_the_same_batches_as_for_samples_in_a_list(pixels):

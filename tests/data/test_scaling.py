@@ -252,9 +252,9 @@ def test_settings_that_do_not_fit_are_named(arguments, sentence, without_shape_c
 
 
 def test_what_is_no_sample_and_no_scaling_is_named(without_shape_checks):
-    with pytest.raises(TypeError, match=r"a single sample .* put it into a list"):
+    with pytest.raises(TypeError, match="single sample into a list"):
         fit_scaling(series(1.0))
-    with pytest.raises(TypeError, match="expected samples, and number 1 is int"):
+    with pytest.raises(TypeError, match="number 1 is int"):
         fit_scaling([series(1.0), 1])
     with pytest.raises(TypeError, match="the scaling must be what fit_scaling gives, or None, not 'standard'"):
         scaled([series(1.0)], "standard")
@@ -283,9 +283,9 @@ def test_bad_input_is_named():
         fit_scaling([series(1.0)], unit="gap")
     with pytest.raises(ValueError, match="token 0 has 0.5 as its channel"):
         fit_scaling([Sample([[1.0]], [[0.0, 0.5]])], per="channel")
-    with pytest.raises(ValueError, match="sample 0 .* has no target"):
+    with pytest.raises(ValueError, match="targets to scale must be numbers"):
         fit_scaling([series(1.0)], target=True)
-    with pytest.raises(ValueError, match="sample 0 .* has a class"):
+    with pytest.raises(ValueError, match="these are classes"):
         fit_scaling([replace(series(1.0), target=3)], target=True)
     with pytest.raises(ValueError, match="standard scaling needs a centre"):
         Scaling(method="standard")

@@ -12,10 +12,10 @@ from romae.benchmark.timing import Spread, milliseconds
 from romae.benchmark.workloads import WORKLOADS, Workload
 from romae.data.loader import Loader
 from romae.tokens.sample import Sample
+from romae.training.batches import Preparation, probe_shape
 from romae.training.config import TrainConfig
-from romae.training.fixed_shape import Buffer, flattened
+from romae.training.fixed_shape import DeviceBuffer, FlatBatch
 from romae.training.loop import train
-from romae.training.preparation import Preparation, fitting_capacity
 
 
 def attached(
@@ -100,8 +100,8 @@ def _milliseconds_of_the_step(workload: Workload, loader: Loader, mode: str) -> 
     """The step that the loop takes, on batches of the same fixed size, without the loop."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     task = workload.task().to(device)
-    capacity, example = fitting_capacity(loader, Preparation(task, 0, is_training=True))
-    buffer = Buffer(capacity, example, device)
-    buffer.fill(flattened(example, n_tokens=0))
+    shape, example = probe_shape(loader, Preparation(task, 0, is_training=True))
+    buffer = DeviceBuffer(shape, example, device)
+    buffer.fill(FlatBatch.of(example, n_tokens=0))
     precision = "bf16" if device.type == "cuda" else "float32"
     return milliseconds(step(task, buffer.batch, mode, precision), 20).median

@@ -14,7 +14,7 @@ from romae.benchmark.timing import machine, milliseconds, peak_gib
 from romae.benchmark.workloads import CPU_WORKLOADS, WORKLOADS, Workload
 from romae.model.tasks import MaskedReconstruction
 from romae.tokens.tokens import Batch, collate
-from romae.training.fixed_shape import Buffer, Capacity, flattened
+from romae.training.fixed_shape import DeviceBuffer, FixedShape, FlatBatch
 from romae.training.optim import optimiser
 from romae.training.step import Captured, Step, compile_blocks, optimised
 
@@ -113,11 +113,11 @@ def batch_for(task: MaskedReconstruction, workload: Workload, mode: str, device:
     batch = task.prepare(collate(workload.samples(workload.n_samples)), torch.Generator().manual_seed(0))
     if mode in ("padded", "eager"):
         return batch.to(device)
-    capacity = Capacity.around([batch], workload.n_samples, workload.longest)
-    filled = capacity.filled(batch)
+    shape = FixedShape.around([batch], workload.n_samples, workload.longest)
+    filled = shape.filled(batch)
     assert filled is not None
-    buffer = Buffer(capacity, filled, device)
-    buffer.fill(flattened(filled, n_tokens=0))
+    buffer = DeviceBuffer(shape, filled, device)
+    buffer.fill(FlatBatch.of(filled, n_tokens=0))
     return buffer.batch
 
 

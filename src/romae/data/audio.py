@@ -19,7 +19,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor
 
 from romae.data.columns import to_numpy
-from romae.data.filterbank import SILENCE, log_mel, with_frames
+from romae.data.filterbank import N_MELS, SILENCE, log_mel, n_frames, with_frames
 from romae.data.folder import Folder
 from romae.tokens.patches import grid_counts, grid_positions, patchify
 from romae.tokens.sample import Sample
@@ -96,7 +96,37 @@ def from_audio_folder(
     data hand over those of training, `classes=train.class_names`. See `from_audio` for the other arguments.
     """
     read = partial(from_audio, patch=patch, frames=frames, fill=fill, resample_to=resample_to, mean=mean, std=std)
-    return Folder.of(folder, SUFFIXES, read, has_classes=has_classes, classes=classes)
+    measure = partial(audio_length, patch=tuple(patch), frames=frames, resample_to=resample_to)
+    return Folder.of(folder, SUFFIXES, read, has_classes=has_classes, classes=classes, measure=measure)
+
+
+def audio_length(path: Path, *, patch: Sequence[int], frames: int | None = None, resample_to: int = RATE) -> int:
+    """The tokens that `from_audio` makes of a file, from its header; an MP3 file, whose header may err, is decoded."""
+    if frames is None:
+        if path.suffix.lower() == ".mp3":
+            n_samples = len(read_waveform(path, resample_to=resample_to))
+        else:
+            n_samples, rate = _header(path)
+            common = math.gcd(rate, int(resample_to))
+            n_samples = -(-n_samples * (int(resample_to) // common) // (rate // common))  # as resample_poly rounds
+        frames = n_frames(n_samples, int(resample_to))
+    try:
+        return math.prod(grid_counts((int(frames), N_MELS), patch))
+    except ValueError as error:
+        raise ValueError(f"the sound {path}: {error}") from None
+
+
+def _header(path: Path) -> tuple[int, int]:
+    """The number of samples that a file announces, and their rate."""
+    try:
+        import soundfile
+    except ImportError:
+        raise ImportError("reading audio files needs soundfile: pip install 'romae[audio]'") from None
+    try:
+        header = soundfile.info(path)
+    except (soundfile.SoundFileError, OSError, RuntimeError) as error:
+        raise ValueError(f"cannot read the sound {path}: {error}") from None
+    return int(header.frames), int(header.samplerate)
 
 
 def read_waveform(

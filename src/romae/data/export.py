@@ -13,7 +13,8 @@ from torch import Tensor
 
 from romae.data.columns import require_distinct, to_numpy
 from romae.data.dates import asked_numbers, dates_from_numbers
-from romae.data.schema import SampleSet, Schema
+from romae.data.schema import Schema
+from romae.data.sources import SampleSource, as_source, schema_of
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import channel_index
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def to_table(
-    samples: Sequence[Sample],
+    samples: SampleSource,
     predictions: Any = None,
     schema: Schema | None = None,
     *,
@@ -37,22 +38,23 @@ def to_table(
     `columns` names what is predicted, if not the values. Without predictions the table holds the samples themselves,
     as `from_table` reads them, less the label.
     """
-    schema = _schema_of(samples, schema)
+    members: Sequence[Sample] = samples if isinstance(samples, Sequence) else as_source(samples)
+    schema = _schema_of(members, schema)
     names = tuple(columns) if columns is not None else schema.values
     if predictions is None:
-        predictions = [sample.values for sample in samples]
-    where = _positions_of(samples, positions, predictions, schema)
+        predictions = [sample.values for sample in members]
+    where = _positions_of(members, positions, predictions, schema)
     counts = [len(one) for one in where]
-    rows = _stacked(predictions, counts, [_name(i, sample) for i, sample in enumerate(samples)])
+    rows = _stacked(predictions, counts, [_name(i, sample) for i, sample in enumerate(members)])
     if rows.shape[1] != len(names):
         raise ValueError(f"predictions have {rows.shape[1]} columns, but {list(names)} are to be named; use columns=")
-    table = _position_columns(torch.cat(where), counts, samples, schema)
+    table = _position_columns(torch.cat(where), counts, members, schema)
     require_distinct([*table, *names], "the columns of a table", "name the predictions otherwise, with columns=")
     return _frame(table | {name: rows[:, i] for i, name in enumerate(names)})
 
 
 def to_sample_table(
-    samples: Sequence[Sample], predictions: Any, schema: Schema | None = None, *, columns: Sequence[str] | None = None
+    samples: SampleSource, predictions: Any, schema: Schema | None = None, *, columns: Sequence[str] | None = None
 ) -> "pd.DataFrame":
     """A table with one row per sample: its id and what was predicted for it.
 
@@ -60,15 +62,16 @@ def to_sample_table(
     probable one, and a column `probability_<class>` each probability. Otherwise they are numbers [b] or [b, k],
     under the name of the label, or under `columns`.
     """
-    schema = _schema_of(samples, schema)
+    members: Sequence[Sample] = samples if isinstance(samples, Sequence) else as_source(samples)
+    schema = _schema_of(members, schema)
     rows = to_numpy(predictions).astype(np.float64)
     rows = rows[:, None] if rows.ndim == 1 else rows
-    if rows.ndim != 2 or len(rows) != len(samples):
+    if rows.ndim != 2 or len(rows) != len(members):
         raise ValueError(f"expected one row of predictions for each of {len(samples)} samples, got {list(rows.shape)}")
     label = schema.label or "label"
-    table: dict[str, Any] = {schema.id: _ids(samples)}
+    table: dict[str, Any] = {schema.id: _ids(members)}
     if schema.classes is not None:
-        _require_probabilities(rows, samples, schema.classes)
+        _require_probabilities(rows, members, schema.classes)
         table[label] = [schema.classes[i] for i in rows.argmax(1)]
         names = [f"probability_{name}" for name in schema.classes]
     elif columns is not None:
@@ -92,9 +95,10 @@ def _schema_of(samples: Sequence[Sample], schema: Schema | None) -> Schema:
         raise ValueError("there are no samples to make a table of")
     if schema is not None:
         return schema
-    if not isinstance(samples, SampleSet):
+    names = schema_of(samples)
+    if names is None:
         raise ValueError("these samples do not say what their columns are called; hand over a schema")
-    return samples.schema
+    return names
 
 
 def _ids(samples: Sequence[Sample]) -> list[Any]:

@@ -22,13 +22,8 @@ SILENCE = math.log(FLOOR)
 
 def log_mel(waveform: Float[Tensor, "*b n"], rate: int) -> Float32[Tensor, "*b f m"]:
     """The log-mel spectrogram of a waveform (or of a batch of equally long ones) at this sample rate."""
-    window, step = rate // 40, rate // 100  # 25 ms and 10 ms
-    if step < 1 or window < 2:
-        raise ValueError(f"a sample rate of {rate} Hz is too low for frames of 25 ms every 10 ms")
-    if waveform.shape[-1] < window:
-        raise ValueError(
-            f"{waveform.shape[-1]} samples at {rate} Hz are shorter than one frame of 25 ms ({window} samples)"
-        )
+    n_frames(waveform.shape[-1], rate)
+    window, step = _frame(rate)
     n_fft = 1 << (window - 1).bit_length()
     frames = waveform.float().unfold(-1, window, step)
     frames = frames - frames.mean(-1, keepdim=True)
@@ -38,6 +33,21 @@ def log_mel(waveform: Float[Tensor, "*b n"], rate: int) -> Float32[Tensor, "*b f
     power = spectrum.real.square() + spectrum.imag.square()
     energies = power @ _filters(rate, n_fft).to(device=power.device, dtype=power.dtype).T
     return energies.clamp(min=FLOOR).log()
+
+
+def n_frames(n_samples: int, rate: int) -> int:
+    """How many whole frames fit into a waveform of so many samples."""
+    window, step = _frame(rate)
+    if step < 1 or window < 2:
+        raise ValueError(f"a sample rate of {rate} Hz is too low for frames of 25 ms every 10 ms")
+    if n_samples < window:
+        raise ValueError(f"{n_samples} samples at {rate} Hz are shorter than one frame of 25 ms ({window} samples)")
+    return 1 + (n_samples - window) // step
+
+
+def _frame(rate: int) -> tuple[int, int]:
+    """The samples of a frame, 25 ms, and those between the beginnings of two, 10 ms."""
+    return rate // 40, rate // 100
 
 
 def with_frames(x: Float[Tensor, "*b f m"], n_frames: int, fill: float = SILENCE) -> Float[Tensor, "*b g m"]:

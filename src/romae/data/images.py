@@ -5,6 +5,7 @@ channels last, whole numbers are brought to the range 0 to 1, and each patch of 
 index of its row and column. Shapes: h height, w width, c channels, n tokens, k values of a token.
 """
 
+import math
 import os
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
 
 AXES = ("time", "height", "width")
+ORIENTATION, LYING = 0x0112, (5, 6, 7, 8)  # EXIF: which way up an image is, and the ways that swap height and width
 WHITE = {torch.bool: 1, torch.uint8: 255, torch.uint16: 65535}
 
 Mode = Literal["L", "RGB"]
@@ -80,7 +82,26 @@ def from_image_folder(
     data hand over those of training, `classes=train.class_names`. See `from_image` for the other arguments.
     """
     read = partial(from_image, patch=patch, mode=mode, size=size, fit=fit, mean=mean, std=std)
-    return Folder.of(folder, SUFFIXES, read, has_classes=has_classes, classes=classes)
+    measure = partial(image_length, patch=tuple(patch), size=size, fit=fit)
+    return Folder.of(folder, SUFFIXES, read, has_classes=has_classes, classes=classes, measure=measure)
+
+
+def image_length(
+    path: Path, *, patch: Sequence[int], size: tuple[int, int] | None = None, fit: Fit | None = None
+) -> int:
+    """The tokens that `from_image` makes of a file, from its header alone; none is opened where all have one size."""
+    _require_sizes("patch", patch, 2)
+    if size is None:
+        with open_image(path) as image, _decoding(f"the image {path}"):
+            width, height = image.size
+            is_lying = image.getexif().get(ORIENTATION) in LYING
+        size = (width, height) if is_lying else (height, width)
+    if fit is not None:
+        size = _fitted_size(size, patch, fit)
+    try:
+        return math.prod(grid_counts(size, patch))
+    except ValueError as error:
+        raise ValueError(f"the image {path}: {error}") from None
 
 
 def from_stack(
@@ -219,8 +240,7 @@ def _as_sample(
 def _fitted(grid: Float32[Tensor, "*grid c"], patch: Sequence[int], fit: Fit) -> Float32[Tensor, "*fitted c"]:
     """The grid at a size that the patch divides. Time is cut at its end, and never scaled."""
     if fit == "resize":
-        height, width = (max(1, round(n / p)) * p for n, p in zip(grid.shape[-3:-1], patch[-2:], strict=True))
-        return _resized(grid, (height, width))
+        return _resized(grid, _fitted_size((grid.shape[-3], grid.shape[-2]), patch[-2:], fit))
     if fit != "crop":
         raise ValueError(f"fit must be 'crop' or 'resize', not {fit!r}")
     for axis, p in enumerate(patch):
@@ -228,6 +248,15 @@ def _fitted(grid: Float32[Tensor, "*grid c"], patch: Sequence[int], fit: Fit) ->
         start = left // 2 if axis >= grid.ndim - 3 else 0
         grid = grid.narrow(axis, start, grid.shape[axis] - left)
     return grid
+
+
+def _fitted_size(size: tuple[int, int], patch: Sequence[int], fit: Fit) -> tuple[int, int]:
+    """The height and width that `_fitted` brings an image to."""
+    if fit == "resize":
+        height, width = (max(1, round(n / p)) * p for n, p in zip(size, patch, strict=True))
+    else:
+        height, width = (n - n % p if n >= p else n for n, p in zip(size, patch, strict=True))
+    return height, width
 
 
 def _resized(grid: Float32[Tensor, "*grid c"], size: tuple[int, int]) -> Float32[Tensor, "*resized c"]:

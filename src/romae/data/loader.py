@@ -4,7 +4,7 @@ import multiprocessing
 import numbers
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,11 +13,8 @@ import torch
 from jaxtyping import Int64
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from romae.data.packed import Packed
-from romae.data.pixels import Pixels
-from romae.data.store import Store
-from romae.tokens.sample import Sample
-from romae.tokens.tokens import Batch, collate
+from romae.data.sources import SampleSource, as_source
+from romae.tokens.tokens import Batch
 
 Indices = Int64[np.ndarray, "_"]
 Transform = Callable[[Batch, int], Any]
@@ -34,7 +31,7 @@ class Loader:
 
     def __init__(
         self,
-        samples: Sequence[Sample] | Packed,
+        samples: SampleSource,
         *,
         batch_size: int | None = None,
         tokens_per_batch: int | None = None,
@@ -48,8 +45,7 @@ class Loader:
         pin: bool = False,
         transform: Transform | None = None,
     ) -> None:
-        if len(samples) == 0:
-            raise ValueError("there are no samples to load")
+        source = as_source(samples, "samples to load")
         if (batch_size is None) == (tokens_per_batch is None):
             raise ValueError("give either batch_size (samples) or tokens_per_batch, and not both")
         counts = {"batch_size": batch_size, "tokens_per_batch": tokens_per_batch, "n_ranks": n_ranks, "pieces": pieces}
@@ -60,11 +56,13 @@ class Loader:
             _require_whole(name, number)
         if rank >= n_ranks:
             raise ValueError(f"rank {rank} is outside 0 to {n_ranks - 1}")
-        self.samples, self.seed, self.shuffle, self.group = samples, seed, shuffle, group
+        self.source, self.seed, self.shuffle, self.group = source, seed, shuffle, group
         self.batch_size, self.tokens_per_batch = batch_size, tokens_per_batch
         self.rank, self.n_ranks, self.pieces, self.workers, self.pin = rank, n_ranks, pieces, workers, pin
         self.transform = transform
-        self.lengths = lengths_of(samples)
+        self.n_iterated = 0  # epochs that were begun by iterating
+        self.by_row = False  # whether batches name the rows of their values, which lie on a device already
+        self.lengths = source.lengths
         if tokens_per_batch is not None and self.lengths.max() > tokens_per_batch:
             raise ValueError(
                 f"sample {int(self.lengths.argmax())} has {self.lengths.max()} tokens, more than the "
@@ -91,11 +89,17 @@ class Loader:
 
     def batch(self, indices: Indices) -> Batch:
         """The samples at these indices as a packed batch, as it is before `transform`."""
-        if isinstance(self.samples, Store | Packed | Pixels):
-            batch = self.samples.batch(indices)
-        else:
-            batch = collate([self.samples[int(i)] for i in indices])
+        batch = self.source.batch(indices, by_row=True) if self.by_row else self.source.batch(indices)  # type: ignore[call-arg]
         return replace(batch, indices=torch.from_numpy(indices))
+
+    def __len__(self) -> int:
+        """How many batches the first epoch has."""
+        return self.n_batches()
+
+    def __iter__(self) -> Iterator[Any]:
+        """This rank's share of an epoch, piece by piece: of the first one, and of the next each time it is asked."""
+        self.n_iterated += 1
+        return self.epoch(self.n_iterated - 1)
 
     def stand_in(self) -> Batch:
         """A sample that a rank without one works on, so that it can meet the others; it must count nothing."""
@@ -144,12 +148,6 @@ class Loader:
             cuts.append(start)
             start = np.searchsorted(ends, ends[start - 1] + budget, side="right")
         return np.array(cuts, dtype=np.int64)
-
-
-def lengths_of(samples: Sequence[Sample] | Packed) -> Int64[np.ndarray, "n"]:
-    """The number of tokens in each sample, which a store knows without reading them."""
-    found = samples.lengths if isinstance(samples, Store | Packed | Pixels) else [len(sample) for sample in samples]
-    return np.asarray(found, dtype=np.int64)
 
 
 def _require_whole(name: str, number: object, at_least: int = 0) -> None:

@@ -8,11 +8,11 @@ Shapes: r images, h height, w width, c channels, n tokens of an image, t tokens 
 token.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import index as whole
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,22 +20,23 @@ from jaxtyping import Float32, Float64, Int64, UInt8
 from torch import Tensor
 from torch.nn import functional as F
 
-from romae.data.packed import Gather
+from romae.data.sources import Gather, Indices, Source
 from romae.tokens.layout import Layout
 from romae.tokens.patches import grid_counts, grid_positions, patchify
 from romae.tokens.sample import Sample
-from romae.tokens.tokens import Batch, Tokens
+from romae.tokens.tokens import Batch, PackedSamples
 
 AT_ONCE = 1024  # images that are cut into patches together
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Pixels(Sequence):  # of samples; were that said here, a type checker at run time would make them
+class Pixels(Source):
     """Images with a class and an id each; values are (x - mean) / std with x from 0 to 1, for each channel.
 
     `size` scales images to a height and width, bilinearly, and rounds them to the 256 levels that they had before.
-    With `is_numbered` the tokens of a batch hold the numbers of their rows in `all_patches` instead of values.
     """
+
+    is_in_memory: ClassVar[bool] = True
 
     images: UInt8[Tensor, "r h w c"]
     targets: Int64[Tensor, "r"]
@@ -44,7 +45,6 @@ class Pixels(Sequence):  # of samples; were that said here, a type checker at ru
     size: tuple[int, int] | None = None
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    is_numbered: bool = False
 
     def __post_init__(self) -> None:
         if not len(self.images) == len(self.targets) == len(self.ids):
@@ -81,7 +81,11 @@ class Pixels(Sequence):  # of samples; were that said here, a type checker at ru
         return grid_positions(grid_counts(self.shape, self.patch))
 
     @property
-    def lengths(self) -> Int64[np.ndarray, "r"]:
+    def schema(self) -> None:  # type: ignore[override]
+        """Images have no columns to name."""
+
+    @property
+    def lengths(self) -> Int64[np.ndarray, "r"]:  # type: ignore[override]
         return np.full(len(self), len(self.positions))
 
     def chosen(self, indices: Int64[np.ndarray, "b"]) -> "Pixels":
@@ -90,31 +94,32 @@ class Pixels(Sequence):  # of samples; were that said here, a type checker at ru
         ids = tuple(self.ids[i] for i in indices)
         return replace(self, images=self.images[rows], targets=self.targets[rows], ids=ids)
 
-    def numbered(self) -> "Pixels":
-        """The same images, whose batches name the rows of `all_patches` instead of holding values."""
-        return replace(self, is_numbered=True)
-
     @property
-    def n_bytes(self) -> int:
-        """What `settled` takes on a device."""
+    def n_value_bytes(self) -> int:
+        """What `values_on` takes on a device."""
         return len(self) * len(self.positions) * self.patch[0] * self.patch[1] * len(self.mean)
 
-    def settled(self, device: torch.device) -> Gather:
-        """All patches on a device as bytes, to be gathered there by the numbers of their rows and made values."""
+    def values_on(self, device: torch.device) -> Gather:
+        """All patches on a device as bytes, to be gathered there by the rows that batches bring `by_row`."""
         patches = self.all_patches(device)
         return lambda rows: self.values_of(patches.index_select(0, rows))
 
-    def batch(self, indices: Int64[np.ndarray, "b"]) -> Batch:
-        """The images at these indices as a packed batch."""
-        rows, positions = torch.from_numpy(indices), self.positions.float()
-        n_tokens = len(positions)
-        if self.is_numbered:
-            values = (rows.unsqueeze(1) * n_tokens + torch.arange(n_tokens)).reshape(-1, 1).int()
-        else:
-            values = self.values_of(self.patches_of(self.images[rows]))
-        layout = Layout.of(torch.full((len(rows),), n_tokens))
-        tokens = Tokens(values, positions.repeat(len(rows), 1), layout)
-        return Batch(tokens, target=self.targets[rows], ids=tuple(self.ids[i] for i in indices))
+    def packed(self, indices: Indices, *, by_row: bool = False) -> PackedSamples:
+        """The images at these indices; `by_row` names the rows of their patches in `all_patches`, without values."""
+        images, n_tokens = torch.from_numpy(indices), len(self.positions)
+        rows = (images.unsqueeze(1) * n_tokens + torch.arange(n_tokens)).flatten()
+        values = torch.zeros(len(rows), 0) if by_row else self.values_of(self.patches_of(self.images[images]))
+        return PackedSamples(
+            values,
+            self.positions.float().repeat(len(images), 1),
+            Layout.of(torch.full((len(images),), n_tokens)),
+            target=self.targets[images],
+            ids=tuple(self.ids[i] for i in indices),
+            rows=rows.int() if by_row else None,
+        )
+
+    def batch(self, indices: Indices, *, by_row: bool = False) -> Batch:
+        return self.packed(indices, by_row=by_row).batch()
 
     def patches_of(self, images: UInt8[Tensor, "b h w c"]) -> UInt8[Tensor, "t k"]:
         """The patches of images end to end, on the device of the images."""

@@ -15,16 +15,20 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
-from romae.data.folder import Folder
-from romae.data.schema import SampleSet
+from romae.data.sources import SampleSource, Source, as_source
 from romae.tokens.ladder import Ladder
-from romae.tokens.sample import Sample, sample_list
-from romae.tokens.tokens import channel_index
+from romae.tokens.packed import sample_extreme
+from romae.tokens.sample import Sample
+from romae.tokens.tokens import PackedSamples, channel_index
 
 Method = Literal["none", "standard", "robust", "asinh"]
 Origin = float | int | Literal["none", "first", "min"]
 Unit = float | int | Literal["gap"]
 
+# Numbers that a scaling is fitted to at most: half a gigabyte in double precision. Of more, samples are taken evenly,
+# by their lengths alone, so that a store and a list of the same samples are fitted alike.
+MOST_NUMBERS = 1 << 26
+READ_AT_ONCE = 4_096  # samples
 # The distance between the quartiles of a normal distribution, in standard deviations.
 _QUARTILES_APART = 1.3489795003921634
 
@@ -76,6 +80,39 @@ class Scaling:
         except ValueError as error:
             raise ValueError(f"sample {sample.id!r}: {error}") from None
 
+    def apply_packed(self, packed: PackedSamples) -> PackedSamples:
+        """What `apply` makes of each sample, of all samples at once and to the last bit the same."""
+        try:
+            values = packed.values
+            if self.method != "none":
+                values = self.scale_values(values, packed.positions).float()
+                if not bool(torch.isfinite(values).all()):
+                    raise ValueError("values are too large for single precision")
+            origin = self.origins_of(packed)[packed.layout.sample_of_token]
+            positions = self.scale_positions(packed.positions, origin)
+            target = packed.target
+            if self.target_mean is not None and target is not None:
+                target = self.scale_target(target).float()
+            return replace(packed, values=values, positions=positions, target=target)
+        except ValueError:
+            for i in range(len(packed)):  # one after the other, to name the sample
+                self.apply(packed.sample(i))
+            raise
+
+    def origins_of(self, packed: PackedSamples) -> Float64[Tensor, "b d"]:
+        """What is subtracted from the positions of each sample."""
+        positions, layout = packed.positions.double(), packed.layout
+        self._require_axes(positions)
+        origins = positions.new_zeros(len(packed), positions.shape[1])
+        for axis, kind in enumerate(self.origins):
+            if kind == "first":
+                origins[:, axis] = positions[layout.offsets[:-1].long(), axis]
+            elif kind == "min":
+                origins[:, axis] = sample_extreme(positions[:, axis : axis + 1], layout, "min").squeeze(1)
+            elif kind != "none":
+                origins[:, axis] = float(kind)
+        return origins
+
     def scale_values(
         self, values: Float[Tensor, "n c"], positions: Float[Tensor, "n d"] | None = None
     ) -> Float64[Tensor, "n c"]:
@@ -111,8 +148,8 @@ class Scaling:
                 origin[axis] = float(kind)
         return origin
 
-    def scale_positions(self, positions: Float[Tensor, "n d"], origin: Float64[Tensor, "d"]) -> Float[Tensor, "n d"]:
-        """Positions as the model sees them, for any positions of the sample that has this origin."""
+    def scale_positions(self, positions: Float[Tensor, "n d"], origin: Float64[Tensor, "*n d"]) -> Float[Tensor, "n d"]:
+        """Positions as the model sees them, for any positions of the sample that has this origin, or of several."""
         self._require_axes(positions)
         return ((positions.double() - origin) / self._unit(positions)).to(positions.dtype)
 
@@ -137,7 +174,7 @@ class Scaling:
         """Which of so many channels the training data had, as far as this scaling can tell."""
         return (self._tables[1] != 0).all(1) if self.by_channel else torch.ones(n_channels, dtype=torch.bool)
 
-    def with_target(self, samples: Sequence[Sample]) -> "Scaling":
+    def with_target(self, samples: SampleSource) -> "Scaling":
         """The same for values and positions, with the targets of these samples, which are numbers, standardised."""
         fitted = fit_scaling(samples, values="none", target=True)
         return replace(self, target_mean=fitted.target_mean, target_scale=fitted.target_scale)
@@ -196,7 +233,7 @@ class Scaling:
 
 
 def fit_scaling(
-    samples: Sequence[Sample],
+    samples: SampleSource,
     *,
     values: Method = "standard",
     per: Literal["all", "column", "channel"] | None = None,
@@ -217,8 +254,9 @@ def fit_scaling(
     "gap" is the median gap between neighbouring distinct coordinates of a sample. `target` standardises
     targets that are numbers.
     """
-    packed = _pack(samples)
-    schema = samples.schema if isinstance(samples, SampleSet) else None
+    source = as_source(samples)
+    schema = source.schema
+    packed = _pack(source)
     if per is None:
         per = "channel" if schema is not None and schema.channel is not None else "column"
     if per == "channel" and schema is not None and schema.channel is None:
@@ -228,7 +266,7 @@ def fit_scaling(
     if values != "none":
         n_channels = len(schema.channels) if schema is not None and schema.channels else None
         centre, scale = _fit_values(packed, values, per, n_channels)
-    mean, deviation = _fit_target(samples) if target else (None, None)
+    mean, deviation = _fit_target(source) if target else (None, None)
     units = [
         _require_gap(packed, axis) if one == "gap" else one
         for axis, one in enumerate(_per_axis(unit, n_dims, 1.0, "units"))
@@ -245,18 +283,14 @@ def fit_scaling(
     )
 
 
-def scaled(samples: Sequence[Sample], scaling: Scaling | None) -> Sequence[Sample]:
-    """The samples as a model sees them. A folder is still read file by file; a store becomes a list in memory."""
-    if scaling is None:
-        return samples
-    if not isinstance(scaling, Scaling):
+def scaled(samples: SampleSource, scaling: Scaling | None) -> Source:
+    """The samples as a model sees them; what is read from a disk is still read when it is asked for."""
+    if not isinstance(scaling, Scaling | None):
         raise TypeError(f"the scaling must be what fit_scaling gives, or None, not {scaling!r}")
-    if isinstance(samples, SampleSet | Folder):
-        return samples.map(scaling.apply)
-    return [scaling.apply(one) for one in samples]
+    return as_source(samples).scaled(scaling)
 
 
-def fit_ladders(samples: Sequence[Sample], scaling: Scaling | None = None) -> tuple[Ladder, ...]:
+def fit_ladders(samples: SampleSource, scaling: Scaling | None = None) -> tuple[Ladder, ...]:
     """The frequencies that suit the positions of these samples, for each axis, once a scaling is applied to them.
 
     The scale is the median gap between neighbouring distinct coordinates. Wavelengths climb from one radian per gap to
@@ -283,23 +317,19 @@ class _Packed(NamedTuple):
     starts: Int64[np.ndarray, "b"]
 
 
-def _pack(samples: Sequence[Sample]) -> _Packed:
-    all_samples = sample_list(samples)
-    if not all_samples:
-        raise ValueError("there are no samples to fit a scaling to")
-    for i, sample in enumerate(all_samples):
-        for name, found, wanted in (
-            ("columns of values", sample.values.shape[1], all_samples[0].values.shape[1]),
-            ("position axes", sample.positions.shape[1], all_samples[0].positions.shape[1]),
-        ):
-            if found != wanted:
-                raise ValueError(f"samples must agree in {name}: sample 0 has {wanted}, sample {i} has {found}")
-    lengths = np.array([len(sample) for sample in all_samples])
-    return _Packed(
-        torch.cat([sample.values for sample in all_samples]).double().numpy(),
-        torch.cat([sample.positions.double() for sample in all_samples]).numpy(),
-        np.cumsum(lengths) - lengths,
-    )
+def _pack(source: Source) -> _Packed:
+    """The samples of a source, or where they hold more than `MOST_NUMBERS` an even share of them."""
+    n_numbers = int(source.lengths.sum()) * sum(_width(source))
+    step = -(-n_numbers // MOST_NUMBERS)
+    packed = source.packed(np.arange(0, len(source), step))
+    starts = packed.layout.host_offsets[:-1].numpy()
+    return _Packed(packed.values.double().numpy(), packed.positions.double().numpy(), starts)
+
+
+def _width(source: Source) -> tuple[int, int]:
+    """The columns of values and of positions."""
+    first = source[0]
+    return first.values.shape[1], first.positions.shape[1]
 
 
 def _per_axis(given: Any, n_dims: int, default: Any, what: str) -> list[Any]:
@@ -356,16 +386,15 @@ def _centre_and_scale(
     return np.where(is_constant, x[0], centre), np.where(is_constant, 1.0, scale)
 
 
-def _fit_target(samples: Sequence[Sample]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    targets = []
-    for i, sample in enumerate(samples):
-        if sample.target is None or not sample.target.is_floating_point():
-            found = "no target" if sample.target is None else "a class"
-            raise ValueError(f"targets to scale must be numbers, and sample {i} ({sample.id!r}) has {found}")
-        targets.append(sample.target.double().reshape(-1, sample.target.shape[-1] if sample.target.ndim else 1))
-        if targets[i].shape[1] != targets[0].shape[1]:
-            raise ValueError(f"sample {i} has {targets[i].shape[1]} targets, sample 0 has {targets[0].shape[1]}")
-    centre, scale = _centre_and_scale(torch.cat(targets).numpy(), "standard")
+def _fit_target(source: Source) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    rows = []
+    for start in range(0, len(source), READ_AT_ONCE):
+        targets = source.packed(np.arange(start, min(start + READ_AT_ONCE, len(source)))).target
+        if targets is None or not targets.is_floating_point():
+            lack = "the samples have none" if targets is None else "these are classes"
+            raise ValueError(f"targets to scale must be numbers, and {lack}")
+        rows.append(targets.double().reshape(len(targets), -1))
+    centre, scale = _centre_and_scale(torch.cat(rows).numpy(), "standard")
     return tuple(centre.tolist()), tuple(scale.tolist())
 
 

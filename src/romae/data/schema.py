@@ -113,6 +113,11 @@ class SampleSet(Sequence[Sample]):
     samples: Sequence[Sample]
     schema: Schema
 
+    def __post_init__(self) -> None:
+        if isinstance(self.samples, list | tuple):  # each keeps the names, also where it leaves the set
+            named = [sample.with_schema(self.schema) for sample in self.samples]
+            object.__setattr__(self, "samples", named)
+
     def __len__(self) -> int:
         return len(self.samples)
 
@@ -122,7 +127,7 @@ class SampleSet(Sequence[Sample]):
         return (len(self),)
 
     def __iter__(self) -> Iterator[Sample]:
-        return iter(self.samples)
+        return (sample.with_schema(self.schema) for sample in self.samples)
 
     @overload
     def __getitem__(self, index: int) -> Sample: ...
@@ -130,7 +135,7 @@ class SampleSet(Sequence[Sample]):
     def __getitem__(self, index: slice) -> "SampleSet": ...
     def __getitem__(self, index: Any) -> Any:
         if hasattr(index, "__index__") and getattr(index, "ndim", 0) == 0:
-            return self.samples[operator.index(index)]
+            return self.samples[operator.index(index)].with_schema(self.schema)
         chosen = np.arange(len(self))[to_numpy(index) if isinstance(index, Tensor) else index]
         return SampleSet([self.samples[int(i)] for i in chosen], self.schema)
 

@@ -17,10 +17,13 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from romae.config import from_dict, to_dict
+from romae.data.schema import Schema
+from romae.data.sources import Source
 from romae.files import write_whole
 from romae.tokens.layout import Layout
 from romae.tokens.sample import Sample
-from romae.tokens.tokens import Batch, Tokens, collate, to_single
+from romae.tokens.tokens import Batch, PackedSamples
 
 FORMAT = "1"
 CHUNK_TOKENS = 1 << 20
@@ -35,15 +38,17 @@ NUMBERS = {
 def write_store(samples: Iterable[Sample], path: str | Path, *, metadata: Mapping[str, Any] | None = None) -> "Store":
     """Write samples one after the other, holding no more than a chunk in memory; whole or not at all.
 
-    `metadata` is kept beside the samples, as JSON: the place for scaling, channel names and class names.
+    The names of the data are kept with the samples. `metadata` is kept beside them, as JSON, for whatever else belongs
+    to the data.
     """
     path, stream = Path(path), iter(samples)
     if path.is_dir():
         raise ValueError(f"{path} is a folder; give the name of a file, such as {path / 'samples.arrow'}")
-    notes = {"romae_store": FORMAT, "metadata": _as_json(metadata or {})}
     first = next(stream, None)
     if first is None:
         raise ValueError("a store needs at least one sample, and there is none")
+    names = getattr(samples, "schema", None) or getattr(first, "schema", None)
+    notes = {"romae_store": FORMAT, "metadata": _as_json(metadata or {}), "schema": json.dumps(to_dict(names))}
     schema = _schema(first, 0).with_metadata(notes)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +64,7 @@ def write_store(samples: Iterable[Sample], path: str | Path, *, metadata: Mappin
     return Store(path)
 
 
-class Store(Sequence[Sample]):
+class Store(Source):
     """Samples on disk, read as they are asked for."""
 
     def __init__(self, path: str | Path, *, memory_budget: int = 1 << 30) -> None:
@@ -74,12 +79,14 @@ class Store(Sequence[Sample]):
                 if notes.get(b"romae_store") != FORMAT.encode():
                     raise ValueError("it is an Arrow file of another kind or version; write it with write_store")
                 self.metadata: dict[str, Any] = json.loads(notes.get(b"metadata", b""))
+                names = json.loads(notes.get(b"schema", b"null"))  # stores of 0.1 have none
+                self.schema = None if names is None else from_dict(Schema, names, where="schema")
                 self._chunks = [_Chunk(reader.get_batch(i)) for i in range(reader.num_record_batches)]
                 if not any(len(chunk.lengths) for chunk in self._chunks):
                     raise ValueError("it holds no samples")
-            except (pa.ArrowException, ValueError, OSError) as error:
+            except (pa.ArrowException, ValueError, TypeError, OSError) as error:
                 raise ValueError(f"{path} is damaged or no store: {error}") from None
-        self.lengths = np.concatenate([chunk.lengths for chunk in self._chunks])
+        self.lengths = np.concatenate([chunk.lengths for chunk in self._chunks]).astype(np.int64)
         self._starts = np.cumsum([0, *(len(chunk.lengths) for chunk in self._chunks)])
         self._n_touched = 0
 
@@ -103,23 +110,34 @@ class Store(Sequence[Sample]):
         values, positions = chunk.rows("values", row).copy(), chunk.rows("positions", row).copy()
         target = chunk.target(row).copy() if chunk.has("target") else None
         hidden = chunk.rows("hidden", row).astype(bool) if chunk.has("hidden") else None
-        sample = Sample(values, positions, target=target, id=chunk.id(row), hidden=hidden)
+        sample = Sample(values, positions, target=target, id=chunk.id(row), hidden=hidden, schema=self.schema)
         self._release(values.nbytes + positions.nbytes)
         return sample
 
+    def packed(self, indices: Sequence[int] | np.ndarray) -> PackedSamples:
+        """The samples at these indices, packed; negative ones count from the end."""
+        checked = self._checked(indices)
+        places = self._places(checked)
+
+        def gathered(name: str) -> Tensor:
+            return torch.from_numpy(np.concatenate([chunk.rows(name, row) for chunk, row in places]))
+
+        values, positions = gathered("values"), gathered("positions")
+        target = _targets(places)
+        self._release(values.nbytes + positions.nbytes)
+        return PackedSamples(
+            values,
+            positions,
+            Layout.of(torch.from_numpy(self.lengths[checked])),
+            target=target,
+            ids=tuple(chunk.id(row) for chunk, row in places),
+            hidden=gathered("hidden").bool() if self._chunks[0].has("hidden") else None,
+            is_target_per_token=self._chunks[0].has_targets_per_token,
+        )
+
     def batch(self, indices: Sequence[int] | np.ndarray) -> Batch:
         """The samples at these indices as a packed batch; negative ones count from the end."""
-        checked = self._checked(indices)
-        if self._chunks[0].has("hidden"):  # rare, and not worth a second way
-            return collate([self[i] for i in checked.tolist()])
-        places = self._places(checked)
-        values = np.concatenate([chunk.rows("values", row) for chunk, row in places])
-        positions = np.concatenate([chunk.rows("positions", row) for chunk, row in places])
-        target, ids = _targets(places), tuple(chunk.id(row) for chunk, row in places)
-        self._release(values.nbytes + positions.nbytes)
-        layout = Layout.of(torch.from_numpy(self.lengths[checked].astype(np.int64)))
-        single = to_single(torch.from_numpy(positions), layout, ids)
-        return Batch(Tokens(torch.from_numpy(values), single, layout), target=target, ids=ids)
+        return self.packed(indices).batch()
 
     def _checked(self, indices: Sequence[Any] | np.ndarray) -> Int64[np.ndarray, "b"]:
         """Indices from 0 on, whatever end they were counted from."""
@@ -181,6 +199,10 @@ class _Chunk:
 
     def has(self, name: str) -> bool:
         return name in self._columns
+
+    @property
+    def has_targets_per_token(self) -> bool:
+        return self.has("target") and pa.types.is_list(self._columns["target"].type)
 
     def rows(self, name: str, row: int) -> np.ndarray:
         return self._flat[name][self.offsets[row] : self.offsets[row + 1]]

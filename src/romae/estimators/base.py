@@ -16,9 +16,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from romae.checkpoints import native as checkpoint
 from romae.config import from_dict, to_dict
-from romae.data.loader import lengths_of
 from romae.data.scaling import Method, Scaling, fit_ladders, fit_scaling
 from romae.data.schema import SampleSet, Schema
+from romae.data.sources import lengths_of, schema_of
 from romae.estimators import rules
 from romae.estimators.inputs import Tokens, read_samples
 from romae.files import write_whole_folder
@@ -126,7 +126,7 @@ class Estimator(BaseEstimator):
         if unlabelled is None:
             return ()
         known = None if before is None else before.schema
-        known = samples.schema if isinstance(samples, SampleSet) else known
+        known = schema_of(samples) or known
         try:
             more = read_samples(unlabelled, columns=self.columns, tokens=self.tokens, known=known, with_labels=False)
             _require_kind(more, _kind(samples), "the labelled ones have")
@@ -164,7 +164,7 @@ class Estimator(BaseEstimator):
         Values are scaled by all samples, those held out too, so that none has a channel without a scale. What was
         fitted before stays until all is done.
         """
-        schema = samples.schema if isinstance(samples, SampleSet) else None
+        schema = schema_of(samples)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         training, validation = self._split(samples, groups, seed, is_by_hiding=last is None)
         pool = _pooled([*(training if last is None else samples), *unlabelled], schema)
@@ -371,7 +371,7 @@ def _revived(value: Any) -> Any:
 
 def _n_channels(samples: Sequence[Sample]) -> int:
     """The number of channels, whether they share a token or each has its own."""
-    schema = samples.schema if isinstance(samples, SampleSet) else None
+    schema = schema_of(samples)
     return len(schema.channels) if schema is not None and schema.channels else samples[0].values.shape[1]
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Shaped
 from romae.data.columns import Name, frame_columns, to_numpy
 from romae.data.schema import SampleSet, Schema, require_same_names
 from romae.data.series import from_arrays
-from romae.data.store import Store
+from romae.data.sources import Source, schema_of
 from romae.tokens.sample import Sample
 from romae.training.tables import read_samples as read_table
 
@@ -45,10 +45,11 @@ def read_samples(
         samples: Sequence[Sample] = _read_table(X, columns, known, with_labels, for_training)
     else:
         samples = _read_series(X, tokens, known, for_training)
-    if known is None or not isinstance(samples, SampleSet):
+    schema = schema_of(samples)
+    if known is None or schema is None:
         return samples
-    require_same_names(samples.schema, known, whose="samples", others="those they must fit have")
-    return SampleSet(samples.samples, replace(samples.schema, channels=known.channels))
+    require_same_names(schema, known, whose="samples", others="those they must fit have")
+    return SampleSet(list(samples), replace(schema, channels=known.channels))
 
 
 def is_table(X: Any) -> bool:
@@ -57,7 +58,7 @@ def is_table(X: Any) -> bool:
 
 
 def _read_series(X: Any, tokens: Tokens | None, known: Schema | None, for_training: bool) -> Sequence[Sample]:
-    if isinstance(X, SampleSet | Store):
+    if isinstance(X, SampleSet | Source):
         return X
     X = _listed(X)
     if isinstance(X[0], Sample):

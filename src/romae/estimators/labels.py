@@ -12,8 +12,8 @@ from jaxtyping import Bool, Shaped
 from torch import Tensor
 
 from romae.data.columns import in_order, require_one_label, to_numpy
-from romae.data.schema import SampleSet
-from romae.data.store import Store
+from romae.data.schema import Schema
+from romae.data.sources import schema_of
 from romae.data.tables import read_frame
 from romae.estimators.inputs import is_table
 from romae.tokens.sample import Sample
@@ -29,7 +29,7 @@ def labels_of(X: Any, samples: Sequence[Sample], y: Any, *, who: str) -> Shaped[
         return _own_labels(samples, who)
     if is_table(X):
         y = _labels_by_id(X, samples, y)
-    elif hasattr(y, "iloc") and (isinstance(X, SampleSet | Store) or isinstance(X[0], Sample)):
+    elif hasattr(y, "iloc") and isinstance(X[0], Sample):
         y = in_order([sample.id for sample in samples], y)
     y = to_numpy(y) if isinstance(y, Tensor | np.ndarray) else y
     y = [to_numpy(one) if isinstance(one, Tensor) else one for one in y] if isinstance(y, list | tuple) else y
@@ -61,8 +61,8 @@ def _own_labels(samples: Sequence[Sample], who: str) -> Shaped[np.ndarray, "b *k
     if any(target.ndim > 1 for target in targets):
         raise ValueError(f"{who} learns one label per sample, and these samples have one row of targets per token")
     labels = np.stack([to_numpy(target) for target in targets])
-    classes = samples.schema.classes if isinstance(samples, SampleSet) else None
-    return labels if classes is None else np.array(classes)[labels]
+    schema = schema_of(samples)
+    return labels if schema is None or schema.classes is None else np.array(schema.classes)[labels]
 
 
 def _labels_by_id(table: Any, samples: Sequence[Sample], y: Any) -> Any:
@@ -88,7 +88,7 @@ def _require_by_id(table: Any, samples: Sequence[Sample], y: Any) -> None:
     """Refuse a pandas column that goes by the rows of the table, or by numbers that may be rows."""
     import pandas as pd
 
-    column = samples.schema.id if isinstance(samples, SampleSet) else "id"
+    column = (schema_of(samples) or Schema()).id
     id_of_row = read_frame(table, [column], {column: None})[column].tolist()
     rows = table.index if hasattr(table, "iloc") else pd.RangeIndex(len(id_of_row))
     if y.index.equals(rows) and (y.index.has_duplicates or y.index.tolist() != id_of_row):

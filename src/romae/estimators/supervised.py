@@ -15,6 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from romae.data.columns import require_told_apart
 from romae.data.scaling import Method
 from romae.data.schema import SampleSet
+from romae.data.sources import schema_of
 from romae.estimators.base import Estimator
 from romae.estimators.inputs import Tokens
 from romae.estimators.labels import labels_of
@@ -194,6 +195,5 @@ def _with_targets(
 ) -> Sequence[Sample]:
     targets = np.array(targets)  # a copy: the caller's may be read-only
     found = [replace(sample, target=target) for sample, target in zip(samples, targets, strict=True)]
-    if not isinstance(samples, SampleSet):
-        return found
-    return SampleSet(found, replace(samples.schema, classes=classes))
+    schema = schema_of(samples)
+    return found if schema is None else SampleSet(found, replace(schema, classes=classes))

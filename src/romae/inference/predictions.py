@@ -24,12 +24,13 @@ from torch import Tensor
 
 from romae.data.columns import to_numpy
 from romae.data.dates import asked_numbers
-from romae.data.loader import lengths_of
 from romae.data.scaling import Scaling
-from romae.data.schema import SampleSet, Schema, require_same_names
+from romae.data.schema import Schema, require_same_names
+from romae.data.sources import SampleSource, Source, as_source
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
+from romae.tokens.layout import Layout
 from romae.tokens.sample import Sample
-from romae.tokens.tokens import Batch, Layout, Tokens, channel_index, collate
+from romae.tokens.tokens import Batch, PackedSamples, Tokens, channel_index
 
 TOKENS_PER_BATCH = 32_768
 SECONDS_BEFORE_BAR = 3.0
@@ -41,7 +42,7 @@ _LOCK = threading.Lock()
 
 
 def predict(
-    task: Task, samples: Sequence[Sample], *, tokens_per_batch: int = TOKENS_PER_BATCH
+    task: Task, samples: SampleSource, *, tokens_per_batch: int = TOKENS_PER_BATCH
 ) -> Shaped[np.ndarray, "b *k"] | list[Float64[np.ndarray, "_ _"]]:
     """What the task was trained to say about each sample.
 
@@ -64,7 +65,7 @@ def predict(
 
 
 def predict_proba(
-    task: Task, samples: Sequence[Sample], *, tokens_per_batch: int = TOKENS_PER_BATCH
+    task: Task, samples: SampleSource, *, tokens_per_batch: int = TOKENS_PER_BATCH
 ) -> Float64[np.ndarray, "b k"]:
     """The probability of each class, in the order of the class indices."""
     if not isinstance(task, Classification):
@@ -78,7 +79,7 @@ def predict_proba(
 
 def embed(
     task: Task,
-    samples: Sequence[Sample],
+    samples: SampleSource,
     *,
     per: Literal["sample", "token"] = "sample",
     tokens_per_batch: int = TOKENS_PER_BATCH,
@@ -103,7 +104,7 @@ def embed(
 
 def interpolate(
     task: Task,
-    samples: Sequence[Sample],
+    samples: SampleSource,
     positions: Any,
     *,
     grouped: bool = False,
@@ -127,37 +128,37 @@ def interpolate(
             "this model was trained with normalise=True: it predicts values relative to each token's own mean and "
             "spread, which are unknown at new positions; train with normalise=False to interpolate"
         )
-    _require_samples(task, samples)
-    scaling, queries = _scaling(task), _read_queries(task, samples, positions)
+    source = _as_source(task, samples)
+    scaling, queries = _scaling(task), _read_queries(task, source, positions)
 
     def values(work: _Work) -> Sequence[Tensor]:
-        asked = [queries[i] for i in work.indices]
-        origins = [scaling.origin(sample.positions.cpu()) for sample in work.members]
-        scaled = [scaling.scale_positions(x, origin).float() for x, origin in zip(asked, origins, strict=True)]
-        for sample, places in zip(work.members, scaled, strict=True):
+        counts = [len(queries[i]) for i in work.indices]
+        asked = torch.cat([queries[i] for i in work.indices])
+        origin = scaling.origins_of(work.samples).repeat_interleave(torch.tensor(counts), 0)
+        scaled = scaling.scale_positions(asked, origin).float().split(counts)
+        for name, places in zip(work.samples.ids, scaled, strict=True):
             if not bool(torch.isfinite(places).all()):
-                raise ValueError(f"the positions for sample {sample.id!r} lie too far from it for single precision")
+                raise ValueError(f"the positions for sample {name!r} lie too far from it for single precision")
         encoded = task.encoder(work.batch.tokens)
-        pieces = _decoded(task, encoded, scaled, grouped, tokens_per_batch, work.advance)
-        rows = torch.cat(pieces).split([len(x) for x in asked])
-        return [scaling.invert_values(x, where) for x, where in zip(rows, asked, strict=True)]
+        pieces = _decoded(task, encoded, list(scaled), grouped, tokens_per_batch, work.advance)
+        return scaling.invert_values(torch.cat(pieces), asked).split(counts)
 
-    n_queries = np.array([len(one) for one in queries], dtype=np.int64)
-    return _for_each(task, samples, values, tokens_per_batch, "interpolating", n_queries)
+    n_queries = np.array([len(places) for places in queries], dtype=np.int64)
+    return _for_each(task, source, values, tokens_per_batch, "interpolating", n_queries)
 
 
-def _hidden_values(task: MaskedReconstruction, work: "_Work") -> list[Tensor]:
+def _hidden_values(task: MaskedReconstruction, work: "_Work") -> Sequence[Tensor]:
     """The values of hidden tokens in the data's own units."""
-    for sample in work.members:
-        if sample.hidden is None:
-            raise ValueError(
-                f"masked reconstruction predicts hidden tokens, and sample {sample.id!r} hides none: "
-                "set Sample(hidden=…), or use interpolate"
-            )
-    assert work.batch.hidden is not None
-    rows = task.predict(work.batch).cpu().split(work.batch.hidden.layout.lengths.tolist())
-    places = [sample.positions[sample.hidden].cpu() for sample in work.members]
-    return [_scaling(task).invert_values(x, where) for x, where in zip(rows, places, strict=True)]
+    samples, hidden = work.samples, work.batch.hidden
+    if hidden is None:
+        lacking = samples.n_hidden.argmin()
+        raise ValueError(
+            f"masked reconstruction predicts hidden tokens, and sample {samples.ids[int(lacking)]!r} hides none: "
+            "set Sample(hidden=…), or use interpolate"
+        )
+    assert samples.hidden is not None
+    rows, places = task.predict(work.batch).cpu(), samples.positions[samples.hidden].cpu()
+    return _scaling(task).invert_values(rows, places).split(hidden.layout.lengths.tolist())
 
 
 def _targets(task: Regression, work: "_Work") -> Sequence[Tensor]:
@@ -203,17 +204,17 @@ def _decoded(
 
 
 class _Work(NamedTuple):
-    """A batch, the samples it was made of as they were handed over, their places, and what reports progress."""
+    """Samples as they were handed over, packed, the batch made of them, their places, and what reports progress."""
 
     indices: Int64[np.ndarray, "b"]
-    members: list[Sample]
+    samples: PackedSamples
     batch: Batch
     advance: Callable[[int], None]
 
 
 def _for_each(
     task: Task,
-    samples: Sequence[Sample],
+    samples: SampleSource,
     function: Callable[[_Work], Sequence[Tensor]],
     budget: int,
     title: str,
@@ -223,22 +224,22 @@ def _for_each(
 
     With `n_queries`, samples are batched with their queries, and those without any are left out.
     """
-    _require_samples(task, samples)
+    source = _as_source(task, samples)
     if not isinstance(budget, Real) or budget < 1:
         raise ValueError(f"tokens_per_batch must be at least 1, not {budget!r}")
-    lengths = lengths_of(samples) + task.config.cls
+    lengths = source.lengths + task.config.cls
     costs = lengths if n_queries is None else np.where(n_queries > 0, lengths + n_queries, 0)
     order = np.argsort(costs, kind="stable")  # samples of one length meet
     order = order[costs[order] > 0]
-    results = [np.zeros((0, task.config.channels)) for _ in range(len(samples))]
+    results = [np.zeros((0, task.config.channels)) for _ in range(len(source))]
     with _working(task, title, int(costs.sum())) as advance:
         for run in _runs(costs[order].tolist(), budget):
             indices = order[run]
-            members = [_checked(task, samples, i) for i in indices]
-            rows = function(_Work(indices, members, _batch(task, members), advance))
+            packed = _packed(task, source, indices)
+            rows = function(_Work(indices, packed, _batch(task, packed), advance))
             advance(int(lengths[indices].sum()))
-            for i, one in zip(indices, rows, strict=True):
-                results[i] = one.numpy()
+            for i, row in zip(indices, rows, strict=True):
+                results[i] = row.numpy()
     return results
 
 
@@ -254,13 +255,21 @@ def _runs(costs: list[int], budget: int) -> Iterator[slice]:
         yield slice(start, len(costs))
 
 
-def _batch(task: Task, members: list[Sample]) -> Batch:
+def _packed(task: Task, source: Source, indices: Int64[np.ndarray, "b"]) -> PackedSamples:
+    """Samples in the data's own units, if they fit the model, with names for messages and without their targets."""
+    packed = source.packed(indices)
+    names = tuple(int(i) if name is None else name for i, name in zip(indices, packed.ids, strict=True))
+    _require_fit(task, packed.values.shape[1], packed.positions.shape[1], names[0])
+    return replace(packed, ids=names, target=None)
+
+
+def _batch(task: Task, packed: PackedSamples) -> Batch:
     """The samples as the task sees them, on its device and in its precision."""
-    scaled = members if task.scaling is None else [task.scaling.apply(sample) for sample in members]
-    if any(sample.hidden is None for sample in scaled):
-        scaled = [sample if sample.hidden is None else collate([sample]).tokens.unpack()[0] for sample in scaled]
+    scaled = packed if task.scaling is None else task.scaling.apply_packed(packed)
+    if scaled.hidden is not None and not bool(scaled.n_hidden.all()):
+        scaled = scaled.visible()  # of some samples all is shown
     weight = task.encoder.projection.weight
-    batch = collate(scaled)
+    batch = scaled.batch()
     task.require_kinds(batch)
     batch = batch.to(weight.device)
     return replace(batch, tokens=batch.tokens.to(dtype=weight.dtype))
@@ -328,51 +337,42 @@ def _class_names(task: Classification) -> Shaped[np.ndarray, "k"]:
     return np.array(names, dtype=None if len({type(name) for name in names}) == 1 else object)
 
 
-def _require_samples(task: Task, samples: Sequence[Sample]) -> None:
+def _as_source(task: Task, samples: SampleSource) -> Source:
+    """The samples as a source, if they may be handed to the task."""
     if not isinstance(task, Task):
         raise TypeError(f"expected a task, such as romae.load gives, not {type(task).__name__}")
-    if not (hasattr(samples, "__len__") and hasattr(samples, "__getitem__")):
-        raise TypeError(f"expected a list of samples, not {type(samples).__name__}; for a single one use [sample]")
-    if len(samples) == 0:
-        raise ValueError("there are no samples: the list is empty")
     if isinstance(samples, list | tuple):
         for i, sample in enumerate(samples):
-            _require_sample(sample, i)
-    if isinstance(samples, SampleSet) and task.schema is not None:
-        require_same_names(samples.schema, task.schema, whose="samples", others="the task was trained on")
+            if isinstance(sample, Sample):
+                name = i if sample.id is None else sample.id
+                _require_fit(task, sample.values.shape[1], sample.positions.shape[1], name)
+    source = as_source(samples, with_targets=False)
+    if source.schema is not None and task.schema is not None:
+        require_same_names(source.schema, task.schema, whose="samples", others="the task was trained on")
+    return source
 
 
-def _require_sample(sample: Any, i: int) -> None:
-    if not isinstance(sample, Sample):
-        raise TypeError(f"sample {i} is {type(sample).__name__}; make it a Sample, or use from_table or from_arrays")
-
-
-def _checked(task: Task, samples: Sequence[Sample], i: int | np.integer) -> Sample:
-    """Sample number i if it fits the model, with a name for messages and without its target."""
-    sample = samples[int(i)]
-    _require_sample(sample, int(i))
-    if sample.id is None or sample.target is not None:
-        sample = replace(sample, id=int(i) if sample.id is None else sample.id, target=None)
-    for what, found, wanted in (
-        ("channels", sample.values.shape[1], task.config.channels),
-        ("position dimensions", sample.positions.shape[1], task.config.position_dims),
+def _require_fit(task: Task, channels: int, position_dims: int, name: Any) -> None:
+    """Refuse a sample of another width than the model takes."""
+    for what, has, wanted in (
+        ("channels", channels, task.config.channels),
+        ("position dimensions", position_dims, task.config.position_dims),
     ):
-        if found != wanted:
-            raise ValueError(f"the model takes {wanted} {what}, but sample {sample.id!r} has {found}")
-    return sample
+        if has != wanted:
+            raise ValueError(f"the model takes {wanted} {what}, but sample {name!r} has {has}")
 
 
-def _read_queries(task: Task, samples: Sequence[Sample], positions: Any) -> list[Float64[Tensor, "_ d"]]:
+def _read_queries(task: Task, source: Source, positions: Any) -> list[Float64[Tensor, "_ d"]]:
     """The queries of each sample, [q, d], in the data's own units; what is wrong with them is found before the work."""
     if not hasattr(positions, "__len__") or isinstance(positions, str | bytes):
         raise TypeError(f"expected a list with one array of positions per sample, not {type(positions).__name__}")
-    if len(positions) != len(samples):
+    if len(positions) != len(source):
         raise ValueError(
-            f"positions for {len(positions)} samples, but there are {len(samples)}; give one array for each, such as "
+            f"positions for {len(positions)} samples, but there are {len(source)}; give one array for each, such as "
             "[positions] * len(samples)"
         )
     schema, scaling, queries = task.schema, _scaling(task), []
-    clock = samples.schema if isinstance(samples, SampleSet) else schema or Schema()
+    clock = source.schema or schema or Schema()
     for i, one in enumerate(positions):
         where = f"the positions for sample {i}"
         queries.append(torch.from_numpy(_read_positions(one, where, task, clock)))

@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Float64, Int64
 from romae.checkpoints.native import read_json
 from romae.config import flat, from_dict
 from romae.data.schema import SampleSet, Schema
+from romae.data.sources import as_source
 from romae.experiments import baselines, metrics
 from romae.experiments.views import channels, class_names, principal_components
 from romae.inference import predictions as inference
@@ -26,8 +27,8 @@ from romae.pages.page import Block, Choice, Section, Table, Text
 from romae.pages.plots import Panel
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import channel_index
-from romae.training.identity import digests
-from romae.training.run_folder import DATA, JOB
+from romae.training.identity import was_made_from
+from romae.training.run_folder import CONFIG, JOB
 from romae.training.tables import SplitConfig, load_model, read_samples, require_fit, split
 
 N_SHOWN, N_DRAWN, N_TIMES = 12, 2000, 200
@@ -130,15 +131,15 @@ def _read(data: Any, task: Task, config: PageConfig, what: str) -> SampleSet:
 
 def _kept_out(samples: SampleSet, folder: Path) -> SampleSet:
     """The samples that the run was not trained on; those of another table are refused."""
-    for name in (JOB, DATA):
+    for name in (JOB, CONFIG):
         if not (folder / name).is_file():
             raise ValueError(f"{folder} holds no {name}, so that nobody knows what was kept out; show all samples")
-    job, known = read_json(folder / JOB), read_json(folder / DATA)
+    job = read_json(folder / JOB)
     told = from_dict(SplitConfig, job["validation"])
     validation = split(samples, told)[1]
     if validation is None:
         raise ValueError("the run kept nothing out of training (validation.share=0); show all samples")
-    if not _are_those_of(job, known, samples, told):
+    if not _are_those_of(folder, job, samples, told):
         label = f" with the label {job['label']}" if job.get("label") else ""
         raise ValueError(
             f"these are not the samples that the run in {folder} was made from, so that nobody knows which of them it "
@@ -147,12 +148,12 @@ def _kept_out(samples: SampleSet, folder: Path) -> SampleSet:
     return validation
 
 
-def _are_those_of(job: Mapping[str, Any], known: Mapping[str, Any], samples: SampleSet, told: SplitConfig) -> bool:
-    """Whether a run with these notes was made from the samples."""
+def _are_those_of(folder: Path, job: Mapping[str, Any], samples: SampleSet, told: SplitConfig) -> bool:
+    """Whether the run in a folder was made from the samples."""
     if "label" in job and samples.schema.label != job["label"]:
         return False
-    found = digests(*split(_as_trained_on(samples, job), told))
-    return found == {name: known.get(name) for name in found}
+    training, validation = split(_as_trained_on(samples, job), told)
+    return was_made_from(folder, as_source(training), as_source(validation))
 
 
 def _as_trained_on(samples: SampleSet, job: Mapping[str, Any]) -> SampleSet:

@@ -4,6 +4,7 @@ Shapes: n tokens, c channels, d position dimensions.
 """
 
 from collections.abc import Hashable
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,8 @@ class Sample:
     `target` is a class index, a number, a vector [k] for the whole sample, or one row [n, k] per token.
     `hidden` [n] is True on the tokens to predict, for those who choose the mask themselves. Arrays, lists and
     tensors are taken, tensors without their gradients; positions may be float64 and stay so until a batch is made.
+    `schema` names the data that the sample comes from; it stays with the sample in any list, so that what is learned
+    does not depend on the container.
     """
 
     values: Any
@@ -28,6 +31,7 @@ class Sample:
     target: Any = None
     id: Hashable = None
     hidden: Any = None
+    schema: Any = None  # data.schema.Schema
 
     def __post_init__(self) -> None:
         values = as_real(self.values, "values")
@@ -79,6 +83,14 @@ class Sample:
         if bool(hidden.all()) or not bool(hidden.any()):
             raise ValueError("hidden must hide some tokens and leave some: it marks all or none of them")
         return hidden
+
+    def with_schema(self, schema: Any) -> "Sample":
+        """The same sample under other names; what it holds has been checked, and is not looked at again."""
+        if self.schema is schema:
+            return self
+        named = copy(self)
+        object.__setattr__(named, "schema", schema)
+        return named
 
     def __len__(self) -> int:
         return len(self.values)

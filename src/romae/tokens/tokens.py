@@ -9,6 +9,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float32, Int32, Int64, Shaped
 from torch import Tensor
@@ -23,12 +24,14 @@ from romae.tokens.sample import Sample, sample_list
 class Tokens:
     """The tokens of a batch: values and positions of all samples end to end, and their layout.
 
-    On the way to a device that holds all values, the numbers of their rows stand in for them (`Packed.numbered`).
+    Where the values of all samples lie on a device already, a batch on its way there brings `rows`, the row of each
+    token in that array, and values of no columns.
     """
 
-    values: Float[Tensor, "t c"] | Int32[Tensor, "t 1"]
+    values: Float[Tensor, "t c"]
     positions: Float32[Tensor, "t d"]
     layout: Layout
+    rows: Int32[Tensor, "t"] | None = None
 
     def __post_init__(self) -> None:
         if self.positions.dtype != torch.float32:
@@ -115,7 +118,8 @@ class Tokens:
     def select(self, keep: Bool[Tensor, "t"], lengths: Int64[Tensor, "b"] | None = None) -> "Tokens":
         """The tokens where `keep` is True, in order (see `Layout.selected` for `lengths`)."""
         layout, index = self.layout.selected(keep, lengths)
-        return Tokens(self.values.index_select(0, index), self.positions.index_select(0, index), layout)
+        rows = None if self.rows is None else self.rows.index_select(0, index)
+        return Tokens(self.values.index_select(0, index), self.positions.index_select(0, index), layout, rows)
 
     def first(self) -> Float[Tensor, "b c"]:
         """The values of each sample's first token, which is CLS in the output of an encoder that has one."""
@@ -135,10 +139,12 @@ class Tokens:
             self.values.to(device=device, dtype=dtype, non_blocking=non_blocking),
             self.positions.to(device=device, non_blocking=non_blocking),
             self.layout.to(device, non_blocking),
+            None if self.rows is None else self.rows.to(device, non_blocking=non_blocking),
         )
 
     def pin_memory(self) -> "Tokens":
-        return Tokens(self.values.pin_memory(), self.positions.pin_memory(), self.layout.pin_memory())
+        rows = None if self.rows is None else self.rows.pin_memory()
+        return Tokens(self.values.pin_memory(), self.positions.pin_memory(), self.layout.pin_memory(), rows)
 
 
 def concat(first: Tokens, second: Tokens) -> Tokens:
@@ -230,23 +236,113 @@ class Batch:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class PackedSamples:
+    """Samples end to end as they were read: in their own units, positions in their own precision, nothing taken out.
+
+    It lies between the place that samples come from and a `Batch`: scaling works on it, for all samples at once.
+    `hidden` is True on the tokens to predict, of the samples that say so themselves. `rows` is as in `Tokens`.
+    """
+
+    values: Float[Tensor, "t c"]
+    positions: Float[Tensor, "t d"]
+    layout: Layout
+    target: Tensor | None = None
+    ids: tuple[Hashable, ...] = ()
+    hidden: Bool[Tensor, "t"] | None = None
+    is_target_per_token: bool = False
+    rows: Int32[Tensor, "t"] | None = None
+
+    @classmethod
+    def of(cls, samples: Sequence[Sample]) -> "PackedSamples":
+        """These samples, which must agree in channels, position dimensions and targets."""
+        _require_alike([s.values.shape[1] for s in samples], "channels")
+        _require_alike([s.positions.shape[1] for s in samples], "position dimensions")
+        hidden = None
+        if any(s.hidden is not None for s in samples):
+            masks = [s.values.new_zeros(len(s), dtype=torch.bool) if s.hidden is None else s.hidden for s in samples]
+            hidden = torch.cat(masks)
+        target = _packed_targets(samples)
+        return cls(
+            torch.cat([s.values for s in samples]),
+            torch.cat([s.positions for s in samples]),
+            Layout.of([len(s) for s in samples], samples[0].values.device),
+            target=target,
+            ids=tuple(s.id for s in samples),
+            hidden=hidden,
+            is_target_per_token=target is not None and samples[0].target.ndim == 2,
+        )
+
+    def __len__(self) -> int:
+        return self.layout.n_samples
+
+    def take(self, indices: Int64[np.ndarray, "b"], *, by_row: bool = False) -> "PackedSamples":
+        """The samples at these indices, in this order; `by_row` leaves their values where they are and names them."""
+        chosen = torch.from_numpy(indices)
+        layout = Layout.of(self.layout.lengths[chosen])
+        # Token j of a batch comes from row j + shift, where the shift belongs to its sample:
+        # samples of 2, 3, 2 tokens, of which 2 and 0 are taken: offsets 0, 2; starts 5, 0; shifts 5, -2; rows 5 6 0 1.
+        shifts = self.layout.host_offsets[:-1][chosen] - layout.host_offsets[:-1]
+        rows = torch.repeat_interleave(shifts, layout.lengths) + torch.arange(layout.n_tokens)
+        target = self.target
+        if target is not None:
+            target = target.index_select(0, rows if self.is_target_per_token else chosen)
+        return replace(
+            self,
+            values=self.values.new_zeros(len(rows), 0) if by_row else self.values.index_select(0, rows),
+            positions=self.positions.index_select(0, rows),
+            layout=layout,
+            target=target,
+            ids=tuple(map(self.ids.__getitem__, indices.tolist())),
+            hidden=None if self.hidden is None else self.hidden.index_select(0, rows),
+            rows=rows.int() if by_row else None,
+        )
+
+    @property
+    def n_hidden(self) -> Int64[Tensor, "b"]:
+        """How many tokens each sample hides by a mask of its own."""
+        if self.hidden is None:
+            return torch.zeros_like(self.layout.lengths)
+        running = torch.cat([torch.zeros(1, dtype=torch.int64), self.hidden.cpu().cumsum(0)])
+        return running[self.layout.host_offsets].diff()
+
+    def sample(self, i: int) -> Sample:
+        """Sample number i."""
+        single = self.take(np.array([i]))
+        target = single.target
+        if target is not None and not self.is_target_per_token:
+            target = target[0]
+        hidden = None if single.hidden is None or not bool(single.hidden.any()) else single.hidden
+        return Sample(single.values, single.positions, target=target, id=single.ids[0], hidden=hidden)
+
+    def visible(self) -> "PackedSamples":
+        """The samples without the tokens that they hide."""
+        if self.hidden is None:
+            return self
+        layout, index = self.layout.selected(~self.hidden)
+        target = self.target
+        if target is not None and self.is_target_per_token:
+            target = target.index_select(0, index)
+        values, positions = (x.index_select(0, index) for x in (self.values, self.positions))
+        return replace(self, values=values, positions=positions, layout=layout, target=target, hidden=None)
+
+    def batch(self) -> Batch:
+        """The samples as a task takes them: positions in single precision, and hidden tokens taken out."""
+        positions = to_single(self.positions, self.layout, self.ids)
+        tokens = Tokens(self.values, positions, self.layout, self.rows)
+        batch = Batch(tokens, target=self.target, ids=self.ids)
+        if self.hidden is None:
+            return batch
+        _require_alike((self.n_hidden > 0).tolist(), "masks of their own (True: has one)")
+        return replace(batch, tokens=tokens.select(~self.hidden), hidden=tokens.select(self.hidden))
+
+
 def collate(samples: Sequence[Sample]) -> Batch:
     """Pack samples end to end into a batch."""
     samples = sample_list(samples)
     if len(samples) == 0:
         raise ValueError("a batch needs at least one sample, and this one is empty")
-    _require_alike([s.values.shape[1] for s in samples], "channels")
-    _require_alike([s.positions.shape[1] for s in samples], "position dimensions")
-    layout = Layout.of([len(s) for s in samples], samples[0].values.device)
-    ids = tuple(s.id for s in samples)
-    positions = to_single(torch.cat([s.positions for s in samples]), layout, ids)
-    tokens = Tokens(torch.cat([s.values for s in samples]), positions, layout)
-    batch = Batch(tokens, target=_packed_targets(samples), ids=ids)
-    _require_alike([s.hidden is not None for s in samples], "masks of their own (True: has one)")
-    if samples[0].hidden is None:
-        return batch
-    hidden = torch.cat([s.hidden for s in samples])
-    return replace(batch, tokens=tokens.select(~hidden), hidden=tokens.select(hidden))
+    return PackedSamples.of(samples).batch()
 
 
 def _packed_targets(samples: Sequence[Sample]) -> Tensor | None:
@@ -260,10 +356,12 @@ def _packed_targets(samples: Sequence[Sample]) -> Tensor | None:
     return torch.cat(targets) if targets[0].ndim == 2 else torch.stack(targets)
 
 
-def _require_alike(found: list[Any], what: str) -> None:
-    for i, one in enumerate(found):
-        if one != found[0]:
-            raise ValueError(f"samples of a batch must agree in {what}: sample 0 has {found[0]}, sample {i} has {one}")
+def _require_alike(properties: list[Any], name: str) -> None:
+    for i, value in enumerate(properties):
+        if value != properties[0]:
+            raise ValueError(
+                f"samples of a batch must agree in {name}: sample 0 has {properties[0]}, sample {i} has {value}"
+            )
 
 
 def to_single(positions: Float[Tensor, "t d"], layout: Layout, ids: Sequence[Hashable] = ()) -> Float32[Tensor, "t d"]:

@@ -1,50 +1,58 @@
 """What a run is: its settings, its task, and what tells its samples from others. It is resumed as that alone."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from romae.checkpoints.native import described, read_json
 from romae.config import differences, from_dict, to_dict
+from romae.data.sources import N_DIGEST, Source, digest_of, digests, evenly
 from romae.model.config import ModelConfig
 from romae.model.tasks import Task
-from romae.tokens.sample import Sample
 from romae.training.config import FREE, TrainConfig
-from romae.training.run_folder import CONFIG, Run, digest_of
+from romae.training.run_folder import CONFIG, DATA, RunFolder
 
 
-def identity(
-    task: Task, config: TrainConfig, samples: Sequence[Sample], validation: Sequence[Sample] | None
-) -> dict[str, Any]:
-    """What a run writes down when it begins."""
-    return {"train": to_dict(config), **described(task), "data": digests(samples, validation)}
+def identity(task: Task, config: TrainConfig, data: dict[str, str | None]) -> dict[str, Any]:
+    """What a run writes down when it begins; `data` are the digests of its samples."""
+    return {"train": to_dict(config), **described(task), "data": data}
 
 
-def digests(
-    samples: Sequence[Sample], validation: Sequence[Sample] | None, n_read: int | None = None
-) -> dict[str, str | None]:
-    """What tells samples to train and to validate on from others."""
-    parts = {"training": samples, "validation": validation}
-    return {name: None if part is None else digest_of(part, n_read) for name, part in parts.items()}
+def older_digests(source: Source, validation: Source | None, n_read: int | None) -> dict[str, str | None]:
+    """The same as 0.1 wrote it down: of all samples read one by one, or of `n_read` of them."""
+
+    def older(part: Source) -> str:
+        return digest_of(part, np.arange(len(part)) if n_read is None else evenly(len(part), n_read))
+
+    return {"training": older(source), "validation": None if validation is None else older(validation)}
 
 
-def require_same_run(
-    run: Run, now: dict[str, Any], samples: Sequence[Sample], validation: Sequence[Sample] | None
-) -> None:
-    """Refuse to go on with a run that was another one."""
-    was = _known(run.folder / CONFIG)
-    if was.get("data") == (few := digests(samples, validation, n_read=16)):
-        now = now | {"data": few}  # an older run, which looked at few samples
+def was_made_from(folder: Path, source: Source, validation: Source | None) -> bool:
+    """Whether the run in a folder was made from these samples, as they were before they were scaled."""
+    if (folder / DATA).is_file():  # 0.1 kept it apart
+        written = read_json(folder / DATA)
+        return all(written.get(name) == digest for name, digest in older_digests(source, validation, None).items())
+    return read_json(folder / CONFIG).get("data") == digests(source, validation)
+
+
+def require_same_run(run: RunFolder, now: dict[str, Any], source: Source, validation: Source | None) -> None:
+    """Refuse to go on with a run that was another one; 0.1 wrote down what samples are once they are scaled."""
+    was = _written_down(run.folder / CONFIG)
+    if was.get("data") != now["data"]:
+        for n_read in (None, N_DIGEST):
+            if was.get("data") == (older := older_digests(source, validation, n_read)):
+                now = now | {"data": older}
     if changed := [name for name in differences(was, now) if name not in FREE]:
         raise ValueError(f"{run.folder} was started with other settings ({', '.join(changed)}); start a new run")
 
 
-def _known(path: Path) -> dict[str, Any]:
+def _written_down(path: Path) -> dict[str, Any]:
     """What a run was started with; settings that are newer than the run have their defaults."""
     was, parts = read_json(path), {"train": TrainConfig, "model": ModelConfig}
     try:
         if not isinstance(was, dict) or not parts.keys() <= was.keys():
             raise ValueError("it lacks the settings of training or model")
-        return was | {name: to_dict(from_dict(kind, was[name], where=name)) for name, kind in parts.items()}
+        return was | {name: to_dict(from_dict(part, was[name], where=name)) for name, part in parts.items()}
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged, or of a newer version: {error}; start a new run") from None

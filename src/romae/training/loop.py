@@ -1,5 +1,8 @@
 """Training: the only loop. It serves every task, on CPU and GPU, in one process or many, and can be resumed exactly.
 
+    samples ── as_source ──> Source ── Batches ──> shares of each step ── Stepper ──> weights changed
+                                                 reports, validation (BestWeights), states (RunFolder) now and then
+
 What a step draws at random follows from the seed and the step, and what a sample draws from the seed, the epoch and
 the sample. So a state needs no random state, and the number of ranks changes nothing but rounding.
 """
@@ -7,38 +10,36 @@ the sample. So a state needs no random state, and the number of ranks changes no
 import contextlib
 import math
 import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from romae.config import to_dict
-from romae.data.loader import Loader
-from romae.data.packed import packed
 from romae.data.scaling import Scaling, scaled
-from romae.data.schema import SampleSet, Schema
+from romae.data.schema import Schema
+from romae.data.sources import SampleSource, Source, as_source, digests
 from romae.model.tasks import Task
 from romae.seeds import seed_step
-from romae.tokens.sample import Sample
-from romae.training.batches import Feed
+from romae.training.batches import Batches, StepShare
 from romae.training.config import TrainConfig, chosen_device
-from romae.training.fixed_shape import Filled
 from romae.training.identity import identity, require_same_run
-from romae.training.optim import WeightAverage, optimiser, warmup_cosine
-from romae.training.preflight import require_trainable
-from romae.training.preparation import Piece
+from romae.training.preflight import require_samples, require_trainable
 from romae.training.progress import Progress
-from romae.training.run_folder import CONFIG, History, Run, State, fill_optimiser, optimiser_tensors
-from romae.training.sharding import sharded, spread, whole
-from romae.training.step import Captured, Modes, Step, compile_blocks, optimised, uncompile_blocks, uncompiled
-from romae.training.validation import evaluate
+from romae.training.run_folder import CONFIG, History, RunFolder, State
+from romae.training.step import Modes, Stepper, compile_blocks, uncompile_blocks
+from romae.training.validation import BestWeights
 from romae.training.watch import LossWatch, stop_signals
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
 
 Log = Callable[[int, Mapping[str, float]], None]
 REQUEUE = 75  # EX_TEMPFAIL: a batch system may start the run again
+STEPS_BETWEEN_QUESTIONS = 10  # in which several ranks agree whether one of them was asked to stop
 
 
 class Interrupted(Exception):
@@ -47,12 +48,12 @@ class Interrupted(Exception):
 
 def train(
     task: Task,
-    samples: Sequence[Sample],
+    samples: SampleSource,
     config: TrainConfig,
     *,
-    validation: Sequence[Sample] | None = None,
+    validation: SampleSource | None = None,
     scaling: Scaling | None = None,
-    out: str | Path | Run | None = None,
+    out: str | Path | RunFolder | None = None,
     resume: bool = False,
     log: Log | None = None,
     title: str = "training",
@@ -61,296 +62,209 @@ def train(
     """Train a task in place and return its history.
 
     With a `scaling`, samples are handed over as they were read, and the task keeps it for its predictions. Without one,
-    they are taken as they are. The task keeps the names of a `SampleSet` as well, except where times are dates and
+    they are taken as they are. The task keeps the names of the samples as well, except where times are dates and
     there is no scaling: who has scaled them by hand no longer counts them as the names say.
 
     With `out`, the run leaves states, a history and its best and last model in that folder, and `resume=True` goes on
     from the newest whole state, if there is one. With validation samples, the task ends with the weights of the best
     validation. `quiet` shows no progress. What is refused leaves the task and the folder as they were.
     """
-    require_trainable(task, samples, config, validation, scaling)
+    require_trainable(task, config, scaling, has_validation=validation is not None)
+    source, judged = as_source(samples, "samples to train on"), as_source(validation, "validation samples")
+    require_samples(task, source.profile(), None if judged is None else judged.profile())
     if out is None and resume:
         raise ValueError("to resume a run, say where it is: out=…")
+    folder = RunFolder(out) if isinstance(out, str | Path) else out
     before = task.scaling, task.schema
-    task.scaling, task.schema = scaling, _names(task, samples, scaling)
-    trainer = None
+    task.scaling, task.schema = scaling, _kept_schema(task, source, scaling)
+    loop = None
     try:
-        if scaling is not None:
-            samples, validation = scaled(samples, scaling), None if validation is None else scaled(validation, scaling)
-        trainer = _Trainer(task, samples, config, validation, out, resume, log, title, quiet)
-        return trainer.train()
+        what_it_is = None if folder is None else identity(task, config, digests(source, judged))
+        data = scaled(source, scaling), None if judged is None else scaled(judged, scaling)
+        loop = _Loop.ready(task, *data, config, folder)
+        loop.identity, loop.reporter = what_it_is, Reporter(log, title, quiet)
+        return loop.train(may_resume=resume)
     except (ImportError, TypeError, ValueError):
-        if trainer is None or trainer.step == 0:
+        if loop is None or loop.place.step == 0:
             task.scaling, task.schema = before
-        if trainer is not None and trainer.claimed is not None:
-            trainer.claimed.forget()
+        if loop is not None and folder is not None:
+            folder.forget()
         raise
     finally:
-        if trainer is not None:
-            trainer.let_go()
+        if folder is not None:
+            folder.release()
+        if loop is not None:
+            loop.let_go()
 
 
-def _names(task: Task, samples: Sequence[Sample], scaling: Scaling | None) -> Schema | None:
+def _kept_schema(task: Task, source: Source, scaling: Scaling | None) -> Schema | None:
     """The names that a task keeps: those it has, or those of the samples."""
-    if task.schema is not None or not isinstance(samples, SampleSet):
+    if task.schema is not None or source.schema is None:
         return task.schema
-    return None if scaling is None and samples.schema.time_unit is not None else samples.schema
+    return None if scaling is None and source.schema.time_unit is not None else source.schema
 
 
-class _Trainer:
-    """The loop and what it keeps between steps."""
+@dataclass(slots=True)
+class Place:
+    """Where a run is: steps done in all, whole epochs, and batches of the epoch that is under way."""
 
-    def __init__(
-        self,
-        task: Task,
-        samples: Sequence[Sample],
-        config: TrainConfig,
-        validation: Sequence[Sample] | None,
-        out: str | Path | Run | None,
-        resume: bool,
-        log: Log | None,
-        title: str,
-        quiet: bool,
-    ) -> None:
-        from accelerate import Accelerator
-        from accelerate.state import AcceleratorState
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
 
-        self.task, self.config, self.log, self.title, self.quiet = task, config, log, title, quiet
-        mixed = config.precision if config.precision in ("bf16", "fp16") else "no"
-        AcceleratorState._reset_state()  # an earlier run in this process may have had another precision
-        self.accelerator = Accelerator(
-            mixed_precision=mixed,
-            cpu=chosen_device(config.device) == "cpu",
-            log_with=list(config.trackers) or None,
-            project_dir=str((out.folder if isinstance(out, Run) else out) or "runs"),
+
+@dataclass(slots=True)
+class Reporter:
+    """Who hears how a run goes: the caller, and who looks at the screen."""
+
+    log: Log | None = None
+    title: str = "training"
+    quiet: bool = False
+    trivial: float | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Loop:
+    """A run under way. Each part has a file of its own; what lies between them is here."""
+
+    task: Task
+    config: TrainConfig
+    accelerator: "Accelerator"
+    batches: Batches
+    stepper: Stepper
+    best: BestWeights | None
+    folder: RunFolder | None
+    identity: dict[str, Any] | None = None  # what the run is, for its folder
+    reporter: Reporter = field(default_factory=Reporter)
+    place: Place = field(default_factory=Place)
+    history: History = field(default_factory=History)
+    sums: Tensor  # [2]: the sum of the loss and the number of things summed, since the last report
+    is_asked_to_stop: bool = False
+
+    @classmethod
+    def ready(
+        cls, task: Task, source: Source, validation: Source | None, config: TrainConfig, folder: RunFolder | None
+    ) -> "_Loop":
+        """All parts of a run, in the order in which they need each other."""
+        accelerator = _accelerator(config, folder)
+        batches = Batches(task, source, config, accelerator)
+        n_steps = sum(batches.n_batches)
+        is_windowed = task.config.window is not None
+        modes = Modes.of(config, accelerator, n_steps, is_windowed=is_windowed, padding=batches.padding_factor)
+        return cls(
+            task=task,
+            config=config,
+            accelerator=accelerator,
+            batches=batches,
+            stepper=Stepper(task, config, accelerator, modes, n_steps),
+            best=None if validation is None else BestWeights(validation, config),
+            folder=folder,
+            sums=torch.zeros(2, dtype=torch.float64, device=accelerator.device),
         )
-        self.device, self.is_first = self.accelerator.device, self.accelerator.is_main_process
-        torch.backends.cuda.matmul.allow_tf32 = config.precision == "tf32"
-        self.samples, self.validation = samples, validation
-        self.claimed: Run | None = None
-        self.held_validation = None if validation is None else packed(validation) or validation
-        self.feed = Feed(task, samples, config, self.accelerator)
-        self.n_steps = sum(self.feed.n_batches)
-        self.modes = Modes.of(
-            config,
-            self.accelerator,
-            self.n_steps,
-            is_windowed=task.config.window is not None,
-            padding=self.feed.padding_factor,
-        )
-        self.module = self._spread_out() if config.shard else task  # what is trained; on one rank alone, the task
-        made = optimiser(
-            self.module,
-            config.optimiser,
-            lr=config.lr,
-            betas=config.betas,
-            momentum=config.momentum,
-            weight_decay=config.weight_decay,
-            is_fused=self.device.type == "cuda",
-            is_captured=self.modes.is_recorded,
-        )
-        if config.shard:
-            self.model, self.optimiser = self.module, self.accelerator.prepare(made)
-        else:
-            self.model, self.optimiser = self.accelerator.prepare(task, made)
-        self.n_warmup = round(config.warmup * self.n_steps) if config.warmup < 1 else int(config.warmup)
-        self.average = None if config.ema is None else WeightAverage(self.module, config.ema)
-        self.take = Step(
-            self.accelerator, self.model, self.optimiser, config.clip, config.nonfinite == "skip", self.average
-        ).take
-        self.captured: Captured | None = None
-        self.lr = torch.zeros((), device=self.device)
-        self.step, self.epoch, self.batch = 0, 0, 0
-        self.best_loss, self.best_step, self.n_worse = float("inf"), 0, 0
-        self.best_weights: dict[str, Tensor] | None = None
-        self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # loss and weight since the last report
-        self.history, self.is_asked_to_stop = History(), False
-        self.out, self.may_resume = out, resume
-        self.run: Run | None = None  # opened when training begins, so that what is refused is let go as well
-        self.watch = LossWatch(lambda: "no state is kept" if self.run is None else self.run.last_state())
 
-    # The loop
-
-    def train(self) -> History:
+    def train(self, *, may_resume: bool) -> History:
         started = time.perf_counter()
-        self.run = self._opened()
+        self._open_folder(may_resume)
         if self.config.trackers:
             settings = {name: str(value) for name, value in to_dict(self.config).items()}
             self.accelerator.init_trackers("romae", config=settings)
-        trivial = self.feed.trivial_loss(self.feed.loader, "there is nothing to learn from these samples")
-        if self.held_validation is not None:
-            loader = Loader(self.held_validation, batch_size=1)
-            self.feed.trivial_loss(loader, "the validation samples cannot be judged")
-        self.model.train()
-        self.feed.make_ready(is_fixed=self.modes.is_fixed)
-        if self.modes.is_compiled:
-            compile_blocks(self.module, is_fixed=self.modes.is_fixed)
-        shown = Progress(self.title, self.n_steps, start=self.step, is_shown=self.is_first and not self.quiet)
-        with shown, contextlib.nullcontext() if self.run is None else stop_signals(self._ask_to_stop):
-            for pieces in self._left():
-                n_tokens = self._step(pieces)
-                self.step, self.batch = self.step + 1, self.batch + 1
-                shown.advance(n_tokens)
-                if self.batch == self.feed.n_batches[self.epoch]:
-                    self.epoch, self.batch = self.epoch + 1, 0
-                self._after_step(shown, trivial)
-                if self._is_over():
-                    break
-        self.watch.check()
+        self._look_at_samples()
+        stepper, is_shown = self.stepper, self.accelerator.is_main_process and not self.reporter.quiet
+        stepper.model.train()
+        self.batches.make_ready(is_fixed=stepper.modes.is_fixed)
+        if stepper.modes.is_compiled:
+            compile_blocks(stepper.module, is_fixed=stepper.modes.is_fixed)
+        watch = LossWatch(lambda: "no state is kept" if self.folder is None else self.folder.last_state())
+        progress = Progress(self.reporter.title, stepper.n_steps, start=self.place.step, is_shown=is_shown)
+        with progress, contextlib.nullcontext() if self.folder is None else stop_signals(self._ask_to_stop):
+            if self.place.epoch < self.config.epochs and not self._is_over():
+                for share in self.batches.shares(self.place.epoch, self.place.batch):
+                    self._step(share, watch)
+                    progress.advance(share.n_tokens)
+                    self._after_step(progress, watch)
+                    if self._is_over():
+                        break
+        watch.check()
         self._finish()
         self.history.seconds = time.perf_counter() - started
         return self.history
 
-    @property
-    def plain_optimiser(self) -> torch.optim.Optimizer:
-        """The optimiser without what Accelerate puts around it."""
-        return getattr(self.optimiser, "optimizer", self.optimiser)
+    def _look_at_samples(self) -> None:
+        """Find out what is trivial, and refuse samples from which nothing can be learned."""
+        if self.batches.source.is_in_memory:
+            complaint = "there is nothing to learn from these samples"
+            self.reporter.trivial = self.batches.trivial_loss(self.batches.source, complaint)
+        if self.best is not None and self.best.source.is_in_memory:
+            self.batches.trivial_loss(self.best.source, "the validation samples cannot be judged")
 
-    def let_go(self) -> None:
-        """Take off the task what Accelerate put around its loss, a precision above all, which would stay there.
-
-        Others may write to the folder of the run again.
-        """
-        if self.claimed is not None:
-            self.claimed.release()
-        if not self.config.shard:
-            self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
-
-    def _left(self) -> Iterator[list[Piece]]:
-        """The batches that are left of this run: none where it was at its end, or ended early before."""
-        if self.epoch >= self.config.epochs or self._is_over():
-            return iter(())
-        return self.feed.batches(self.epoch, self.batch)
-
-    def _step(self, pieces: list[Piece]) -> int:
-        """One optimiser step over this rank's share of a batch. Returns the number of its tokens."""
-        config = self.config
-        self._set_rate(config.lr * warmup_cosine(self.step, n_steps=self.n_steps, n_warmup=self.n_warmup))
-        seed = seed_step(config.seed, self.step, self.accelerator.process_index)
+    def _step(self, share: StepShare, watch: LossWatch) -> None:
+        """One optimiser step over this rank's share of a batch."""
+        if self.reporter.trivial is None:
+            self.reporter.trivial = self.batches.trivial_loss_of(share)
+        seed = seed_step(self.config.seed, self.place.step, self.accelerator.process_index)
         if self.task.augment is not None:
-            self.feed.generator.manual_seed(seed)
-        found = [piece for piece in pieces if piece is not None]
-        if self.modes.is_recorded and isinstance(pieces[0], Filled):
-            sums: Tensor | None = self._played(pieces[0])
-        else:
-            unit = float(self.feed.n_tokens(self.epoch, self.batch))
-            is_off_size = self.modes.is_fixed and not isinstance(pieces[0], Filled)
-            with uncompiled() if is_off_size else contextlib.nullcontext():
-                arrived = (self.feed.arrived(piece, self.epoch) for piece in pieces)
-                sums = self.take(arrived, len(pieces), unit)
+            self.batches.generator.manual_seed(seed)
+        sums = self.stepper.take(share, self.place.step)
         if sums is None:
             self.history.n_skipped += 1
         else:
             self.sums += sums
             if self.accelerator.scaler is None:  # which would leave such steps out, and lower its scale
-                self.watch.add(self.step, [id for piece in found for id in piece.ids], sums[0])
-        return sum(piece.n_tokens if isinstance(piece, Filled) else piece.tokens.layout.n_tokens for piece in found)
+                watch.add(self.place.step, share.ids, sums[0])
+        place = self.place
+        place.step, place.batch = place.step + 1, place.batch + 1
+        if place.batch == self.batches.n_batches[place.epoch]:
+            place.epoch, place.batch = place.epoch + 1, 0
 
-    def _played(self, filled: Filled) -> Tensor:
-        """A step of a recorded graph, which is recorded here at the first."""
-        batch = self.feed.in_place(filled)
-        if self.captured is None:
-
-            def work() -> Tensor:
-                sums = self.take(iter([(batch, 1.0)]), 1, 1.0)
-                assert sums is not None
-                return sums
-
-            def changed() -> list[Tensor]:
-                return optimised(self.plain_optimiser) + (
-                    [] if self.average is None else list(self.average.weights.values())
-                )
-
-            try:
-                self.captured = Captured(work, changed)
-            except RuntimeError as error:  # a task of the user's own may look at numbers on the device
-                if self.config.graph:
-                    raise
-                reason = str(error).splitlines()[0]
-                warnings.warn(
-                    f"a step could not be recorded as a CUDA graph ({reason}), so steps are taken as they come; "
-                    "with graph=False they are from the start",
-                    stacklevel=2,
-                )
-                self.modes = self.modes._replace(is_recorded=False)
-                return work()
-        return self.captured.play()
-
-    def _set_rate(self, lr: float) -> None:
-        rate: float | Tensor = self.lr.fill_(lr) if self.modes.is_recorded else lr
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate
-
-    def _after_step(self, shown: Progress, trivial: float) -> None:
+    def _after_step(self, progress: Progress, watch: LossWatch) -> None:
         if self._is_due(self.config.validate_every):
-            self._report(shown, trivial)
+            self._report(progress, watch)
         is_stopping = self._agreed(self.is_asked_to_stop)
         if is_stopping or self._is_due(self.config.save_every):
+            watch.check()
             self._save()
         if is_stopping:
-            resume = f" Resume it with resume=True and the folder {self.run.folder}." if self.run else ""
-            raise Interrupted(f"the run was asked to stop and did so after step {self.step}.{resume}")
+            resume = f" Resume it with resume=True and the folder {self.folder.folder}." if self.folder else ""
+            raise Interrupted(f"the run was asked to stop and did so after step {self.place.step}.{resume}")
 
     def _is_due(self, every: int | None) -> bool:
         """Whether it is time for what happens every so many steps, or after each epoch, and at the end."""
-        is_end_of_epoch = self.batch == 0
-        return self.step == self.n_steps or (is_end_of_epoch if every is None else self.step % every == 0)
+        is_end_of_epoch = self.place.batch == 0
+        is_time = is_end_of_epoch if every is None else self.place.step % every == 0
+        return is_time or self.place.step == self.stepper.n_steps
 
-    def _report(self, shown: Progress, trivial: float) -> None:
+    def _is_over(self) -> bool:
+        return self.best is not None and self.best.is_patience_over
+
+    def _report(self, progress: Progress, watch: LossWatch) -> None:
+        place = self.place
         total, weight = self.sums.tolist()
         if weight == 0 and self.history.n_skipped > 0:  # nothing was learned since the last report
-            if self.step == self.n_steps and not self.history.records:
+            if place.step == self.stepper.n_steps and not self.history.records:
                 raise FloatingPointError(
-                    f"no loss was a number, and all {self.step} batches were left out; look at the samples' values"
+                    f"no loss was a number, and all {place.step} batches were left out; look at the samples' values"
                 )
             return
         self.sums.zero_()
-        record: dict[str, Any] = {"step": self.step, "epoch": self.epoch, "loss": total / max(weight, 1.0)}
-        record["lr"] = float(self.optimiser.param_groups[0]["lr"])
-        if self.held_validation is not None:
-            with contextlib.nullcontext() if self.average is None else self.average.applied():
-                record["validation"] = evaluate(
-                    self.model,
-                    self.held_validation,
-                    seed=self.config.seed,
-                    workers=self.config.workers,
-                    accelerator=self.accelerator,
-                )
-                self._compare(record["validation"])
+        record: dict[str, Any] = {"step": place.step, "epoch": place.epoch, "loss": total / max(weight, 1.0)}
+        record["lr"] = self.stepper.rate
+        if self.best is not None:
+            record["validation"] = self.best.validate(self.stepper, place.step)
             if not math.isfinite(record["validation"]):
                 raise FloatingPointError(
-                    f"the validation loss became {record['validation']} at step {self.step}; "
-                    f"{self.watch.last_state()}. Look at the values of the validation samples, or lower lr"
+                    f"the validation loss became {record['validation']} at step {place.step}; "
+                    f"{watch.last_state()}. Look at the values of the validation samples, or lower lr"
                 )
         self.history.records.append(record)
-        if self.run is not None and self.is_first:
-            self.run.log(record)
-        shown.report({"loss": record["loss"], "validation": record.get("validation"), "trivial": trivial})
+        is_first = self.accelerator.is_main_process
+        if self.folder is not None and is_first:
+            self.folder.log(record)
+        shown = {"loss": record["loss"], "validation": record.get("validation"), "trivial": self.reporter.trivial}
+        progress.report(shown)
         if self.config.trackers:
-            self.accelerator.log({k: v for k, v in record.items() if k != "step"}, step=self.step)
-        if self.log is not None and self.is_first:
-            self.log(self.step, record)
-
-    def _compare(self, loss: float) -> None:
-        """Keep the weights of the best validation, which are in the task now."""
-        if not loss < self.best_loss:
-            self.n_worse += 1
-            return
-        self.best_loss, self.best_step, self.n_worse = loss, self.step, 0
-        self.best_weights = {k: v.detach().cpu().clone() for k, v in whole(self.module.state_dict()).items()}
-
-    def _is_over(self) -> bool:
-        return self.config.patience is not None and self.n_worse >= self.config.patience
-
-    def _spread_out(self) -> Task:
-        n_ranks = self.accelerator.num_processes
-        if n_ranks == 1:
-            raise ValueError(
-                "shard=True spreads a model over several processes, and this is one: use accelerate launch"
-            )
-        if self.config.precision == "fp16":
-            raise ValueError("shard=True does not go with fp16, whose scaler wants whole gradients; use bf16")
-        return sharded(self.task, self.device, n_ranks)
+            self.accelerator.log({k: v for k, v in record.items() if k != "step"}, step=place.step)
+        if self.reporter.log is not None and is_first:
+            self.reporter.log(place.step, record)
 
     # Stopping
 
@@ -361,105 +275,113 @@ class _Trainer:
         """Whether any rank was asked; looked up now and then where there are several."""
         if self.accelerator.num_processes == 1:
             return flag
-        if self.step % 10 and self.step != self.n_steps:
+        if self.place.step % STEPS_BETWEEN_QUESTIONS and self.place.step != self.stepper.n_steps:
             return False
-        flags = self.accelerator.reduce(torch.tensor(float(flag), device=self.device), "sum")
+        flags = self.accelerator.reduce(torch.tensor(float(flag), device=self.accelerator.device), "sum")
         return bool(flags > 0)
+
+    def let_go(self) -> None:
+        """Take off the task what Accelerate put around its loss, a precision above all, which would stay there."""
+        if not self.config.shard:
+            self.accelerator.unwrap_model(self.stepper.model, keep_fp32_wrapper=False)
 
     # Saving and resuming
 
-    def _opened(self) -> Run | None:
+    def _open_folder(self, may_resume: bool) -> None:
         """The folder of this run, begun or gone on with. What it is, is written down once the folder is ours."""
-        if self.out is None:
-            return None
-        run = self.out if isinstance(self.out, Run) else Run(self.out)
+        run = self.folder
+        if run is None:
+            return
+        assert self.identity is not None
         run.n_states = self.config.n_states
-        now = identity(self.task, self.config, self.samples, self.validation)
         self.accelerator.wait_for_everyone()
-        if not self.may_resume and not run.is_fresh:
+        if not may_resume and not run.is_fresh:
             raise ValueError(f"{run.folder} already holds a run; resume it, or choose another folder")
-        if self.is_first:
+        is_first = self.accelerator.is_main_process
+        if is_first:
             run.claim()
-            self.claimed = run
         if run.is_fresh:
-            run.notes[CONFIG] = now
+            run.notes[CONFIG] = self.identity
         else:
-            require_same_run(run, now, self.samples, self.validation)
-            self._go_on(run)
-        if self.is_first:
+            validation = None if self.best is None else self.best.source
+            require_same_run(run, self.identity, self.batches.source, validation)
+            state = run.read()
+            if state is not None:
+                self._restore(state)
+            if is_first:
+                run.sweep()
+                run.rewrite(self.history.records)
+        if is_first:
             run.write_notes()
         self.accelerator.wait_for_everyone()
-        return run
-
-    def _go_on(self, run: Run) -> None:
-        state = run.read()
-        if state is not None:
-            self._restore(state)
-        if self.is_first:
-            run.sweep()
-            run.rewrite(self.history.records)
-
-    def _restore(self, state: State) -> None:
-        now = self.module.state_dict()
-        self.module.load_state_dict(spread(state.tensors["model"], now))
-        moments = state.tensors["optimiser"]
-        if self.config.shard:  # they are spread as the parameters that they belong to
-            parameters = enumerate(p for group in self.optimiser.param_groups for p in group["params"])
-            like = {f"{i}.{name}": p for i, p in parameters for name in {key.partition(".")[2] for key in moments}}
-            moments = spread(moments, like)
-        fill_optimiser(self.plain_optimiser, moments)
-        if self.average is not None:
-            self.average.fill(spread(state.tensors["average"], now))
-        self.best_weights = state.tensors.get("best")
-        numbers = state.numbers
-        self.step, self.epoch, self.batch = numbers["step"], numbers["epoch"], numbers["batch"]
-        best = numbers["best_loss"]
-        self.best_loss, self.best_step = float("inf") if best is None else best, numbers["best_step"]
-        self.n_worse, self.history.n_skipped = numbers["n_worse"], numbers["n_skipped"]
-        self.sums = state.tensors["sums"]["sums"].to(self.device)
-        self.history.records = numbers["records"]
-        if self.accelerator.scaler is not None and numbers["scaler"]:
-            self.accelerator.scaler.load_state_dict(numbers["scaler"])
 
     def _save(self) -> None:
-        self.watch.check()
-        if self.run is None:
+        if self.folder is None:
             return
-        # Every rank takes part in putting shards together; without any, nothing is copied here.
-        tensors = {"model": whole(self.module.state_dict()), "sums": {"sums": self.sums}}
-        tensors["optimiser"] = whole(optimiser_tensors(self.plain_optimiser))
-        if self.average is not None:
-            tensors["average"] = whole(self.average.weights)
-        if self.is_first:
-            if self.best_weights is not None:
-                tensors["best"] = self.best_weights
-            scaler = self.accelerator.scaler
+        tensors = self.stepper.tensors() | {"sums": {"sums": self.sums}}
+        if self.accelerator.is_main_process:
+            best, scaler = self.best, self.accelerator.scaler
+            if best is not None and best.weights is not None:
+                tensors["best"] = best.weights
             numbers = {
-                "step": self.step,
-                "epoch": self.epoch,
-                "batch": self.batch,
-                "best_loss": None if self.best_loss == float("inf") else self.best_loss,
-                "best_step": self.best_step,
-                "n_worse": self.n_worse,
+                "step": self.place.step,
+                "epoch": self.place.epoch,
+                "batch": self.place.batch,
+                "best_loss": None if best is None or best.loss == float("inf") else best.loss,
+                "best_step": 0 if best is None else best.step,
+                "n_worse": 0 if best is None else best.n_worse,
                 "n_skipped": self.history.n_skipped,
                 "records": self.history.records,
                 "scaler": None if scaler is None else scaler.state_dict(),
             }
-            self.run.write(self.step, State(tensors, numbers))
+            self.folder.write(self.place.step, State(tensors, numbers))
         self.accelerator.wait_for_everyone()
+
+    def _restore(self, state: State) -> None:
+        self.stepper.load_tensors(state.tensors)
+        numbers = state.numbers
+        self.place = Place(numbers["step"], numbers["epoch"], numbers["batch"])
+        if self.best is not None:
+            self.best.loss = float("inf") if numbers["best_loss"] is None else numbers["best_loss"]
+            self.best.step, self.best.n_worse = numbers["best_step"], numbers["n_worse"]
+            self.best.weights = state.tensors.get("best")
+        self.sums = state.tensors["sums"]["sums"].to(self.accelerator.device)
+        self.history.n_skipped, self.history.records = numbers["n_skipped"], numbers["records"]
+        if self.accelerator.scaler is not None and numbers["scaler"]:
+            self.accelerator.scaler.load_state_dict(numbers["scaler"])
 
     def _finish(self) -> None:
         """Save the last model and the best one, and leave the task with the weights that people want."""
-        weights = self.module.state_dict() if self.average is None else self.average.weights
-        self.task.load_state_dict(whole(weights))
+        self.task.load_state_dict(self.stepper.final_weights())
         self.task.eval()
         uncompile_blocks(self.task)
-        if self.run is not None and self.is_first:
-            self.task.save(self.run.folder / "last")
-        if self.best_weights is not None:
-            self.task.load_state_dict(self.best_weights)
-            if self.run is not None and self.is_first:
-                self.task.save(self.run.folder / "best")
+        folder = self.folder if self.accelerator.is_main_process else None
+        if folder is not None:
+            self.task.save(folder.folder / "last")
+        if self.best is not None and self.best.weights is not None:
+            self.task.load_state_dict(self.best.weights)
+            if folder is not None:
+                self.task.save(folder.folder / "best")
         if self.config.trackers:
             self.accelerator.end_training()
         self.accelerator.wait_for_everyone()
+
+
+def _accelerator(config: TrainConfig, folder: RunFolder | None) -> "Accelerator":
+    """What knows the device, the precision and the other processes."""
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state()  # an earlier run in this process may have had another precision
+    accelerator = Accelerator(
+        mixed_precision=config.precision if config.precision in ("bf16", "fp16") else "no",
+        cpu=chosen_device(config.device) == "cpu",
+        log_with=list(config.trackers) or None,
+        project_dir=str("runs" if folder is None else folder.folder),
+    )
+    torch.backends.cuda.matmul.allow_tf32 = config.precision == "tf32"
+    if config.shard and accelerator.num_processes == 1:
+        raise ValueError("shard=True spreads a model over several processes, and this is one: use accelerate launch")
+    if config.shard and config.precision == "fp16":
+        raise ValueError("shard=True does not go with fp16, whose scaler wants whole gradients; use bf16")
+    return accelerator

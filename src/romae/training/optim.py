@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 
 def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict]:
@@ -46,16 +47,21 @@ def warmup_cosine(step: int, *, n_steps: int, n_warmup: int) -> float:
 
 
 class WeightAverage:
-    """An exponential moving average of a module's weights."""
+    """An exponential moving average of a module's weights.
+
+    Not `torch.optim.swa_utils.AveragedModel`: that one copies the module, and looks at a counter on the device at every
+    update, which a recorded step cannot. The arithmetic is its own.
+    """
 
     def __init__(self, module: nn.Module, decay: float) -> None:
         self.module, self.decay = module, decay
+        self.lerp = get_ema_multi_avg_fn(decay)
         self.now = list(module.state_dict().values())
         self.weights = {name: value.detach().clone() for name, value in module.state_dict().items()}
 
     @torch.no_grad()
     def update(self) -> None:
-        torch._foreach_lerp_(list(self.weights.values()), self.now, 1 - self.decay)
+        self.lerp(list(self.weights.values()), self.now, 0)
 
     def fill(self, weights: Mapping[str, Tensor]) -> None:
         for name, value in self.weights.items():

@@ -24,15 +24,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from romae.checkpoints.native import read_weights, require_place
-from romae.data.loader import lengths_of
-from romae.data.schema import SampleSet
 from romae.files import write_whole_text
-from romae.tokens.sample import Sample
 
 try:
     import fcntl
@@ -42,7 +37,6 @@ except ImportError:  # on Windows
 DESCRIPTION, LOCK = "state.json", ".lock"
 CONFIG, JOB, DATA = "config.json", "job.json", "data.json"
 NOTES = {CONFIG: "train", JOB: "train", DATA: "training"}  # and what stands in each
-FEW = 16
 _CLAIMED: set[Path] = set()  # the folders to which this process writes: a lock keeps out other processes alone
 
 
@@ -71,7 +65,7 @@ class History:
         return min(self.records, key=lambda record: record.get("validation", record["loss"]))
 
 
-class Run:
+class RunFolder:
     """The folder of a run. `notes` are further files, by name, that are written down when it begins."""
 
     def __init__(self, folder: str | Path, *, n_states: int = 2, notes: Mapping[str, Any] | None = None) -> None:
@@ -256,37 +250,6 @@ def _read_state(path: Path) -> State:
             raise ValueError(f"{path / name} is torn, altered or missing")
         tensors[name.removesuffix(".safetensors")] = read_weights(path / name)
     return State(tensors, description["numbers"])
-
-
-def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The state of an optimiser as flat tensors, by parameter number and name."""
-    state = optimiser.state_dict()["state"]
-    return {f"{i}.{key}": torch.as_tensor(x) for i, one in state.items() for key, x in one.items() if x is not None}
-
-
-def fill_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Put the tensors of `optimiser_tensors` back."""
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, value in tensors.items():
-        number, _, name = key.partition(".")
-        state.setdefault(int(number), {})[name] = value
-    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
-
-
-def digest_of(samples: Sequence[Sample], n_read: int | None = None) -> str:
-    """What tells these samples from others: how many there are, how long they are, and what is in `n_read` of them.
-
-    By default all are read that are in memory, and a few of others.
-    """
-    if n_read is None:
-        n_read = len(samples) if isinstance(samples, list | tuple | SampleSet) else FEW
-    digest = hashlib.sha256(np.ascontiguousarray(lengths_of(samples), dtype=np.int64).tobytes())
-    for i in np.unique(np.linspace(0, len(samples) - 1, n_read).astype(int)).tolist():
-        sample = samples[i]
-        digest.update(repr(sample.id).encode())
-        for part in (sample.values, sample.positions, sample.target, sample.hidden):
-            digest.update(b"" if part is None else part.contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _digest(path: Path) -> str:

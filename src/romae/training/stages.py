@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 
 from romae.config import check_types
-from romae.data.scaling import Scaling, scaled
-from romae.data.schema import SampleSet, Schema
+from romae.data.scaling import Scaling
+from romae.data.schema import Schema
+from romae.data.sources import SampleSource, Source, as_source
 from romae.model.autoencoder import Encoder
 from romae.model.config import ModelConfig
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.seeds import seed_everything
 from romae.tokens.augmentation import Augmentation, Noise
 from romae.tokens.masking import Masking, Strategy, UniformTokens
-from romae.tokens.sample import Sample
-from romae.tokens.tokens import collate
 from romae.training.config import TrainConfig
 from romae.training.loop import Log, train
 from romae.training.preflight import require_labels, require_trackers
@@ -125,10 +125,10 @@ class Outcome(NamedTuple):
 def run_stages(
     model: ModelConfig | Encoder,
     stages: Sequence[Stage],
-    training: Sequence[Sample],
+    training: SampleSource,
     *,
-    validation: Sequence[Sample] | None = None,
-    unlabelled: Sequence[Sample] | None = None,
+    validation: SampleSource | None = None,
+    unlabelled: SampleSource | None = None,
     scaling: Scaling | None = None,
     schema: Schema | None = None,
     seed: int = 0,
@@ -182,9 +182,9 @@ def _numbered(log: Log, number: int) -> Log:
 def _require_stages(
     model: ModelConfig | Encoder,
     stages: Sequence[Stage],
-    training: Sequence[Sample],
-    validation: Sequence[Sample] | None,
-    unlabelled: Sequence[Sample] | None,
+    training: SampleSource,
+    validation: SampleSource | None,
+    unlabelled: SampleSource | None,
     scaling: Scaling | None,
     out: Any,
 ) -> None:
@@ -215,18 +215,20 @@ def _require_stages(
             continue
         for samples in (training, validation):
             if samples is not None and len(samples) > 0:
-                _require_targets(task, stage, samples, scaling)
+                _require_targets(task, stage, as_source(samples), scaling)
 
 
-def _require_targets(task: Task, stage: Classify | Regress, samples: Sequence[Sample], scaling: Scaling | None) -> None:
+def _require_targets(task: Task, stage: Classify | Regress, source: Source, scaling: Scaling | None) -> None:
     """Whether the stage can learn from these targets, judged by some samples, and by all that are in memory."""
-    if samples[0].target is None:
+    n = len(source)
+    if source[0].target is None:
         raise ValueError(f"the stage {stage.kind!r} learns from targets, and the samples have none")
-    require_labels(task, samples)
-    few = [samples[i] for i in sorted({0, len(samples) // 2, len(samples) - 1})]
-    whole = list(samples) if isinstance(samples, list | SampleSet) else few
-    if stage.kind == "classify" and all(one.target is not None and one.target.ndim == 0 for one in whole):
-        few.append(max(whole, key=lambda one: float(one.target)))
-    batch = task.prepare(collate(scaled(few, scaling)), torch.Generator().manual_seed(0))
+    require_labels(task, source.profile())
+    indices = np.unique([0, n // 2, n - 1])
+    if stage.kind == "classify" and source.is_in_memory:
+        targets = source.packed(np.arange(n)).target
+        if targets is not None and targets.ndim == 1 and len(targets) == n:
+            indices = np.append(indices, int(targets.argmax()))  # the one that may be too large
+    batch = task.prepare(source.scaled(scaling).batch(indices), torch.Generator().manual_seed(0))
     if task.augment is not None:
         task.augmented(batch, torch.Generator().manual_seed(0))

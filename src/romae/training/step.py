@@ -1,12 +1,13 @@
 """Optimiser steps: batches in, weights changed, the sums of the loss out.
 
 A step is taken as it comes, or recorded once as a CUDA graph and played back: then the host launches one thing instead
-of a thousand, which is what small models spend their time on.
+of a thousand, which is what small models spend their time on. `Stepper` holds what a step changes, and chooses.
 """
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -15,11 +16,16 @@ from torch import Tensor, nn
 
 from romae.model.attention import MOST_PADDING
 from romae.model.blocks import Block
+from romae.model.tasks import Task
 from romae.tokens.tokens import Batch
-from romae.training.optim import WeightAverage
+from romae.training.batches import StepShare
+from romae.training.config import TrainConfig
+from romae.training.optim import WeightAverage, optimiser, warmup_cosine
+from romae.training.sharding import sharded, spread, whole
 
 # Steps from which on preparing a faster one pays: recording takes about a second, compiling about fifteen.
 STEPS_TO_RECORD, STEPS_TO_COMPILE = 100, 20_000
+N_TRIALS = 3  # before a step is recorded, as PyTorch's notes on CUDA graphs advise
 
 Sums = Tensor  # [2]: the sum of the loss and the number of things summed, over all ranks
 
@@ -50,10 +56,10 @@ class Modes(NamedTuple):
             "attention pads (all but bf16 without dropout on its scores does) and the longest sample is more than "
             f"{MOST_PADDING:g} times the mean": padding > MOST_PADDING,
         }
-        found = [reason for reason, is_met in obstacles.items() if is_met]
-        if config.graph and found:
-            raise ValueError(f"a step cannot be recorded as a CUDA graph (graph=True) where {found[0]}")
-        is_recorded = (not found and n_steps >= STEPS_TO_RECORD) if config.graph is None else config.graph
+        reasons = [reason for reason, is_met in obstacles.items() if is_met]
+        if config.graph and reasons:
+            raise ValueError(f"a step cannot be recorded as a CUDA graph (graph=True) where {reasons[0]}")
+        is_recorded = (not reasons and n_steps >= STEPS_TO_RECORD) if config.graph is None else config.graph
         is_compiled = config.compile
         if is_compiled is None:
             is_compiled = is_recorded and n_steps >= STEPS_TO_COMPILE and find_spec("triton") is not None
@@ -121,17 +127,21 @@ class Captured:
     def __init__(self, work: Callable[[], Tensor], changed: Callable[[], Sequence[Tensor]]) -> None:
         """`changed` are the tensors that the work changes: they are put back after the trials that recording needs."""
         before = [(x, x.clone()) for x in changed()]
+        # Trials come first, on a stream of their own: they make what is made once, such as the moments of an optimiser,
+        # the workspaces of cuBLAS and compiled kernels, none of which may be made while a graph is recorded.
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside), torch.enable_grad():
-            for _ in range(3):
-                work()
-        torch.cuda.current_stream().wait_stream(aside)
-        for x in changed():  # what is new, such as the moments of an optimiser, begins with zeros
-            x.zero_()
-        for x, was in before:
-            x.copy_(was)
-        gc.collect()
+        try:
+            with torch.cuda.stream(aside), torch.enable_grad():
+                for _ in range(N_TRIALS):
+                    work()
+        finally:  # also where a trial fails, so that the weights are those of before
+            torch.cuda.current_stream().wait_stream(aside)
+            for x in changed():  # what is new, such as the moments of an optimiser, begins with zeros
+                x.zero_()
+            for x, was in before:
+                x.copy_(was)
+        gc.collect()  # what is freed later, while the graph is recorded, would break it
         self.graph = torch.cuda.CUDAGraph()
         # Other threads may go on meanwhile, such as one that makes the next batch.
         with torch.cuda.graph(self.graph, capture_error_mode="thread_local"), torch.enable_grad():
@@ -142,10 +152,144 @@ class Captured:
         return self.result
 
 
+class Stepper:
+    """What is trained, and how a step is taken: model, optimiser, averaged weights, and the modes of its steps."""
+
+    def __init__(self, task: Task, config: TrainConfig, accelerator: Any, modes: Modes, n_steps: int) -> None:
+        self.config, self.accelerator, self.modes, self.n_steps = config, accelerator, modes, n_steps
+        self.device = accelerator.device
+        self.module = sharded(task, self.device, accelerator.num_processes) if config.shard else task
+        made = optimiser(
+            self.module,
+            config.optimiser,
+            lr=config.lr,
+            betas=config.betas,
+            momentum=config.momentum,
+            weight_decay=config.weight_decay,
+            is_fused=self.device.type == "cuda",
+            is_captured=modes.is_recorded,
+        )
+        if config.shard:
+            self.model, self.optimiser = self.module, accelerator.prepare(made)
+        else:
+            self.model, self.optimiser = accelerator.prepare(task, made)
+        self.average = None if config.ema is None else WeightAverage(self.module, config.ema)
+        self.step = Step(accelerator, self.model, self.optimiser, config.clip, config.nonfinite == "skip", self.average)
+        self.captured: Captured | None = None
+        self.lr = torch.zeros((), device=self.device)  # where a recorded step looks for the rate
+        self.n_warmup = round(config.warmup * n_steps) if config.warmup < 1 else int(config.warmup)
+
+    def take(self, share: StepShare, step: int) -> Sums | None:
+        """Step number `step` over this rank's share of its batch; None where it was left out."""
+        self._set_rate(self.config.lr * warmup_cosine(step, n_steps=self.n_steps, n_warmup=self.n_warmup))
+        if self.modes.is_recorded and share.has_fixed_shape:
+            [(batch, _)] = share.batches()
+            return self._played(batch)
+        is_off_shape = self.modes.is_fixed and not share.has_fixed_shape
+        with uncompiled() if is_off_shape else contextlib.nullcontext():
+            return self.step.take(share.batches(), len(share), float(share.n_tokens_of_step))
+
+    def _played(self, batch: Batch) -> Sums:
+        """A step of a recorded graph, which is recorded here at the first."""
+        if self.captured is None:
+
+            def work() -> Sums:
+                sums = self.step.take(iter([(batch, 1.0)]), 1, 1.0)
+                assert sums is not None
+                return sums
+
+            def changed() -> list[Tensor]:
+                averaged = [] if self.average is None else list(self.average.weights.values())
+                return optimised(self.plain_optimiser) + averaged
+
+            try:
+                self.captured = Captured(work, changed)
+            except RuntimeError as error:  # a task of the user's own may look at numbers on the device
+                if self.config.graph:
+                    raise
+                reason = str(error).splitlines()[0]
+                warnings.warn(
+                    f"a step could not be recorded as a CUDA graph ({reason}), so steps are taken as they come; "
+                    "with graph=False they are from the start",
+                    stacklevel=2,
+                )
+                self.modes = self.modes._replace(is_recorded=False)
+                return work()
+        return self.captured.play()
+
+    def _set_rate(self, lr: float) -> None:
+        rate: float | Tensor = self.lr.fill_(lr) if self.modes.is_recorded else lr
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the last step."""
+        return float(self.optimiser.param_groups[0]["lr"])
+
+    @property
+    def plain_optimiser(self) -> torch.optim.Optimizer:
+        """The optimiser without what Accelerate puts around it."""
+        return getattr(self.optimiser, "optimizer", self.optimiser)
+
+    def averaged(self) -> contextlib.AbstractContextManager:
+        """Within, the averaged weights are in the model, where there are any."""
+        return contextlib.nullcontext() if self.average is None else self.average.applied()
+
+    def weights(self) -> dict[str, Tensor]:
+        """The weights that are in the model now, whole. Every rank has to call it."""
+        return whole(self.module.state_dict())
+
+    def final_weights(self) -> dict[str, Tensor]:
+        """The weights that people want: the averaged ones, where there are any. Every rank has to call it."""
+        return whole(self.module.state_dict() if self.average is None else self.average.weights)
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """What a state keeps of it, whole and by name. Every rank has to call it; without shards nothing is copied."""
+        groups = {"model": self.weights(), "optimiser": whole(optimiser_tensors(self.plain_optimiser))}
+        if self.average is not None:
+            groups["average"] = whole(self.average.weights)
+        return groups
+
+    def load_tensors(self, groups: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Put back what `tensors` gave, on any number of ranks."""
+        now = self.module.state_dict()
+        self.module.load_state_dict(spread(groups["model"], now))
+        moments: Mapping[str, Tensor] = groups["optimiser"]
+        if self.config.shard:  # they are spread as the parameters that they belong to
+            parameters = enumerate(p for group in self.optimiser.param_groups for p in group["params"])
+            like = {f"{i}.{name}": p for i, p in parameters for name in {key.partition(".")[2] for key in moments}}
+            moments = spread(moments, like)
+        fill_optimiser(self.plain_optimiser, moments)
+        if self.average is not None:
+            self.average.fill(spread(groups["average"], now))
+
+
+def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The state of an optimiser as flat tensors, by parameter number and name."""
+    state = optimiser.state_dict()["state"]
+    return {
+        f"{i}.{name}": torch.as_tensor(x)
+        for i, moments in state.items()
+        for name, x in moments.items()
+        if x is not None
+    }
+
+
+def fill_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Put the tensors of `optimiser_tensors` back."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        number, _, name = key.partition(".")
+        state.setdefault(int(number), {})[name] = value
+    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+
+
 def optimised(optimiser: torch.optim.Optimizer) -> list[Tensor]:
     """Every tensor that an optimiser changes."""
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
-    return parameters + [x for one in optimiser.state.values() for x in one.values() if isinstance(x, Tensor)]
+    moments = [x for state in optimiser.state.values() for x in state.values() if isinstance(x, Tensor)]
+    return parameters + moments
 
 
 def compile_blocks(model: nn.Module, *, is_fixed: bool) -> None:

@@ -3,7 +3,6 @@
 The command line calls these functions and nothing else. A training job leaves in its folder, beside the run,
 
     job.json   the configuration with all that followed from the data filled in; given back, it makes the same run
-    data.json  the digest of the samples, so that a run is resumed on the data that it was started on
 """
 
 from collections import Counter
@@ -26,9 +25,8 @@ from romae.seeds import seed_everything
 from romae.tokens.masking import Strategy, UniformTokens
 from romae.tokens.sample import Sample
 from romae.training.config import FREE, TrainConfig
-from romae.training.identity import digests
 from romae.training.loop import train
-from romae.training.run_folder import DATA, JOB, History, Run
+from romae.training.run_folder import JOB, History, RunFolder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,18 +284,16 @@ def _trained(
     columns = {name: getattr(schema, name) for name in ("id", "time", "channel", "values", "positions", "time_unit")}
     config = replace(config, columns=Columns(**columns))
     task.schema = schema
-    notes = {JOB: to_dict(config), DATA: _digests(training, validation)}
+    notes = {JOB: to_dict(config)}
     if resume and (out / JOB).is_file():
-        _require_same("settings", out, to_dict(read_job(type(config), out / JOB)), notes[JOB])
-    if resume and (out / DATA).is_file():
-        _require_same("data", out, read_json(out / DATA), notes[DATA])
+        _require_same_settings(out, to_dict(read_job(type(config), out / JOB)), notes[JOB])
     history = train(
         task,
         training,
         config.train,
         validation=validation,
         scaling=scaling,
-        out=Run(out, notes=notes),
+        out=RunFolder(out, notes=notes),
         resume=resume,
         title=title,
     )
@@ -316,19 +312,13 @@ def read_job(kind: type[C], path: Path) -> C:
         raise ValueError(f"{path} is damaged, or of a newer version: {error}") from None
 
 
-def _require_same(what: str, folder: Path, before: Any, now: dict[str, Any]) -> None:
-    """Refuse to resume a run with other settings or on other data."""
+def _require_same_settings(folder: Path, before: Any, now: dict[str, Any]) -> None:
+    """Refuse to resume a run with other settings."""
     if changed := [name for name in differences(before, now) if name not in FREE]:
         raise ValueError(
-            f"{folder} was started with other {what} ({', '.join(changed)}); leave them as they were, or start a "
+            f"{folder} was started with other settings ({', '.join(changed)}); leave them as they were, or start a "
             "new run in another folder"
         )
-
-
-def _digests(training: SampleSet, validation: SampleSet | None) -> dict[str, Any]:
-    """The names of the data, and what tells the samples from any others."""
-    names = {"channels": training.schema.channels, "classes": training.schema.classes}
-    return to_dict(names | digests(training, validation))
 
 
 def _labelled(samples: SampleSet, kind: Literal["classify", "regress"] | None) -> SampleSet:

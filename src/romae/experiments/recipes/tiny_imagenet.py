@@ -39,10 +39,10 @@ from romae.pages.plots import Line, bands
 from romae.tokens.augmentation import RandAugment
 from romae.tokens.masking import UniformTokens
 from romae.tokens.tokens import collate
+from romae.training.batches import VALIDATION, Preparation
 from romae.training.config import TrainConfig
-from romae.training.preparation import Preparation
 from romae.training.stages import Classify, Pretrain
-from romae.training.validation import VALIDATION, evaluate
+from romae.training.validation import evaluate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
