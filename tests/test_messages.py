@@ -70,7 +70,7 @@ def test_another_kind_of_error_does_not_pass_for_this_one():
             warnings.warn("HR", UnicodeWarning, stacklevel=1)
 
 
-@pytest.mark.parametrize("parts", [[], [""], ["HR", " "], ["column 'HR' occurs twice; rename one"]])
+@pytest.mark.parametrize("parts", [[], [""], ["HR", " "], ["y"], ["column 'HR' occurs twice; rename one"]])
 def test_parts_that_say_nothing_or_a_sentence_are_no_parts(parts):
     with pytest.raises(TypeError, match="part|words"):
         with refused(ValueError, *parts):

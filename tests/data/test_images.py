@@ -376,7 +376,7 @@ def test_a_file_cut_short_is_named(kind, picture, tmp_path):
 
 
 def test_an_unknown_fit_is_refused(picture, without_shape_checks):
-    with refused(ValueError, "fit", "'crop' or 'resize'", "not 'stretch'"):
+    with refused(ValueError, "fit must", "'crop' or 'resize'", "not 'stretch'"):
         from_image(picture, (4, 4), channels=-1, fit="stretch")
 
 
