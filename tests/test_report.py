@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from messages import refused
 from romae.experiments import paper, report, result_blocks
 from romae.experiments import recipe as recipes
 from romae.experiments import summary as rows
@@ -329,21 +330,21 @@ def test_the_speed_is_read_from_a_benchmark(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("held", "sentence"),
+    ("held", "parts"),
     [
-        (b"{", "a.json is torn or no JSON"),
-        (b"\xff\xfe{}", "a.json is torn or no JSON"),
-        (b"[1]", "a.json is no benchmark"),
-        (b'{"positions": {}}', "a.json is no benchmark"),
+        (b"{", ["a.json", "no JSON"]),
+        (b"\xff\xfe{}", ["a.json", "no JSON"]),
+        (b"[1]", ["a.json", "no benchmark"]),
+        (b'{"positions": {}}', ["a.json", "no benchmark"]),
         (
             b'{"positions": {"machine": {"device": "A card"}, "rows": [{"workload": "images"}]}}',
-            "a.json is no benchmark",
+            ["a.json", "no benchmark"],
         ),
     ],
 )
-def test_a_file_that_is_no_benchmark_is_named(tmp_path, held, sentence):
+def test_a_file_that_is_no_benchmark_is_named(tmp_path, held, parts):
     (tmp_path / "a.json").write_bytes(held)
-    with pytest.raises(ValueError, match=sentence):
+    with refused(ValueError, *parts):
         paper.judge([], tmp_path)
 
 
