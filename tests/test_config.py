@@ -68,8 +68,8 @@ def test_settings_are_addressed_by_their_path():
     [
         (lambda: from_dict(Example, {"epochs": 1, "learning_rate": 1}), ["'learning_rate'", "Example has"]),
         (lambda: from_dict(Example, {}), ["lacks ['epochs']"]),
-        (lambda: from_dict(Example, {"epochs": "3"}), ["epochs", "int", "not '3'"]),
-        (lambda: from_dict(Example, {"epochs": True}), ["epochs", "int", "not True"]),
+        (lambda: from_dict(Example, {"epochs": "3"}), ["epochs", "be int", "not '3'"]),
+        (lambda: from_dict(Example, {"epochs": True}), ["epochs", "be int", "not True"]),
         (lambda: from_dict(Example, {"epochs": 1, "mode": "medium"}), ["mode", "one of"]),
         (lambda: from_dict(Example, {"epochs": 1, "betas": [1.0]}), ["betas", "2 entries"]),
         (lambda: from_dict(Example, {"epochs": 1, "model": {"channels": 1, "dims": 2}}), ["unknown key 'model.dims'"]),
@@ -84,15 +84,15 @@ def test_settings_are_addressed_by_their_path():
         (lambda: from_dict(Example, {"epochs": 1, "masking": {"ratio": 0.5}}), ["masking", "kind"]),
         (lambda: from_dict(Example, {"epochs": 1, "masking": {"kind": "rows", "ratio": 1.5}}), ["share of rows"]),
         (lambda: ModelConfig(channels=1, position_dims=1, encoder="tiny"), ["encoder", "Size", "not 'tiny'"]),
-        (lambda: ModelConfig(channels=2.5, position_dims=1), ["channels", "int", "not 2.5"]),
+        (lambda: ModelConfig(channels=2.5, position_dims=1), ["channels", "be int", "not 2.5"]),
         (lambda: ModelConfig(channels=1, position_dims=1, cls="no"), ["cls", "bool", "not 'no'"]),
         (lambda: ModelConfig(channels=1, position_dims=1, norm_eps=-1.0), ["norm_eps", "above 0"]),
-        (lambda: Size(width=8.0, heads=1, depth=1), ["width", "int", "not 8.0"]),
+        (lambda: Size(width=8.0, heads=1, depth=1), ["width", "be int", "not 8.0"]),
         (lambda: Ladder(wavelengths=(float("nan"),)), ["wavelengths", "above 0"]),
         (lambda: override(EXAMPLE, "epochs"), ["key=value"]),
         (lambda: override(EXAMPLE, "model.widht=3"), ["unknown key 'model.widht'"]),
         (lambda: override(EXAMPLE, "epochs.x=3"), ["'epochs'", "single value"]),
-        (lambda: override(EXAMPLE, "epochs=1.5"), ["epochs", "int"]),
+        (lambda: override(EXAMPLE, "epochs=1.5"), ["epochs", "be int"]),
     ],
 )
 @pytest.mark.usefixtures("without_shape_checks")
@@ -137,7 +137,7 @@ def test_none_is_no_value_or_the_word_as_the_setting_has_it():
     assert override(Scaled(), "values=none", "origin=none", "unit=none") == Scaled(
         values="none", origin="none", unit=None
     )
-    with refused(TypeError, "epochs", "int", "not None"):
+    with refused(TypeError, "epochs", "be int", "not None"):
         override(EXAMPLE, "epochs=none")
 
 

@@ -310,8 +310,8 @@ def test_bad_input_gets_a_sentence(make, parts):
     [
         (lambda: Sample([[1.0]], torch.zeros(1, 1, dtype=torch.float16)), ["float32 or float64"]),
         (lambda: Sample([["a"]], [[0.0]]), ["values", "numbers"]),
-        (lambda: Sample(np.array([[1.0]], object), [[0.0]]), ["values", "object", "x.astype(float)"]),
-        (lambda: Sample(np.array([["1"]]), [[0.0]]), ["values", "str", "x.astype(float)"]),
+        (lambda: Sample(np.array([[1.0]], object), [[0.0]]), ["values", "holds object", "x.astype(float)"]),
+        (lambda: Sample(np.array([["1"]]), [[0.0]]), ["values", "holds str", "x.astype(float)"]),
         (lambda: Sample(list(np.array([["1"]])), [[0.0]]), ["values", "holds str"]),
         (lambda: Sample(pd.DataFrame([[1.0]]), [[0.0]]), ["values", "pandas DataFrame", "x.to_numpy()"]),
         (lambda: Sample([pd.Series([1.0])], [[0.0]]), ["values", "pandas Series"]),
