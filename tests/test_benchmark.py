@@ -85,7 +85,7 @@ def test_a_torn_file_is_named_before_anything_is_measured(tmp_path, monkeypatch)
     monkeypatch.setattr(benchmark, "SECTIONS", {"one": lambda: pytest.fail("it was measured in vain")})
     for text in ("{", "[1]"):
         (tmp_path / "cpu.json").write_text(text)
-        with refused(ValueError, "cpu.json", "torn", "remove it"):
+        with refused(ValueError, "cpu.json", "is torn", "remove it"):
             benchmark.run(["one"], tmp_path)
 
 

@@ -293,7 +293,7 @@ def test_a_torn_state_is_named_and_the_one_before_it_used(tmp_path):
     newest = tmp_path / "states" / "00000003"
     whole = (newest / "model.safetensors").read_bytes()
     (newest / "model.safetensors").write_bytes(whole[:-1] + b"\x01")
-    with warned(UserWarning, "00000003/model.safetensors", "torn"):
+    with warned(UserWarning, "00000003/model.safetensors", "is torn"):
         assert run.read().numbers["step"] == 2
     description = tmp_path / "states" / "00000002" / "state.json"
     description.write_text(description.read_text().replace('\\"step\\": 2', '\\"step\\": 9'))

@@ -88,7 +88,7 @@ def test_metadata_is_kept(tmp_path):
 
 @pytest.mark.parametrize("metadata", [{"when": object()}, {(1, 2): "pair"}])
 def test_metadata_that_json_cannot_hold_gets_a_sentence(tmp_path, metadata, without_shape_checks):
-    with refused(ValueError, "metadata", "JSON"):
+    with refused(ValueError, "metadata", "as JSON"):
         write_store(made([2]), tmp_path / "a.arrow", metadata=metadata)
     assert not list(tmp_path.iterdir())
 
