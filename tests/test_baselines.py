@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from messages import refused
 from romae import Sample
 from romae.experiments import baselines, metrics
 
@@ -37,7 +38,7 @@ def test_order_does_not_matter_and_equal_times_are_averaged(method):
 
 @METHODS
 def test_there_must_be_something_observed_and_there_may_be_nothing_to_predict(method):
-    with pytest.raises(ValueError, match="no observed value"):
+    with refused(ValueError, "no observed value"):
         method(np.zeros(0), np.zeros((0, 1)), np.zeros(2))
     for n in (0, 1):
         assert method(np.arange(4.0), np.ones((4, 2)), np.zeros(n)).shape == (n, 2)
@@ -111,25 +112,25 @@ def test_the_constant_is_the_mean_over_all_training_tokens():
 
 
 def test_what_cannot_be_filled_is_refused():
-    with pytest.raises(ValueError, match="hides no token"):
+    with refused(ValueError, "hides no token"):
         baselines.fill(baselines.linear, Sample([[1.0]], [[0.0]]))
-    with pytest.raises(ValueError, match="3 axes"):
+    with refused(ValueError, "3 axes"):
         baselines.fill(baselines.linear, Sample([[1.0], [1.0]], np.zeros((2, 3)), hidden=[True, False]))
 
 
 @METHODS
 def test_bad_observations_are_refused_in_a_sentence(method, without_shape_checks):
-    with pytest.raises(ValueError, match=r"a row for each of 3 times, not \[2, 1\]"):
+    with refused(ValueError, "3 times", "[2, 1]"):
         method(np.arange(3.0), np.ones((2, 1)), np.zeros(1))
-    with pytest.raises(ValueError, match=r"not \[3\]"):
+    with refused(ValueError, "not [3]"):
         method(np.arange(3.0), np.ones(3), np.zeros(1))
-    with pytest.raises(ValueError, match="leave missing measurements out"):
+    with refused(ValueError, "leave missing measurements"):
         method(np.arange(2.0), np.array([[1.0], [np.nan]]), np.zeros(1))
 
 
 def test_an_empty_list_of_samples_is_refused():
     for call in (baselines.constant, baselines.summary_features, lambda none: baselines.nearest_neighbour(none, none)):
-        with pytest.raises(ValueError, match="the list is empty"):
+        with refused(ValueError, "list is empty"):
             call([])
 
 
@@ -154,9 +155,9 @@ def test_the_nearest_neighbour_knows_series_at_irregular_times():
 
 def test_series_to_classify_need_a_class_and_a_single_axis():
     wave = Sample([[1.0]], [[0.0]], target=0)
-    with pytest.raises(ValueError, match="sample 1 has no class"):
+    with refused(ValueError, "sample 1", "no class"):
         baselines.nearest_neighbour([wave, Sample([[1.0]], [[0.0]])], [wave])
-    with pytest.raises(ValueError, match="only position"):
+    with refused(ValueError, "only position"):
         baselines.nearest_neighbour([wave], [Sample([[1.0]], [[0.0, 1.0]], target=0)])
 
 
@@ -178,7 +179,7 @@ def test_summary_features_of_series_treat_each_channel():
 
 @pytest.mark.parametrize("variable", [-1, 3, 0.5])
 def test_summary_features_refuse_variables_they_do_not_know(variable):
-    with pytest.raises(ValueError, match="whole numbers from 0 to 2"):
+    with refused(ValueError, "0 to 2"):
         baselines.summary_features([Sample([[1.0]], [[0.0, variable]])], n_variables=3)
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from messages import refused
 from romae.checkpoints.native import load
 from romae.data.scaling import fit_scaling
 from romae.data.series import from_arrays
@@ -82,7 +83,7 @@ def test_weights_that_16_bits_cannot_hold_are_named(tmp_path):
     task = Classification(CONFIG, 2)
     with torch.no_grad():
         task.encoder.projection.weight[0, 0] = 1e6
-    with pytest.raises(ValueError, match=r"encoder.projection.weight holds numbers that 16 bits cannot"):
+    with refused(ValueError, "encoder.projection.weight", "16 bits"):
         task.save(tmp_path / "a", half=True)
     assert not (tmp_path / "a").exists()
 
@@ -97,7 +98,7 @@ def test_a_card_is_kept_until_another_is_given(tmp_path):
 
 def test_a_readme_of_ones_own_is_left_alone(tmp_path):
     (tmp_path / "README.md").write_text("my notes")
-    with pytest.raises(ValueError, match=r"holds 'README.md' beside a checkpoint"):
+    with refused(ValueError, "'README.md'", "checkpoint"):
         TASKS[1].save(tmp_path, card="# One")
     assert (tmp_path / "README.md").read_text() == "my notes"
 
@@ -130,11 +131,11 @@ def test_the_hub_is_a_folder_far_away(tmp_path, monkeypatch, without_shape_check
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
     TASKS[0].push_to_hub("someone/sines")
     assert load("someone/sines").config == CONFIG and uploaded["name"] == "someone/sines"
-    with pytest.raises(ValueError, match="the Hub has no such model for us: 404"):
+    with refused(ValueError, "the Hub", "404"):
         load("someone/cosines")
-    with pytest.raises(TypeError, match="from a folder or by its name on the Hub, not from None"):
+    with refused(TypeError, "folder", "the Hub", "None"):
         load(None)
-    with pytest.raises(ValueError, match="could not be uploaded as someone/sines: .*; log in"):
+    with refused(ValueError, "someone/sines", "log in"):
         TASKS[0].push_to_hub("someone/sines")  # the folder is there already
 
 
@@ -152,7 +153,7 @@ def test_a_write_that_fails_leaves_the_old_checkpoint(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("safetensors.torch.save_file", full)
-    with pytest.raises(OSError, match="No space left"):
+    with refused(OSError, "No space left"):
         TASKS[1].save(tmp_path / "a")
     assert isinstance(load(tmp_path / "a"), MaskedReconstruction) and os.listdir(tmp_path) == ["a"]
 
@@ -160,10 +161,10 @@ def test_a_write_that_fails_leaves_the_old_checkpoint(tmp_path, monkeypatch):
 def test_other_peoples_folders_are_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ValueError, match="holds 'thesis.tex' beside a checkpoint"):
+    with refused(ValueError, "'thesis.tex'", "checkpoint"):
         TASKS[0].save(tmp_path)
     assert sorted(os.listdir(tmp_path)) == ["config.json", "thesis.tex"]
-    with pytest.raises(ValueError, match="is a file; a checkpoint is a folder"):
+    with refused(ValueError, "is a file", "a folder"):
         TASKS[0].save(tmp_path / "thesis.tex")
 
 
@@ -184,7 +185,7 @@ def test_a_strategy_of_ones_own_is_not_lost_in_silence(tmp_path):
         def hidden(self, tokens, source=None):
             return torch.arange(tokens.layout.n_tokens) % 2 == 0
 
-    with pytest.raises(ValueError, match="this task cannot be saved"):
+    with refused(ValueError, "cannot be saved"):
         MaskedReconstruction(CONFIG, masking=Mine()).save(tmp_path / "a")
     assert not os.listdir(tmp_path)
 
@@ -207,28 +208,26 @@ def test_what_does_not_fit_is_reported(tmp_path):
     weights["head.linear.bias"] = torch.zeros(7)
     weights["stranger"] = weights.pop("encoder.cls")
     save_file(weights, tmp_path / "a" / "model.safetensors")
-    with pytest.raises(
-        ValueError, match=r"missing encoder.cls; unexpected stranger; head.linear.bias is \[7\] instead of \[4\]"
-    ):
+    with refused(ValueError, "missing encoder.cls", "unexpected stranger", "[7] instead of [4]"):
         load(tmp_path / "a")
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "parts"),
     [
-        ({"format": 99}, "has format 99; this version of romae reads up to 2: update romae"),
-        ({"format": None}, "does not say which format it has"),
-        ({"extra": 3}, "lacks or has too much: .'extra'."),
-        ({"task": []}, "names the task"),
-        ({"schema": {"colour": "red"}}, "unknown key 'schema.colour'"),
-        ({"task": "Divination"}, "names the task 'Divination'; there are"),
-        ({"settings": {"n_classes": 4, "oracle": True}}, "unknown key 'settings.oracle'"),
+        ({"format": 99}, ["format 99", "up to 2", "update romae"]),
+        ({"format": None}, ["which format"]),
+        ({"extra": 3}, ["'extra'"]),
+        ({"task": []}, ["names the task"]),
+        ({"schema": {"colour": "red"}}, ["unknown key 'schema.colour'"]),
+        ({"task": "Divination"}, ["'Divination'", "there are"]),
+        ({"settings": {"n_classes": 4, "oracle": True}}, ["unknown key 'settings.oracle'"]),
     ],
 )
-def test_a_configuration_that_is_not_understood_is_refused(tmp_path, changes, message):
+def test_a_configuration_that_is_not_understood_is_refused(tmp_path, changes, parts):
     TASKS[1].save(tmp_path / "a")
     edit(tmp_path / "a" / "config.json", **changes)
-    with pytest.raises(ValueError, match=message):
+    with refused(ValueError, *parts):
         load(tmp_path / "a")
 
 
@@ -236,12 +235,12 @@ def test_damaged_files_are_named(tmp_path):
     TASKS[1].save(tmp_path / "a")
     whole = (tmp_path / "a" / "model.safetensors").read_bytes()
     (tmp_path / "a" / "model.safetensors").write_bytes(whole[:-20])
-    with pytest.raises(ValueError, match="model.safetensors is damaged"):
+    with refused(ValueError, "model.safetensors is damaged"):
         load(tmp_path / "a")
     (tmp_path / "a" / "config.json").write_text("{'")
-    with pytest.raises(ValueError, match="config.json is damaged"):
+    with refused(ValueError, "config.json is damaged"):
         load(tmp_path / "a")
-    with pytest.raises(ValueError, match="there is no checkpoint folder .*nowhere"):
+    with refused(ValueError, "no checkpoint folder", "nowhere"):
         load(tmp_path / "nowhere")
 
 
@@ -249,7 +248,7 @@ def test_damaged_files_are_named(tmp_path):
 def test_a_folder_around_a_checkpoint_leads_to_it(tmp_path, name):
     TASKS[1].save(tmp_path / "run" / name)
     (tmp_path / "run" / "config.json").write_text("{}")
-    with pytest.raises(ValueError, match=f"run is no checkpoint, but holds one: load .*run.{name}"):
+    with refused(ValueError, "no checkpoint", str(tmp_path / "run" / name)):
         load(tmp_path / "run")
 
 
@@ -262,7 +261,7 @@ def test_a_malicious_file_runs_nothing(tmp_path):
 
     TASKS[1].save(tmp_path / "a")
     (tmp_path / "a" / "model.safetensors").write_bytes(pickle.dumps(Malice()))
-    with pytest.raises(ValueError, match="damaged or no safetensors file"):
+    with refused(ValueError, "no safetensors file"):
         load(tmp_path / "a")
     assert not (tmp_path / "owned").exists()
 
@@ -282,7 +281,7 @@ def test_checkpoints_of_this_format_stay_readable():
 def test_a_model_of_someone_else_is_not_replaced(tmp_path):
     for name, text in (("config.json", '{"model_type": "vit"}'), ("model.safetensors", "weights")):
         (tmp_path / name).write_text(text)
-        with pytest.raises(ValueError, match="holds a model that is not romae's; choose an empty or a new folder"):
+        with refused(ValueError, "not romae's", "new folder"):
             TASKS[0].save(tmp_path)
         assert (tmp_path / name).read_text() == text
 
@@ -299,8 +298,8 @@ def test_weights_that_are_no_numbers_of_one_precision_are_refused(tmp_path, kind
         "nan": weights[name] * float("nan"),
     }[kind]
     save_file(weights | {name: damaged}, path)
-    message = f"{name} holds values that are no numbers" if kind == "nan" else "not of one precision"
-    with pytest.raises(ValueError, match=f"is damaged: .*{message}"):
+    parts = [name, "no numbers"] if kind == "nan" else ["one precision"]
+    with refused(ValueError, "is damaged", *parts):
         load(tmp_path / "a")
 
 

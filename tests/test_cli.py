@@ -14,6 +14,7 @@ from unittest import mock
 import pytest
 
 from conftest import SHARED
+from messages import assert_says
 from romae import benchmark
 from romae.cli.main import main
 from test_reference import write_folder
@@ -132,18 +133,18 @@ def test_data_list_says_what_is_here(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "parts"),
     [
-        (["check-reference", "nowhere"], "nowhere/model_config.json does not exist"),
-        (["data", "check", "plastic"], "there is no data set 'plastic'; do you mean plasticc"),
-        (["data", "check", "plasticc"], "plasticc is not complete: download"),
-        (["demo", "--seeds", "3"], "No such option"),
+        (["check-reference", "nowhere"], ["nowhere/model_config.json", "exist"]),
+        (["data", "check", "plastic"], ["'plastic'", "mean plasticc"]),
+        (["data", "check", "plasticc"], ["plasticc", "download"]),
+        (["demo", "--seeds", "3"], ["No such option"]),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path, arguments, message):
+def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path, arguments, parts):
     done = romae(*arguments, ROMAE_DATA=str(tmp_path))
-    assert done.returncode == 2
-    assert message in done.stderr.replace("\n", " ") and "Traceback" not in done.stderr
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert_says(done.stderr, *parts)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,8 @@ def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path, arguments, message)
 def test_a_place_that_cannot_be_written_to_is_found_before_the_work(tmp_path, arguments):
     (tmp_path / "file").write_text("mine")
     done = romae(*arguments, tmp_path / "file" / "folder")
-    assert done.returncode == 2 and "is not a folder that may be written to; choose another" in done.stderr
+    assert done.returncode == 2
+    assert_says(done.stderr, "not a folder", "choose another")
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -161,4 +163,5 @@ def test_a_page_of_records_that_are_none_is_refused(tmp_path, line):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "history.jsonl").write_text(line + "\n")
     done = romae("page", tmp_path)
-    assert done.returncode == 2 and "history.jsonl is torn or was altered: line 1 is no record" in done.stderr
+    assert done.returncode == 2
+    assert_says(done.stderr, "history.jsonl", "line 1")

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 import romae.training.tables
+from messages import assert_says
 from romae.cli import main as cli
 from romae.config import load_config
 from romae.training.loop import REQUEUE
@@ -85,7 +86,8 @@ def test_from_a_table_to_predictions_embeddings_and_curves(run):
     assert len(pd.read_parquet("e.parquet")) == 16
 
     done = run("interpolate", "curves.parquet", "--model", "run", "--at", "59000:59006:3", "--out", "grid.csv")
-    assert done.code == 0 and "96 rows of star, mjd, band, flux" in done.out
+    assert done.code == 0
+    assert_says(done.out, "96 rows", "star, mjd, band, flux")
     pd.read_csv("grid.csv")[5:9][["mjd", "band", "star"]].to_csv("queries.csv", index=False)
     done = run("interpolate", "curves.parquet", "--model", "run", "--queries", "queries.csv", "--out", "asked.csv")
     grid, asked = pd.read_csv("grid.csv"), pd.read_csv("asked.csv")
@@ -124,7 +126,8 @@ def test_rows_that_are_dropped_are_told_in_one_line(run, monkeypatch):
         warnings.simplefilter("default")
         monkeypatch.setattr(warnings, "showwarning", lambda m, *_: print(warnings.formatwarning(m), file=sys.stderr))
         done = run("pretrain", "gaps.csv", *COLUMNS, "--out", "run", *TINY)
-    assert done.code == 0 and "warning: dropped 1 of 160 rows with a missing value" in done.err
+    assert done.code == 0
+    assert_says(done.err, "warning: dropped", "1 of 160 rows")
 
 
 # Stopping
@@ -142,23 +145,24 @@ def test_a_run_of_a_version_without_kinds_is_resumed(run):
 
 
 @pytest.mark.parametrize(
-    ("signals", "code", "message"),
+    ("signals", "code", "parts"),
     [
-        ([signal.SIGINT], 130, "the run has saved its state and stopped"),
-        ([signal.SIGINT, signal.SIGINT], 130, "the run was stopped; resume from its last state"),
-        ([signal.SIGTERM], REQUEUE, "the run has saved its state and stopped"),
+        ([signal.SIGINT], 130, ["saved its state"]),
+        ([signal.SIGINT, signal.SIGINT], 130, ["stopped", "resume", "last state"]),
+        ([signal.SIGTERM], REQUEUE, ["saved its state"]),
     ],
     ids=["Ctrl-C", "Ctrl-C twice", "SIGTERM"],
 )
 def test_a_run_that_was_stopped_says_how_to_go_on_and_ends_like_one_that_was_not(
-    run, interrupted, monkeypatch, signals, code, message
+    run, interrupted, monkeypatch, signals, code, parts
 ):
     run("pretrain", "curves.parquet", *COLUMNS, "--out", "whole", *TINY)
     with monkeypatch.context():
         interrupted(*signals)
         done = run("pretrain", "curves.parquet", *COLUMNS, "--out", "stopped", *TINY)
-    assert done.code == code and message in done.err and "Traceback" not in done.err
-    assert "with: romae pretrain curves.parquet --out stopped --resume" in done.err
+    assert done.code == code and "Traceback" not in done.err
+    assert_says(done.err, *parts)
+    assert "romae pretrain curves.parquet --out stopped --resume" in done.err
     assert not Path("stopped/best").exists()
     interrupted()
     assert run("pretrain", "curves.parquet", "--out", "stopped", "--resume").code == 0
@@ -175,7 +179,8 @@ def test_a_worker_that_dies_of_ctrl_c_is_no_failed_run(run, monkeypatch):
 
     monkeypatch.setattr(romae.training.tables, "train", train)
     done = run("pretrain", "curves.parquet", *COLUMNS, "--out", "run", *TINY)
-    assert done.code == 130 and "it has not saved a state yet" in done.err
+    assert done.code == 130
+    assert_says(done.err, "not saved a state")
 
 
 @pytest.mark.parametrize("error", [FloatingPointError("the loss became nan at step 2"), RuntimeError("disk is full")])
@@ -192,7 +197,8 @@ def test_a_run_that_fails_ends_in_one_sentence_and_exit_code_1(run, monkeypatch,
 def test_a_grid_that_no_memory_holds_is_refused(run, n):
     run("pretrain", "curves.parquet", *COLUMNS, "--out", "run", *TINY)
     done = run("interpolate", "curves.parquet", "--model", "run", "--at", f"59000:59006:{n}", "--out", "grid.csv")
-    assert done.code == 2 and "not enough memory: Unable to allocate" in done.err and len(done.err.splitlines()) == 1
+    assert done.code == 2 and len(done.err.splitlines()) == 1
+    assert_says(done.err, "not enough memory")
     assert not Path("grid.csv").exists()
 
 
@@ -214,34 +220,35 @@ def test_a_real_process_that_is_stopped_saves_first(tmp_path, number, code):
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == code, said
-    assert f"resume it with: romae pretrain {data} --out {out} --resume" in said and "Traceback" not in said
+    assert f"romae pretrain {data} --out {out} --resume" in said and "Traceback" not in said
 
 
 # Bad input
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "parts"),
     [
-        (["pretrain", "none.csv", "--out", "run"], "there is no file none.csv"),
-        (["pretrain", "curves.parquet", "--out", "run"], "column 'id' is not there; the table has ['star', 'mjd',"),
-        (["pretrain", "curves.parquet", *COLUMNS, "--out", "run", "--set", "train.epoch=1"], "key 'train.epoch'"),
-        (["pretrain", "curves.parquet", *COLUMNS, "--out", "run", "--config", "no.toml"], "cannot read no.toml"),
-        (["pretrain", "curves.parquet", *COLUMNS], "Missing option '--out'"),
-        (["finetune", "curves.parquet", "--pretrained", "x", "--out", "run"], "fine-tuning needs a label to learn"),
+        (["pretrain", "none.csv", "--out", "run"], ["no file", "none.csv"]),
+        (["pretrain", "curves.parquet", "--out", "run"], ["column 'id'", "['star', 'mjd',"]),
+        (["pretrain", "curves.parquet", *COLUMNS, "--out", "run", "--set", "train.epoch=1"], ["key 'train.epoch'"]),
+        (["pretrain", "curves.parquet", *COLUMNS, "--out", "run", "--config", "no.toml"], ["cannot read no.toml"]),
+        (["pretrain", "curves.parquet", *COLUMNS], ["Missing option '--out'"]),
+        (["finetune", "curves.parquet", "--pretrained", "x", "--out", "run"], ["fine-tuning", "label"]),
         (
             ["finetune", "curves.parquet", "--pretrained", "x", "--label", "kind", "--out", "run"],
-            "no checkpoint folder",
+            ["no checkpoint folder"],
         ),
-        (["predict", "curves.parquet", "--model", "x", "--out", "p.csv"], "there is no checkpoint folder x"),
-        (["predict", "curves.parquet", "--model", "x", "--out", "p.txt"], "cannot tell what p.txt should be"),
-        (["embed", "curves.parquet", "--model", "x", "--out", "e.csv", "--set", "size=1"], "unknown key 'size'"),
-        (["interpolate", "curves.parquet", "--model", "x", "--out", "i.csv"], "say where to interpolate"),
+        (["predict", "curves.parquet", "--model", "x", "--out", "p.csv"], ["no checkpoint folder x"]),
+        (["predict", "curves.parquet", "--model", "x", "--out", "p.txt"], ["p.txt"]),
+        (["embed", "curves.parquet", "--model", "x", "--out", "e.csv", "--set", "size=1"], ["unknown key 'size'"]),
+        (["interpolate", "curves.parquet", "--model", "x", "--out", "i.csv"], ["where to interpolate"]),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_2(run, arguments, message):
+def test_bad_input_is_one_sentence_and_exit_code_2(run, arguments, parts):
     done = run(*arguments)
-    assert done.code == 2 and message in done.err and done.out == ""
+    assert done.code == 2 and done.out == ""
+    assert_says(done.err, *parts)
     assert [path.name for path in Path().iterdir()] == ["curves.parquet"]
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
+from messages import refused
 from romae.config import from_dict, load_config, override, to_dict
 from romae.model.config import SIZES, ModelConfig, Size
 from romae.tokens.ladder import Ladder
@@ -63,40 +64,40 @@ def test_settings_are_addressed_by_their_path():
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "parts"),
     [
-        (lambda: from_dict(Example, {"epochs": 1, "learning_rate": 1}), "unknown key 'learning_rate'; Example has"),
-        (lambda: from_dict(Example, {}), r"lacks \['epochs'\]"),
-        (lambda: from_dict(Example, {"epochs": "3"}), "epochs must be int, not '3'"),
-        (lambda: from_dict(Example, {"epochs": True}), "epochs must be int, not True"),
-        (lambda: from_dict(Example, {"epochs": 1, "mode": "medium"}), "mode must be one of"),
-        (lambda: from_dict(Example, {"epochs": 1, "betas": [1.0]}), "betas must have 2 entries"),
-        (lambda: from_dict(Example, {"epochs": 1, "model": {"channels": 1, "dims": 2}}), "unknown key 'model.dims'"),
-        (lambda: from_dict(Example, {"epochs": 1, "shares": 3}), "shares must be a table, not 3"),
-        (lambda: from_dict(Example, {"epochs": 1, "shares": {"a": 1, "b": True}}), "shares.b must be float, not True"),
-        (lambda: from_dict(Example, {"epochs": 1, "shares": {"a": None}}), "shares.a must be float, not None"),
-        (lambda: from_dict(Example, {"epochs": 1, "model": 3}), "model must be a ModelConfig, not 3"),
+        (lambda: from_dict(Example, {"epochs": 1, "learning_rate": 1}), ["'learning_rate'", "Example has"]),
+        (lambda: from_dict(Example, {}), ["lacks ['epochs']"]),
+        (lambda: from_dict(Example, {"epochs": "3"}), ["epochs", "be int", "not '3'"]),
+        (lambda: from_dict(Example, {"epochs": True}), ["epochs", "be int", "not True"]),
+        (lambda: from_dict(Example, {"epochs": 1, "mode": "medium"}), ["mode", "one of"]),
+        (lambda: from_dict(Example, {"epochs": 1, "betas": [1.0]}), ["betas", "2 entries"]),
+        (lambda: from_dict(Example, {"epochs": 1, "model": {"channels": 1, "dims": 2}}), ["unknown key 'model.dims'"]),
+        (lambda: from_dict(Example, {"epochs": 1, "shares": 3}), ["shares", "table", "not 3"]),
+        (lambda: from_dict(Example, {"epochs": 1, "shares": {"a": 1, "b": True}}), ["shares.b", "float", "not True"]),
+        (lambda: from_dict(Example, {"epochs": 1, "shares": {"a": None}}), ["shares.a", "float", "not None"]),
+        (lambda: from_dict(Example, {"epochs": 1, "model": 3}), ["model", "ModelConfig", "not 3"]),
         (
             lambda: from_dict(Example, {"epochs": 1, "masking": {"kind": "nothing"}}),
-            "masking must say its kind, one of",
+            ["masking", "kind, one of"],
         ),
-        (lambda: from_dict(Example, {"epochs": 1, "masking": {"ratio": 0.5}}), "masking must say its kind"),
-        (lambda: from_dict(Example, {"epochs": 1, "masking": {"kind": "rows", "ratio": 1.5}}), "share of rows to hide"),
-        (lambda: ModelConfig(channels=1, position_dims=1, encoder="tiny"), "encoder must be a Size, not 'tiny'"),
-        (lambda: ModelConfig(channels=2.5, position_dims=1), "channels must be int, not 2.5"),
-        (lambda: ModelConfig(channels=1, position_dims=1, cls="no"), "cls must be bool, not 'no'"),
-        (lambda: ModelConfig(channels=1, position_dims=1, norm_eps=-1.0), "norm_eps must be above 0"),
-        (lambda: Size(width=8.0, heads=1, depth=1), "width must be int, not 8.0"),
-        (lambda: Ladder(wavelengths=(float("nan"),)), "wavelengths must be above 0"),
-        (lambda: override(EXAMPLE, "epochs"), "write it as key=value"),
-        (lambda: override(EXAMPLE, "model.widht=3"), "unknown key 'model.widht'"),
-        (lambda: override(EXAMPLE, "epochs.x=3"), "'epochs' is a single value"),
-        (lambda: override(EXAMPLE, "epochs=1.5"), "epochs must be int"),
+        (lambda: from_dict(Example, {"epochs": 1, "masking": {"ratio": 0.5}}), ["masking", "kind"]),
+        (lambda: from_dict(Example, {"epochs": 1, "masking": {"kind": "rows", "ratio": 1.5}}), ["share of rows"]),
+        (lambda: ModelConfig(channels=1, position_dims=1, encoder="tiny"), ["encoder", "Size", "not 'tiny'"]),
+        (lambda: ModelConfig(channels=2.5, position_dims=1), ["channels", "be int", "not 2.5"]),
+        (lambda: ModelConfig(channels=1, position_dims=1, cls="no"), ["cls", "bool", "not 'no'"]),
+        (lambda: ModelConfig(channels=1, position_dims=1, norm_eps=-1.0), ["norm_eps", "above 0"]),
+        (lambda: Size(width=8.0, heads=1, depth=1), ["width", "be int", "not 8.0"]),
+        (lambda: Ladder(wavelengths=(float("nan"),)), ["wavelengths", "above 0"]),
+        (lambda: override(EXAMPLE, "epochs"), ["key=value"]),
+        (lambda: override(EXAMPLE, "model.widht=3"), ["unknown key 'model.widht'"]),
+        (lambda: override(EXAMPLE, "epochs.x=3"), ["'epochs'", "single value"]),
+        (lambda: override(EXAMPLE, "epochs=1.5"), ["epochs", "be int"]),
     ],
 )
 @pytest.mark.usefixtures("without_shape_checks")
-def test_what_is_not_understood_is_refused(make, message):
-    with pytest.raises((ValueError, TypeError), match=message):
+def test_what_is_not_understood_is_refused(make, parts):
+    with refused((ValueError, TypeError), *parts):
         make()
 
 
@@ -116,12 +117,12 @@ def test_numbers_of_numpy_become_pythons():
 
 def test_files_that_cannot_be_read_are_named(tmp_path):
     (tmp_path / "broken.toml").write_text("epochs = = 1")
-    with pytest.raises(ValueError, match="broken.toml is not valid TOML"):
+    with refused(ValueError, "broken.toml", "valid TOML"):
         load_config(Example, tmp_path / "broken.toml")
-    with pytest.raises(ValueError, match="cannot read .*absent.json"):
+    with refused(ValueError, "cannot read", "absent.json"):
         load_config(Example, tmp_path / "absent.json")
     (tmp_path / "stars.csv").write_text("star,day,flux\n1,2,3\n")
-    with pytest.raises(ValueError, match=r"settings are read from a .toml or a .json file, and .*stars.csv is none"):
+    with refused(ValueError, ".toml", ".json", "stars.csv"):
         load_config(Example, tmp_path / "stars.csv")
 
 
@@ -136,7 +137,7 @@ def test_none_is_no_value_or_the_word_as_the_setting_has_it():
     assert override(Scaled(), "values=none", "origin=none", "unit=none") == Scaled(
         values="none", origin="none", unit=None
     )
-    with pytest.raises(TypeError, match="epochs must be int, not None"):
+    with refused(TypeError, "epochs", "be int", "not None"):
         override(EXAMPLE, "epochs=none")
 
 

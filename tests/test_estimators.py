@@ -4,7 +4,6 @@ import copy
 import json
 import os
 import pickle
-import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import romae
+from messages import refused
 from romae import RoMAEClassifier, RoMAEEmbedder, RoMAEInterpolator, RoMAERegressor, Size
 from romae.estimators import base, rules
 from romae.estimators.inputs import read_samples
@@ -173,9 +173,9 @@ def test_what_is_masked_is_missing():
     for form in (masked, list(masked)):
         assert_array_equal(clone(EMBEDDER).fit(form).transform(form), plain.transform(masked.filled(np.nan)))
     for y in (np.ma.array(KINDS, mask=np.arange(32) == 3), np.ma.array(NAMES, mask=np.arange(32) == 3)):
-        with pytest.raises(ValueError, match="labels are missing in part: sample 3 has none"):
+        with refused(ValueError, "labels", "sample 3"):
             clone(CLASSIFIER).fit(PAIRS, y)
-    with pytest.raises(ValueError, match="labels are missing in part: sample 3 has none"):
+    with refused(ValueError, "labels", "sample 3"):
         clone(REGRESSOR).fit(PAIRS, np.ma.array(np.stack([KINDS, KINDS], 1), mask=np.arange(64).reshape(32, 2) == 7))
 
 
@@ -187,7 +187,7 @@ def test_steps_with_gaps_make_each_number_a_token():
     assert embedder.n_features_in_ == 3 and whole.n_features_in_ == 2
     filled = np.nan_to_num(X)
     assert embedder.transform(filled).shape == (24, 16)  # what has no gaps is read in the same way
-    with pytest.raises(ValueError, match="lacks channel"):
+    with refused(ValueError, "lacks channel"):
         whole.transform(X[..., :2])
 
 
@@ -377,9 +377,9 @@ def test_dates_can_be_scored():
 
 
 def test_a_score_needs_something_to_hide_and_to_tell_apart(interpolator):
-    with pytest.raises(ValueError, match="no series has two"):
+    with refused(ValueError, "no series", "two"):
         interpolator.score([([1.0], [5.0])])
-    with pytest.raises(ValueError, match="all alike"):
+    with refused(ValueError, "all alike"):
         interpolator.score([([1.0, 2.0], [5.0, 5.0])])
 
 
@@ -424,18 +424,18 @@ def test_unlabelled_series_are_read_under_the_names_of_the_others():
 
 
 @pytest.mark.parametrize(
-    ("X", "unlabelled", "sentence"),
+    ("X", "unlabelled", "parts"),
     [
-        (banded("bc"), banded("abc"), "unlabelled: channel in column 'band' 'a' .* is unknown"),
-        (banded("abc"), from_bands(banded("bc")), "unlabelled: .* channels"),
-        (banded("abc"), dated(banded("abc")), "unlabelled: column 'day' holds dates"),
-        (from_bands(banded("abc")), from_bands(dated(banded("abc"))), "unlabelled: .* time unit"),
-        (from_bands(banded("abc")).samples, PAIRS, "unlabelled: sample 0 has 1 channels at 1 position axes"),
+        (banded("bc"), banded("abc"), ["unlabelled", "column 'band'", "'a'"]),
+        (banded("abc"), from_bands(banded("bc")), ["unlabelled", "channels"]),
+        (banded("abc"), dated(banded("abc")), ["unlabelled", "column 'day'", "dates"]),
+        (from_bands(banded("abc")), from_bands(dated(banded("abc"))), ["unlabelled", "time unit"]),
+        (from_bands(banded("abc")).samples, PAIRS, ["unlabelled", "sample 0", "1 position axes"]),
     ],
     ids=["more channels", "other channels", "dates", "dates as samples", "fewer axes"],
 )
-def test_unlabelled_series_of_another_kind_are_refused(X, unlabelled, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_unlabelled_series_of_another_kind_are_refused(X, unlabelled, parts):
+    with refused(ValueError, *parts):
         RoMAEClassifier(**FAST).fit(X, unlabelled=unlabelled)
 
 
@@ -443,7 +443,7 @@ def test_gaps_in_unlabelled_series_alone_are_named():
     X = np.random.default_rng(0).normal(size=(24, 6, 2))
     gaps = X.copy()
     gaps[0, 1, 0] = np.nan
-    with pytest.raises(ValueError, match="unlabelled: sample 0, row 1 lacks channel 0 .* tokens='scalars'"):
+    with refused(ValueError, "unlabelled", "sample 0, row 1", "tokens='scalars'"):
         clone(CLASSIFIER).fit(X, KINDS[:24], unlabelled=gaps)
 
 
@@ -500,7 +500,7 @@ def weights_of(estimator):
 
 def test_saving_leaves_what_is_not_its_own(saved, interpolator, monkeypatch):
     (saved / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match="holds 'notes.txt' beside an estimator"):
+    with refused(ValueError, "'notes.txt'", "estimator"):
         interpolator.save(saved)
     (saved / "notes.txt").unlink()
     move = os.replace
@@ -517,7 +517,7 @@ def test_saving_leaves_what_is_not_its_own(saved, interpolator, monkeypatch):
 @pytest.mark.parametrize("text", ["[]", '{"format": 1}'])
 def test_a_damaged_description_is_named(saved, text):
     (saved / "estimator.json").write_text(text)
-    with pytest.raises(ValueError, match="estimator.json is no description of an estimator: it must hold"):
+    with refused(ValueError, "estimator.json", "must hold"):
         RoMAEInterpolator.load(saved)
 
 
@@ -526,16 +526,16 @@ def test_tables_in_a_list_are_known_by_their_columns():
     frames = [pd.DataFrame(random.normal(size=(6, 2)), columns=["u", "v"]) for _ in range(8)]
     fitted = RoMAEEmbedder(**SMALL).fit(frames)
     assert fitted.transform(frames).shape[0] == 8
-    with pytest.raises(ValueError, match="'v', 'u'"):
+    with refused(ValueError, "'v', 'u'"):
         fitted.transform([frame[["v", "u"]] for frame in frames])
-    with pytest.raises(ValueError, match="sample 1 has the columns"):
+    with refused(ValueError, "sample 1", "columns"):
         RoMAEEmbedder(**SMALL).fit([frames[0], frames[1][["v", "u"]]])
-    with pytest.raises(ValueError, match="sample 0 has an index of its own, which may be its times"):
+    with refused(ValueError, "sample 0", "index", "times"):
         RoMAEEmbedder(**SMALL).fit([frame.set_axis(np.arange(6.0) * 3) for frame in frames])
 
 
 def test_numbers_that_single_precision_cannot_tell_apart_are_refused():
-    with pytest.raises(ValueError, match=r"y would move by up to 31 in single precision.*subtract an offset first"):
+    with refused(ValueError, "y would move", "31", "subtract an offset"):
         RoMAERegressor(**SMALL).fit(PAIRS, 1.7e9 + np.arange(float(len(PAIRS))))
 
 
@@ -554,7 +554,7 @@ def saved(interpolator, tmp_path):
 def test_labels_that_a_file_cannot_hold_are_named_and_nothing_is_written(tmp_path):
     y = pd.to_datetime(["2024-01-01", "2024-01-02"] * 4).to_numpy()
     fitted = clone(CLASSIFIER).fit(PAIRS[:8], y)
-    with pytest.raises(ValueError, match="this estimator cannot be saved: .*; labels are text, numbers or booleans"):
+    with refused(ValueError, "cannot be saved", "text, numbers or booleans"):
         fitted.save(tmp_path / "dates")
     assert not list(tmp_path.iterdir())
 
@@ -589,9 +589,9 @@ def test_samples_and_tables_mean_the_same_to_a_pretrained_model(three_bands):
     """Channels are told apart by their names, so that samples which number them otherwise are refused."""
     settings = {"pretrained": three_bands, "epochs": 1, "device": "cpu"}
     assert RoMAEClassifier(columns=BANDS, **settings).fit(banded("bc")).task_.schema.channels == ("a", "b", "c")
-    with pytest.raises(ValueError, match="channels .*from_table_like"):
+    with refused(ValueError, "channels", "from_table_like"):
         RoMAEClassifier(**settings).fit(from_bands(banded("bc")))
-    with pytest.raises(ValueError, match="channels .*from_table_like"):
+    with refused(ValueError, "channels", "from_table_like"):
         RoMAEInterpolator.load(three_bands).score(from_bands(banded("bc")))
     fitted = RoMAEClassifier(**settings).fit(from_bands(banded("ab")))
     assert fitted.task_.schema.channels == ("a", "b", "c") and len(fitted.predict(from_bands(banded("abc")))) == 24
@@ -599,14 +599,14 @@ def test_samples_and_tables_mean_the_same_to_a_pretrained_model(three_bands):
 
 def test_times_of_another_kind_are_refused_where_answers_are_asked_for(classifier):
     dates = [(np.datetime64("2024-01-01") + (60 * times).astype("timedelta64[s]"), values) for times, values in PAIRS]
-    with pytest.raises(ValueError, match="time unit"):
+    with refused(ValueError, "time unit"):
         classifier.predict(dates)
 
 
 def test_columns_may_have_other_names_than_in_pretraining(three_bands):
     table = dated(banded("abc")).rename(columns={"star": "object", "day": "night"})
     columns = {"id": "object", "time": "night", "values": "flux", "channel": "band"}
-    with pytest.raises(ValueError, match="column 'night' holds dates"):
+    with refused(ValueError, "column 'night'", "dates"):
         RoMAEEmbedder(pretrained=three_bands, columns=columns, device="cpu").fit(table)
     table = banded("abc").rename(columns={"star": "object", "day": "night"})
     embedder = RoMAEEmbedder(pretrained=three_bands, columns=columns, device="cpu").fit(table)
@@ -627,7 +627,7 @@ def test_the_unit_of_dates_is_that_of_the_pretrained_model(tmp_path):
 def test_what_cannot_interpolate_is_refused(classifier, tmp_path):
     classifier.save(tmp_path / "kinds")
     model = RoMAEInterpolator(pretrained=tmp_path / "kinds", device="cpu")
-    with pytest.raises(ValueError, match="no decoder"):
+    with refused(ValueError, "no decoder"):
         model.fit(PAIRS)
     assert not hasattr(model, "task_")
 
@@ -664,14 +664,14 @@ def test_a_pickle_holds_no_pickled_tensor(classifier):
 def test_nothing_is_overwritten_that_is_no_estimator(classifier, tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
-    with pytest.raises(ValueError, match="no estimator"):
+    with refused(ValueError, "no estimator"):
         classifier.save(tmp_path / "thesis")
     assert (tmp_path / "thesis" / "chapter.tex").read_text() == "years of work"
     assert len(list(tmp_path.iterdir())) == 1
     with pytest.raises(NotFittedError):
         clone(classifier).save(tmp_path / "unfitted")
     classifier.save(tmp_path / "kinds")
-    with pytest.raises(ValueError, match="RoMAEClassifier.load"):
+    with refused(ValueError, "RoMAEClassifier.load"):
         RoMAERegressor.load(tmp_path / "kinds")
 
 
@@ -699,7 +699,7 @@ def test_labels_of_more_ids_than_there_are_samples_are_looked_up():
     samples = named([f"o{i}" for i in range(32)])
     y = pd.Series(NAMES, index=[sample.id for sample in samples])
     assert_array_equal(labels_of(samples[5:9], samples[5:9], y, who="it"), NAMES[5:9])
-    with pytest.raises(ValueError, match="several labels for the id 'o0'"):
+    with refused(ValueError, "several labels", "'o0'"):
         labels_of(samples, samples, pd.concat([y[::-1], y[:1]]), who="it")
 
 
@@ -720,13 +720,13 @@ def test_labels_whose_index_tells_nothing_of_the_ids_stay_in_their_order():
 
 def test_labels_that_may_be_by_place_or_by_id_are_refused():
     samples = named(None)
-    with pytest.raises(ValueError, match=r"numbers from 0 on may be places as well; hand over y.loc\[ids\]"):
+    with refused(ValueError, "numbers from 0", "y.loc[ids]"):
         clone(CLASSIFIER).fit(samples, pd.Series(NAMES)[::-1])
     texts = named([f"o{i}" for i in range(32)])
     y = pd.Series(NAMES, index=[sample.id for sample in texts])
-    with pytest.raises(ValueError, match="y is indexed by ids, and it has no label for the id 'o31'"):
+    with refused(ValueError, "indexed by ids", "'o31'"):
         clone(CLASSIFIER).fit(texts, y.rename({"o31": "o32"}))
-    with pytest.raises(ValueError, match=r"must be in the order of X: y.loc"):
+    with refused(ValueError, "order of X", "y.loc"):
         cross_val_score(CLASSIFIER, texts, y.sort_index(), cv=2, error_score="raise")
 
 
@@ -792,29 +792,29 @@ def test_time_begins_for_all_at_once_where_samples_share_a_clock():
 
 
 @pytest.mark.parametrize(
-    ("X", "sentence"),
+    ("X", "parts"),
     [
-        ([], "no samples"),
-        (np.zeros(5), "Reshape your data"),
-        ([(np.arange(3), np.zeros(3)), np.zeros(3)], "sample 1 is none"),
-        ([(np.arange(2), np.zeros(3))], "has 3 time steps"),
-        (np.full((2, 3), np.nan), "no measurement"),
-        ([[1.0, np.inf]], "must be finite"),
-        (table_of(PAIRS, NAMES), "say what its columns hold"),
-        ([np.zeros((3, 1)), np.zeros((3, 2))], "channels"),
-        (np.zeros((24, 1)), "every one has a single token"),
-        (PAIRS[0], r"a single pair \(times, values\); hand over \[\(times, values\)\]"),
-        (tuple(map(tuple, PAIRS[0])), "a single pair"),
-        (([t for t, _ in PAIRS], [v for _, v in PAIRS]), r"hand over .* list\(zip\(times, values\)\)"),
-        ([[t, v] for t, v in PAIRS], r"list of two sequences.* hand over tuples \(times, values\)"),
-        ([[[0.0, 1.0, 2.0], [5.0, 6.0, 7.0]]] * 24, "list of two sequences"),
-        ([[t[:8], v[:8, None]] for t, v in PAIRS], "list of two sequences"),
-        ([(t, v, v) for t, v in PAIRS], r"sample 0 is a tuple of 3; hand over a pair \(times, values\)"),
-        (named(None)[0], r"X is a single sample; hand over a list: \[sample\]"),
+        ([], ["no samples"]),
+        (np.zeros(5), ["Reshape your data"]),
+        ([(np.arange(3), np.zeros(3)), np.zeros(3)], ["sample 1 is none"]),
+        ([(np.arange(2), np.zeros(3))], ["3 time steps"]),
+        (np.full((2, 3), np.nan), ["no measurement"]),
+        ([[1.0, np.inf]], ["must be finite"]),
+        (table_of(PAIRS, NAMES), ["columns hold"]),
+        ([np.zeros((3, 1)), np.zeros((3, 2))], ["channels"]),
+        (np.zeros((24, 1)), ["single token"]),
+        (PAIRS[0], ["single pair", "[(times, values)]"]),
+        (tuple(map(tuple, PAIRS[0])), ["a single pair"]),
+        (([t for t, _ in PAIRS], [v for _, v in PAIRS]), ["list(zip(times, values))"]),
+        ([[t, v] for t, v in PAIRS], ["two sequences", "tuples (times, values)"]),
+        ([[[0.0, 1.0, 2.0], [5.0, 6.0, 7.0]]] * 24, ["two sequences"]),
+        ([[t[:8], v[:8, None]] for t, v in PAIRS], ["two sequences"]),
+        ([(t, v, v) for t, v in PAIRS], ["sample 0", "tuple of 3", "(times, values)"]),
+        (named(None)[0], ["single sample", "[sample]"]),
     ],
 )
-def test_bad_series_get_a_sentence(X, sentence):
-    with pytest.raises((ValueError, TypeError), match=sentence):
+def test_bad_series_get_a_sentence(X, parts):
+    with refused((ValueError, TypeError), *parts):
         clone(EMBEDDER).fit(X)
 
 
@@ -836,46 +836,46 @@ def test_two_time_steps_are_no_pair(X, shapes):
 
 def test_one_series_is_asked_about_in_a_list(classifier, interpolator):
     for answer in (classifier.predict, interpolator.score, lambda X: interpolator.interpolate(X, [1.0, 2.0])):
-        with pytest.raises(TypeError, match="a single pair"):
+        with refused(TypeError, "a single pair"):
             answer(PAIRS[0])
-        with pytest.raises(TypeError, match="a single sample"):
+        with refused(TypeError, "a single sample"):
             answer(read_samples(PAIRS)[0])
 
 
 @pytest.mark.parametrize("times", [3.0, None, np.array(3.0), "2024", {3.0}, {0: 3.0}], ids=str)
 def test_times_that_are_no_list_get_a_sentence(interpolator, times):
-    with pytest.raises(TypeError, match="times must be one array for all series, or a list with one for each, not"):
+    with refused(TypeError, "times must", "one array", "list"):
         interpolator.interpolate(PAIRS, times)
-    with pytest.raises(ValueError, match="times are empty"):
+    with refused(ValueError, "times are empty"):
         interpolator.interpolate(PAIRS, [])
 
 
 @pytest.mark.parametrize(
-    ("settings", "sentence"),
+    ("settings", "parts"),
     [
-        ({"size": "huge"}, "there is no size"),
-        ({"epochs": 0}, "epochs must be at least 1"),
-        ({"pretrain_epochs": -1}, "pretrain_epochs"),
-        ({"validation_fraction": 1.0}, "validation_fraction"),
-        ({"device": "toaster"}, "device"),
-        ({"tokens": "words"}, "tokens must be"),
-        ({"scaling": "minmax"}, "scaling must be one of"),
-        ({"pretrained": "no/such/folder"}, "no checkpoint folder"),
-        ({"pretrained": CLASSIFIER}, r"pretrained takes the folder .* type RoMAEClassifier; save an estimator first"),
-        ({"size": 64}, "size must be str or Size, not 64"),
-        ({"size": {"width": 16}}, r"size lacks \['heads', 'depth'\]"),
-        ({"epochs": "5"}, "^epochs must be int, not '5'"),
-        ({"pretrain_epochs": "5"}, "^pretrain_epochs must be int, not '5'"),
-        ({"pretrain_epochs": 1.5}, "^pretrain_epochs must be int, not 1.5"),
-        ({"validation_fraction": "a"}, "validation_fraction must be float, not 'a'"),
-        ({"mask_ratio": "a"}, "mask_ratio must be float, not 'a'"),
-        ({"early_stopping": "no"}, "early_stopping must be bool, not 'no'"),
-        ({"verbose": None}, "verbose must be int or bool, not None"),
+        ({"size": "huge"}, ["no size"]),
+        ({"epochs": 0}, ["epochs", "at least 1"]),
+        ({"pretrain_epochs": -1}, ["pretrain_epochs"]),
+        ({"validation_fraction": 1.0}, ["validation_fraction"]),
+        ({"device": "toaster"}, ["device"]),
+        ({"tokens": "words"}, ["tokens must be"]),
+        ({"scaling": "minmax"}, ["scaling", "one of"]),
+        ({"pretrained": "no/such/folder"}, ["no checkpoint folder"]),
+        ({"pretrained": CLASSIFIER}, ["pretrained", "RoMAEClassifier", "save an estimator"]),
+        ({"size": 64}, ["size", "str or Size", "not 64"]),
+        ({"size": {"width": 16}}, ["size lacks", "['heads', 'depth']"]),
+        ({"epochs": "5"}, ["epochs", "be int", "not '5'"]),
+        ({"pretrain_epochs": "5"}, ["pretrain_epochs", "be int", "not '5'"]),
+        ({"pretrain_epochs": 1.5}, ["pretrain_epochs", "be int", "not 1.5"]),
+        ({"validation_fraction": "a"}, ["validation_fraction", "float", "not 'a'"]),
+        ({"mask_ratio": "a"}, ["mask_ratio", "float", "not 'a'"]),
+        ({"early_stopping": "no"}, ["early_stopping", "bool", "not 'no'"]),
+        ({"verbose": None}, ["verbose", "int or bool", "not None"]),
     ],
 )
-def test_bad_settings_get_a_sentence(settings, sentence):
+def test_bad_settings_get_a_sentence(settings, parts):
     settings = {"size": None, **settings} if "pretrained" in settings else settings
-    with pytest.raises((ValueError, TypeError), match=sentence):
+    with refused((ValueError, TypeError), *parts):
         clone(CLASSIFIER).set_params(**settings).fit(PAIRS, NAMES)
 
 
@@ -886,9 +886,7 @@ def test_bad_settings_get_a_sentence(settings, sentence):
 )
 def test_columns_that_are_no_names_get_a_sentence(columns):
     name, value = next(iter(columns.items()))
-    with pytest.raises(
-        TypeError, match=re.escape(f"columns says that {name!r} is {value!r}, and the name of a column")
-    ):
+    with refused(TypeError, "columns", f"{name!r} is {value!r}", "name of a column"):
         clone(CLASSIFIER).set_params(columns=COLUMNS | columns).fit(table_of(PAIRS, NAMES))
 
 
@@ -900,24 +898,24 @@ def test_a_size_may_be_given_as_on_the_command_line(classifier, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("y", "sentence"),
+    ("y", "parts"),
     [
-        (None, "requires y to be passed"),
-        (["slow"] * len(PAIRS), "only one class in y, 'slow'"),
-        (["slow"], "1 labels for 32 samples"),
-        (np.linspace(0, 1, len(PAIRS)), "Unknown label type"),
-        ([[0], [0, 1]] * 16, "y cannot be read as labels"),
-        (dict(enumerate(NAMES)), "a label for each of the 32 samples, in their order, and it is of type dict"),
-        (set(NAMES), "y must be a list or an array .* type set"),
-        ("ab" * 16, "y must be a list or an array .* type str"),
-        ([1, "b"] * 16, "y mixes labels of several kinds, such as 1 and 'b'"),
-        (np.array([1, "b"] * 16, dtype=object), "y mixes labels of several kinds, such as 1 and 'b'"),
-        ([True, "b"] * 16, "y mixes labels of several kinds, such as True and 'b'"),
-        ([True, 2] * 16, "y mixes labels of several kinds, such as True and 2"),
+        (None, ["requires y"]),
+        (["slow"] * len(PAIRS), ["only one class", "'slow'"]),
+        (["slow"], ["1 labels", "32 samples"]),
+        (np.linspace(0, 1, len(PAIRS)), ["Unknown label type"]),
+        ([[0], [0, 1]] * 16, ["read as labels"]),
+        (dict(enumerate(NAMES)), ["32 samples", "order", "type dict"]),
+        (set(NAMES), ["y must", "list", "type set"]),
+        ("ab" * 16, ["y must", "list", "type str"]),
+        ([1, "b"] * 16, ["mixes labels", "1 and 'b'"]),
+        (np.array([1, "b"] * 16, dtype=object), ["mixes labels", "1 and 'b'"]),
+        ([True, "b"] * 16, ["mixes labels", "True and 'b'"]),
+        ([True, 2] * 16, ["mixes labels", "True and 2"]),
     ],
 )
-def test_bad_labels_get_a_sentence(y, sentence):
-    with pytest.raises((ValueError, TypeError), match=sentence):
+def test_bad_labels_get_a_sentence(y, parts):
+    with refused((ValueError, TypeError), *parts):
         clone(CLASSIFIER).fit(PAIRS, y)
 
 
@@ -927,7 +925,7 @@ def test_bad_labels_get_a_sentence(y, sentence):
     ids=["text", "objects", "numbers as text", "dates"],
 )
 def test_a_regressor_learns_numbers_alone(y):
-    with pytest.raises(TypeError, match=rf"learns numbers, and y holds '{y[0]!s:.8}.*RoMAEClassifier for names"):
+    with refused(TypeError, "numbers", f"holds '{y[0]!s:.8}", "RoMAEClassifier"):
         clone(REGRESSOR).fit(PAIRS, y)
 
 
@@ -958,21 +956,21 @@ def test_labels_and_values_leave_their_gradients_behind():
 @pytest.mark.parametrize("form", [list, tuple, pd.Series, lambda y: np.array(y, dtype=object)])
 def test_a_missing_label_is_no_class(form, missing):
     y = form([*NAMES[:-1].tolist(), missing])
-    with pytest.raises(ValueError, match=r"labels are missing in part: sample 31 has none \(1 of 32 lack one\)"):
+    with refused(ValueError, "labels", "sample 31", "1 of 32"):
         clone(CLASSIFIER).fit(PAIRS, y)
     columns = {k: v for k, v in COLUMNS.items() if k != "label"}
-    with pytest.raises(ValueError, match="labels are missing in part: sample 31"):
+    with refused(ValueError, "labels", "sample 31"):
         clone(CLASSIFIER).set_params(columns=columns).fit(table_of(PAIRS, NAMES), dict(enumerate(y)))
 
 
 def test_a_missing_number_is_refused_too():
     y = np.stack([KINDS, KINDS], axis=1).astype(float)
     y[3, 1] = np.nan
-    with pytest.raises(ValueError, match="labels are missing in part: sample 3"):
+    with refused(ValueError, "labels", "sample 3"):
         clone(REGRESSOR).fit(PAIRS, y)
     samples = list(romae.from_arrays([v[:, None] for _, v in PAIRS], y=NAMES))
     samples[5] = replace(samples[5], target=None)
-    with pytest.raises(ValueError, match="labels are missing in part: sample 5"):
+    with refused(ValueError, "labels", "sample 5"):
         clone(CLASSIFIER).fit(samples)
 
 
@@ -980,17 +978,17 @@ def test_a_refit_that_fails_leaves_what_was_fitted(saved):
     """Also one that fails late, for the sake of settings."""
     fitted = clone(CLASSIFIER).fit(PAIRS, NAMES)
     wanted = fitted.predict_proba(PAIRS)
-    with pytest.raises(ValueError, match="lr"):
+    with refused(ValueError, "lr"):
         fitted.set_params(lr=-1.0).fit([np.zeros((4, 2))] * 30, ["p", "q", "r"] * 10)
     assert fitted.classes_.tolist() == ["fast", "slow"] and fitted.n_features_in_ == 1 and len(fitted.histories_) == 2
     assert_array_equal(fitted.predict_proba(PAIRS), wanted)
     numbers = clone(REGRESSOR).fit(PAIRS, KINDS)
-    with pytest.raises(ValueError, match="lr"):
+    with refused(ValueError, "lr"):
         numbers.set_params(lr=-1.0).fit(PAIRS, np.stack([KINDS, KINDS], axis=1))
     assert numbers.n_outputs_ == 1 and numbers.predict(PAIRS).shape == (32,)
     fitted.set_params(lr=1e-2).save(saved.parent / "kinds")
     curves = RoMAEInterpolator.load(saved)
-    with pytest.raises(ValueError, match="no decoder"):
+    with refused(ValueError, "no decoder"):
         curves.set_params(size=None, pretrain_epochs=None, pretrained=saved.parent / "kinds").fit(PAIRS)
     assert curves.interpolate(PAIRS, [1.0]).shape == (32, 1, 1)
 
@@ -1005,17 +1003,17 @@ def test_a_channel_of_one_held_out_series_has_a_scale():
 
 def test_a_table_needs_its_columns_and_labels_by_id(classifier):
     table = table_of(PAIRS, NAMES)
-    with pytest.raises(ValueError, match="unknown key 'star'"):
+    with refused(ValueError, "unknown key 'star'"):
         clone(classifier).set_params(columns={"star": "id"}).fit(table)
-    with pytest.raises(ValueError, match="which column is 'id'"):
+    with refused(ValueError, "which column", "'id'"):
         clone(classifier).set_params(columns={"time": "day", "values": "flux"}).fit(table)
     columns = {"id": "star", "time": "day", "values": "flux"}
-    with pytest.raises(TypeError, match="label of each id"):
+    with refused(TypeError, "label", "each id"):
         clone(classifier).set_params(columns=columns).fit(table, NAMES)
-    with pytest.raises(ValueError, match="no label for the id 31"):
+    with refused(ValueError, "no label", "id 31"):
         clone(classifier).set_params(columns=columns).fit(table, dict(enumerate(NAMES[:-1])))
     twice = pd.Series([*NAMES, NAMES[0]], index=[*range(len(NAMES)), 7])
-    with pytest.raises(ValueError, match="several labels for the id 7"):
+    with refused(ValueError, "several labels", "id 7"):
         clone(classifier).set_params(columns=columns).fit(table, twice)
 
 
@@ -1041,27 +1039,26 @@ def labels_in(table, y):
 )
 def test_labels_by_the_rows_of_a_table_are_refused(table):
     """Since a row is not an id, even where both are numbers."""
-    sentence = re.escape("y has one entry per row of the table; name its column with columns={…, 'label': 'kind'}")
     for y in (table["kind"], table[["kind"]]):
-        with pytest.raises(ValueError, match=sentence if y.ndim == 1 else "y has one entry per row of the table"):
+        with refused(ValueError, "row of the table", *(["columns={…, 'label': 'kind'}"] if y.ndim == 1 else [])):
             labels_in(table, y)
 
 
 def test_labels_by_the_rows_of_a_table_neither_train_nor_score(classifier):
     fitted = clone(classifier).set_params(columns=BY_ID, pretrain_epochs=0, epochs=1).fit(ROWS, dict(enumerate(NAMES)))
     for answer in (fitted.fit, fitted.score, clone(REGRESSOR).set_params(columns=BY_ID).fit):
-        with pytest.raises(ValueError, match="y has one entry per row of the table"):
+        with refused(ValueError, "row of the table"):
             answer(ROWS, ROWS["kind"])
 
 
 def test_labels_of_numbers_that_are_more_than_the_ids_may_go_by_row(tmp_path):
     ROWS.to_csv(tmp_path / "stars.csv", index=False)
     arrow = pa.Table.from_pandas(ROWS, preserve_index=False)
-    with pytest.raises(ValueError, match="y has one entry per row of the table"):
+    with refused(ValueError, "row of the table"):
         labels_in(arrow, ROWS["kind"])
-    with pytest.raises(ValueError, match="y has one entry per row of the table"):
+    with refused(ValueError, "row of the table"):
         labels_in(tmp_path / "stars.csv", ROWS["kind"])
-    with pytest.raises(ValueError, match=r"more than the ids of the table, such as 32, .* y.rename_axis\('star'\)"):
+    with refused(ValueError, "such as 32", "y.rename_axis('star')"):
         labels_in(ROWS[ROWS["flux"] > 0], ROWS["kind"])
 
 
@@ -1087,13 +1084,13 @@ def test_labels_of_a_table_with_one_row_per_id_must_be_clear():
     single = ROWS.drop_duplicates("star", ignore_index=True)
     assert_array_equal(labels_in(single, single["kind"]), NAMES)
     mixed = single.sample(frac=1, random_state=0, ignore_index=True)
-    with pytest.raises(ValueError, match="y has one entry per row of the table"):
+    with refused(ValueError, "row of the table"):
         labels_in(mixed, mixed["kind"])
     assert_array_equal(labels_in(mixed, mixed.set_index("star")["kind"]), NAMES)
 
 
 def test_a_model_refuses_series_with_other_channels(classifier):
-    with pytest.raises(ValueError, match="2 channels"):
+    with refused(ValueError, "2 channels"):
         classifier.predict([np.zeros((4, 2))])
 
 
@@ -1129,7 +1126,7 @@ def test_a_series_that_was_good_among_others_is_good_alone():
     columns = {"id": "id", "time": "time", "values": "value"}
     fitted = RoMAEClassifier(epochs=1, columns=columns, **SMALL).fit(table, dict(enumerate(y)))
     assert len(fitted.predict(table[:8])) == 1
-    with pytest.raises(ValueError, match="in single precision, .* subtract an offset first"):
+    with refused(ValueError, "single precision", "subtract an offset"):
         RoMAEClassifier(epochs=1, **SMALL).fit(X[[0, 0]], ["a", "b"])
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
+from messages import refused
 from romae.checkpoints import native as checkpoint
 from romae.data.scaling import Scaling, fit_scaling
 from romae.data.schema import Schema
@@ -285,7 +286,7 @@ def test_the_task_is_left_as_it_was():
     task.encoder.projection.eval()
     assert_allclose(predict(task, samples), expected, **close)  # no dropout
     assert task.training and task.encoder.training and not task.encoder.projection.training
-    with pytest.raises(ValueError, match="channels"):
+    with refused(ValueError, "channels"):
         predict(task, raw_samples(channels=2))
     assert task.training and torch.is_grad_enabled()
     assert all(parameter.grad is None for parameter in task.parameters())
@@ -341,13 +342,13 @@ def test_scalars_with_a_channel_axis_come_back_in_the_units_of_their_channel():
     for one, other in zip(whole, plain, strict=True):
         assert_allclose(one, other * scale[[0, 1] * 3] + centre[[0, 1] * 3], rtol=1e-5)
     for wrong in ([[0.0, 2.0]], [[0.0, 0.5]], [[0.0, -1.0]]):
-        with pytest.raises(ValueError, match="sample 2: token 0 has .* as its channel, but channels are 0 to 1"):
+        with refused(ValueError, "sample 2", "token 0", "0 to 1"):
             interpolate(task, data, [grid, grid, wrong, grid])
-        with pytest.raises(ValueError, match="as its channel"):
+        with refused(ValueError, "as its channel"):
             task.scaling = None
             interpolate(task, data, [grid, grid, wrong, grid])
         task = scalar_task(data)
-    with pytest.raises(ValueError, match=r"sample 0 must be \[q, 2\], got shape \[6\]; the last column is the index"):
+    with refused(ValueError, "sample 0", "[q, 2]", "[6]"):
         interpolate(task, data, [grid[:, 0]] * 4)
 
 
@@ -357,9 +358,9 @@ def test_a_channel_that_training_did_not_have_is_found_before_the_work():
     data = from_arrays(arrays, tokens="scalars")
     task = scalar_task(data)
     task.schema, sizes = None, Sizes(task)
-    with pytest.raises(ValueError, match="sample 1: channel 1 was not in the training data"):
+    with refused(ValueError, "sample 1", "channel 1", "training data"):
         interpolate(task, data, [[[0.5, 2.0]], [[0.5, 1.0]]])
-    with pytest.raises(ValueError, match="sample 0: token 0 has 3.0 as its channel"):
+    with refused(ValueError, "sample 0", "token 0 has 3.0", "channel"):
         interpolate(task, data, [[[0.5, 3.0]], [[0.5, 0.0]]])
     assert sizes.encoder == []
 
@@ -374,10 +375,10 @@ def test_times_may_be_dates_where_those_of_the_data_were():
     numbers = data[0].positions[:5, 0] + 0.25
     assert_alike(interpolate(task, data, [asked]), interpolate(task, list(data), [numbers]))
     task.schema = None
-    with pytest.raises(TypeError, match="sample 0 are dates, but the times of the data are numbers"):
+    with refused(TypeError, "sample 0", "dates", "numbers"):
         interpolate(task, [sample.with_schema(None) for sample in data], [asked])
     task.schema = replace(data.schema, time_unit="second")
-    with pytest.raises(ValueError, match="time unit day, but the task was trained on second"):
+    with refused(ValueError, "time unit day", "second"):
         predict(task, data)
 
 
@@ -388,15 +389,15 @@ def test_samples_whose_numbers_mean_something_else_are_refused():
     for good in (named, from_arrays(arrays, tokens="scalars"), list(named)):
         assert embed(task, good).shape == (2, 16)
     for names in (["r", "g"], ["g", "z"]):
-        with pytest.raises(ValueError, match=r"channels \[.*\], but the task was trained on \['g', 'r'\]"):
+        with refused(ValueError, "channels [", "trained on ['g', 'r']"):
             embed(task, from_arrays(arrays, tokens="scalars", channels=names))
-    with pytest.raises(ValueError, match=r"channels \['r'\]"):
+    with refused(ValueError, "channels ['r']"):
         embed(task, from_arrays(arrays[..., 1:], tokens="scalars", channels=["r"]))
-    with pytest.raises(ValueError, match=r"channels \[0, 1, 2\]"):
+    with refused(ValueError, "channels [0, 1, 2]"):
         embed(task, from_arrays(arrays[..., [0, 1, 1]], tokens="scalars"))
     task = make(Regression, replace(CONFIG, channels=2))
     task.schema = Schema(values=("flux", "error"))
-    with pytest.raises(ValueError, match="values .*'error', 'flux'.*from_table_like"):
+    with refused(ValueError, "values", "'error', 'flux'", "from_table_like"):
         predict(task, from_arrays(arrays, channels=["error", "flux"]))
 
 
@@ -431,62 +432,62 @@ def test_threads_that_ask_one_task_get_no_dropout_and_leave_it_as_it_was(without
 def test_bad_input_is_a_sentence(without_shape_checks):
     samples = raw_samples()
     task, classifier = make(MaskedReconstruction), make(Classification, n_classes=3)
-    with pytest.raises(ValueError, match="the model takes 3 channels, but sample 1 has 2"):
+    with refused(ValueError, "3 channels", "sample 1 has 2"):
         predict(classifier, [samples[0], Sample(np.ones((3, 2)), np.ones((3, 1)))])
-    with pytest.raises(ValueError, match="the model takes 1 position dimensions, but sample 'b' has 2"):
+    with refused(ValueError, "1 position dimensions", "sample 'b' has 2"):
         predict(classifier, [samples[0], Sample(np.ones((3, 3)), np.ones((3, 2)), id="b")])
-    with pytest.raises(ValueError, match="the list is empty"):
+    with refused(ValueError, "list is empty"):
         predict(classifier, [])
-    with pytest.raises(ValueError, match="the list is empty"):
+    with refused(ValueError, "list is empty"):
         interpolate(task, [], [])
-    with pytest.raises(TypeError, match=r"not Sample; for a single one use \[sample\]"):
+    with refused(TypeError, "not Sample", "[sample]"):
         embed(task, samples[0])
-    with pytest.raises(TypeError, match="not generator"):
+    with refused(TypeError, "not generator"):
         embed(task, (sample for sample in samples))
-    with pytest.raises(TypeError, match="sample 0 is ndarray; make it a Sample"):
+    with refused(TypeError, "sample 0 is ndarray", "Sample"):
         embed(task, [np.ones((3, 3))])
     for wrong in (0, None, 0.5):
-        with pytest.raises(ValueError, match=f"tokens_per_batch must be at least 1, not {wrong}"):
+        with refused(ValueError, "tokens_per_batch", "at least 1", f"not {wrong}"):
             embed(task, samples, tokens_per_batch=wrong)
-    with pytest.raises(ValueError, match="per must be 'sample' or 'token', not 'batch'"):
+    with refused(ValueError, "'sample' or 'token'", "not 'batch'"):
         embed(task, samples, per="batch")
-    with pytest.raises(TypeError, match="expected a task, .* not Encoder"):
+    with refused(TypeError, "task", "not Encoder"):
         embed(task.encoder, samples)
-    with pytest.raises(TypeError, match="predict needs a task of this library, not Encoder"):
+    with refused(TypeError, "predict", "task", "not Encoder"):
         predict(task.encoder, samples)
-    with pytest.raises(TypeError, match="probabilities need a Classification task, not MaskedReconstruction"):
+    with refused(TypeError, "Classification", "not MaskedReconstruction"):
         predict_proba(task, samples)
-    with pytest.raises(ValueError, match="predicts hidden tokens, and sample 3 hides none"):
+    with refused(ValueError, "hidden tokens", "sample 3"):
         predict(task, samples)
     classifier.schema = Schema(classes=("a", "b"))
-    with pytest.raises(ValueError, match="the task has 3 classes, but its schema names 2"):
+    with refused(ValueError, "3 classes", "schema names 2"):
         predict(classifier, samples)
 
 
 def test_bad_queries_are_a_sentence(without_shape_checks):
     samples, asked = raw_samples([3, 4]), [[1.0, 2.0]] * 2
     task = make(MaskedReconstruction)
-    with pytest.raises(TypeError, match="only a MaskedReconstruction task can interpolate, not Regression"):
+    with refused(TypeError, "MaskedReconstruction", "interpolate", "not Regression"):
         interpolate(make(Regression), samples, asked)
-    with pytest.raises(ValueError, match="normalise=True.*train with normalise=False"):
+    with refused(ValueError, "normalise=True", "normalise=False"):
         interpolate(make(MaskedReconstruction, normalise=True), samples, asked)
-    with pytest.raises(ValueError, match=r"positions for 1 samples, but there are 2; .* \[positions\] \* len"):
+    with refused(ValueError, "1 samples", "there are 2", "[positions] * len"):
         interpolate(task, samples, asked[:1])
-    with pytest.raises(TypeError, match="one array of positions per sample, not float"):
+    with refused(TypeError, "array of positions", "not float"):
         interpolate(task, samples, 1.0)
-    with pytest.raises(ValueError, match=r"sample 1 must be \[q, 1\], got shape \[1, 2\]"):
+    with refused(ValueError, "sample 1", "[q, 1]", "[1, 2]"):
         interpolate(task, samples, [[1.0], [[1.0, 2.0]]])
-    with pytest.raises(ValueError, match=r"sample 0 must be \[q, 1\], got shape \[\]"):
+    with refused(ValueError, "sample 0", "[q, 1]", "shape []"):
         interpolate(task, samples, [1.0, 2.0])
-    with pytest.raises(ValueError, match="sample 1 must be finite, and query 2 has nan in column 0"):
+    with refused(ValueError, "sample 1", "query 2 has nan", "column 0"):
         interpolate(task, samples, [[1.0], [1.0, 2.0, np.nan]])
-    with pytest.raises(ValueError, match="sample 0 must be finite, and query 0 has inf"):
+    with refused(ValueError, "sample 0", "query 0 has inf"):
         interpolate(task, samples, [[np.inf], [1.0]])
-    with pytest.raises(TypeError, match="sample 0 must be numbers, not <U1"):
+    with refused(TypeError, "sample 0", "numbers", "not <U1"):
         interpolate(task, samples, [["a"], ["b"]])
-    with pytest.raises(ValueError, match="sample 0 cannot be read as an array"):
+    with refused(ValueError, "sample 0", "cannot be read"):
         interpolate(task, samples, [[[1.0], [1.0, 2.0]], [1.0]])
-    with pytest.raises(ValueError, match="tokens_per_batch must be at least 1"):
+    with refused(ValueError, "tokens_per_batch", "at least 1"):
         interpolate(task, samples, asked, tokens_per_batch=0)
 
 
@@ -550,7 +551,7 @@ def test_dates_and_numbers_are_not_taken_for_each_other():
     task = make(MaskedReconstruction, replace(CONFIG, channels=1))
     for known, asked in ((dated, numbered), (numbered, dated)):
         task.schema = known.schema
-        with pytest.raises(ValueError, match=r"time unit .*none \(times are numbers\)"):
+        with refused(ValueError, "time unit", "none"):
             embed(task, asked)
 
 
@@ -558,14 +559,14 @@ def test_a_position_is_not_taken_for_a_channel():
     table = pd.DataFrame({"id": 1, "time": np.arange(4.0), "value": 1.0, "depth": [0.0, 1, 0, 1], "band": list("grgr")})
     columns = {"id": "id", "time": "time", "values": ["value"]}
     by_band, by_depth = from_table(table, channel="band", **columns), from_table(table, positions=["depth"], **columns)
-    with pytest.raises(ValueError, match="channel column None, but the task was trained on band"):
+    with refused(ValueError, "column None", "trained on band"):
         embed(scalar_task(by_band), by_depth)
 
 
 def test_channels_that_are_whole_numbers_are_names_as_well():
     arrays = np.random.default_rng(0).normal(size=(2, 6, 3))
     task = scalar_task(from_arrays(arrays, tokens="scalars", channels=[1, 2, 3]))
-    with pytest.raises(ValueError, match=r"channels \[0, 1, 2\], but the task was trained on \[1, 2, 3\]"):
+    with refused(ValueError, "channels [0, 1, 2]", "[1, 2, 3]"):
         embed(task, from_arrays(arrays, tokens="scalars", channels=[0, 1, 2]))
 
 
@@ -578,12 +579,12 @@ def test_dates_that_are_asked_for_are_in_the_time_zone_of_the_data():
     zoned = interpolate(task, data, [dates[1:3]])
     assert_alike(interpolate(task, data, [dates[1:3].tz_localize(None)]), zoned)
     assert_alike(interpolate(task, data, [dates[1:3].tz_convert("UTC")]), zoned)
-    with pytest.raises(ValueError, match="sample 0, number 0: 2024-03-31 02:30:00 comes twice or never"):
+    with refused(ValueError, "sample 0, number 0", "2024-03-31 02:30:00", "twice or never"):
         interpolate(task, data, [[np.datetime64("2024-03-31T02:30")]])
 
 
 def test_what_is_no_sample_is_named(without_shape_checks):
-    with pytest.raises(TypeError, match="sample 1 is NoneType; make it a Sample"):
+    with refused(TypeError, "sample 1 is NoneType", "Sample"):
         predict(make(Classification, n_classes=2), [raw_samples()[0], None])
 
 
@@ -591,19 +592,19 @@ def test_queries_beyond_single_precision_are_refused():
     task = make(MaskedReconstruction, scaling=replace(SCALING, units=(1e-3,)))
     samples = raw_samples([6])
     assert np.isfinite(interpolate(task, samples, [np.array([59_000.0, 1e9])])[0]).all()
-    with pytest.raises(ValueError, match="lie too far from it for single precision"):
+    with refused(ValueError, "too far", "single precision"):
         interpolate(task, samples, [np.array([59_000.0, 3e37])])
 
 
 def test_a_kind_that_the_model_does_not_know_is_named_before_the_work():
     task = make(MaskedReconstruction, replace(CONFIG, channels=1, position_dims=2, kinds=2))
     known, unknown = (Sample(np.ones((2, 1)), [[0.0, 0.0], [1.0, kind]], id="p7") for kind in (1.0, 2.0))
-    message = "sample 'p7' has a token of kind 2, which is its last position, but the model has kinds 0 to 1"
-    with pytest.raises(ValueError, match=message):
+    parts = ["sample 'p7'", "kind 2", "kinds 0 to 1"]
+    with refused(ValueError, *parts):
         embed(task, [known, unknown])
-    with pytest.raises(ValueError, match=message):
+    with refused(ValueError, *parts):
         task.prepare(collate([replace(unknown, hidden=[False, True])]))
-    with pytest.raises(ValueError, match="the positions for sample 0: token 0 has 5.0 as its channel"):
+    with refused(ValueError, "sample 0", "token 0 has 5.0", "channel"):
         interpolate(task, [known], [[[0.5, 5.0]]])
-    with pytest.raises(ValueError, match=message):
+    with refused(ValueError, *parts):
         train(task, [unknown] * 8, TrainConfig(epochs=1, batch_size=4, device="cpu"))

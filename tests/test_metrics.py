@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from messages import refused
 from romae.experiments import metrics
 
 
@@ -106,40 +107,40 @@ def test_classes_may_be_names_or_whole_numbers_of_any_type():
 
 
 @pytest.mark.parametrize(
-    ("call", "sentence"),
+    ("call", "parts"),
     [
-        (lambda: metrics.mse(np.zeros((3, 1)), np.zeros(3)), r"\[3\] is not \[3, 1\]"),
-        (lambda: metrics.mse([np.zeros(2)], [np.zeros(2), np.zeros(3)]), "2 parts"),
-        (lambda: metrics.mse([1.0, math.nan], [1.0, 2.0]), "must be finite"),
-        (lambda: metrics.mse(np.zeros(0), np.zeros(0)), "mean of nothing"),
-        (lambda: metrics.mse(["a"], [1.0]), "need numbers"),
+        (lambda: metrics.mse(np.zeros((3, 1)), np.zeros(3)), ["[3] is not [3, 1]"]),
+        (lambda: metrics.mse([np.zeros(2)], [np.zeros(2), np.zeros(3)]), ["2 parts"]),
+        (lambda: metrics.mse([1.0, math.nan], [1.0, 2.0]), ["must be finite"]),
+        (lambda: metrics.mse(np.zeros(0), np.zeros(0)), ["mean of nothing"]),
+        (lambda: metrics.mse(["a"], [1.0]), ["need numbers"]),
         (
             lambda: metrics.distance_rmse([np.zeros((2, 2)), np.zeros((2, 3))], [np.zeros((2, 2)), np.zeros((2, 3))]),
-            "same",
+            ["same"],
         ),
-        (lambda: metrics.distance_rmse(np.zeros((3, 0)), np.zeros((3, 0))), "at least one coordinate"),
-        (lambda: metrics.gaussian_nll([0.0], [0.0], [0.0]), "above 0"),
-        (lambda: metrics.coverage([1.0], [0.0], [0.5]), "element 0"),
-        (lambda: metrics.accuracy(np.zeros((4, 3)), np.zeros(4)), "argmax"),
-        (lambda: metrics.accuracy([[0, 1], [1]], [0, 1]), "several lengths"),
-        (lambda: metrics.accuracy([], []), "no sample"),
-        (lambda: metrics.accuracy(["a", "b"], [0, 1]), "predicted classes are names and true ones numbers"),
-        (lambda: metrics.macro_f1([0, 1], np.array(["a", "b"], dtype=object)), "numbers and true ones names"),
-        (lambda: metrics.accuracy(["a", 1], ["a", "1"]), r"of the types \['int', 'str'\]"),
-        (lambda: metrics.accuracy([0, None], [0, 1]), r"of the types \['NoneType', 'int'\]"),
-        (lambda: metrics.accuracy([0.2, 0.9], [0, 1]), "one is 0.2; of scores take argmax"),
-        (lambda: metrics.balanced_accuracy([0, 1], torch.tensor([0.0, math.nan])), "one is nan"),
-        (lambda: metrics.confusion([0, 5, 1], [0, 1, 7], 3), "from 0 to 2, and the prediction of sample 1 is 5"),
-        (lambda: metrics.confusion([0, 1, 1], [0, 1, -1], 3), "from 0 to 2, and the target of sample 2 is -1"),
-        (lambda: metrics.confusion(["a"], ["a"], 1), "numbers from 0 to 0 to be counted, not as names"),
-        (lambda: metrics.auroc([0.1, 0.2], [1, 1]), "both classes"),
-        (lambda: metrics.auprc([0.1, 0.2, 0.3], [0, 1, 2]), "both classes"),
-        (lambda: metrics.auroc([0.1, math.nan], [0, 1]), "finite"),
-        (lambda: metrics.auroc(np.zeros((2, 2)), [0, 1]), r"one per sample .* not \[2, 2\] and \[2\]"),
+        (lambda: metrics.distance_rmse(np.zeros((3, 0)), np.zeros((3, 0))), ["at least one coordinate"]),
+        (lambda: metrics.gaussian_nll([0.0], [0.0], [0.0]), ["above 0"]),
+        (lambda: metrics.coverage([1.0], [0.0], [0.5]), ["element 0"]),
+        (lambda: metrics.accuracy(np.zeros((4, 3)), np.zeros(4)), ["argmax"]),
+        (lambda: metrics.accuracy([[0, 1], [1]], [0, 1]), ["several lengths"]),
+        (lambda: metrics.accuracy([], []), ["no sample"]),
+        (lambda: metrics.accuracy(["a", "b"], [0, 1]), ["are names", "ones numbers"]),
+        (lambda: metrics.macro_f1([0, 1], np.array(["a", "b"], dtype=object)), ["numbers", "ones names"]),
+        (lambda: metrics.accuracy(["a", 1], ["a", "1"]), ["types ['int', 'str']"]),
+        (lambda: metrics.accuracy([0, None], [0, 1]), ["types ['NoneType', 'int']"]),
+        (lambda: metrics.accuracy([0.2, 0.9], [0, 1]), ["0.2", "argmax"]),
+        (lambda: metrics.balanced_accuracy([0, 1], torch.tensor([0.0, math.nan])), ["one is nan"]),
+        (lambda: metrics.confusion([0, 5, 1], [0, 1, 7], 3), ["0 to 2", "sample 1 is 5"]),
+        (lambda: metrics.confusion([0, 1, 1], [0, 1, -1], 3), ["0 to 2", "sample 2 is -1"]),
+        (lambda: metrics.confusion(["a"], ["a"], 1), ["0 to 0", "not as names"]),
+        (lambda: metrics.auroc([0.1, 0.2], [1, 1]), ["both classes"]),
+        (lambda: metrics.auprc([0.1, 0.2, 0.3], [0, 1, 2]), ["both classes"]),
+        (lambda: metrics.auroc([0.1, math.nan], [0, 1]), ["finite"]),
+        (lambda: metrics.auroc(np.zeros((2, 2)), [0, 1]), ["one per sample", "[2, 2] and [2]"]),
     ],
 )
-def test_what_cannot_be_compared_is_refused_in_a_sentence(call, sentence):
-    with pytest.raises((ValueError, TypeError), match=sentence):
+def test_what_cannot_be_compared_is_refused_in_a_sentence(call, parts):
+    with refused((ValueError, TypeError), *parts):
         call()
 
 

@@ -9,6 +9,7 @@ from torch.testing import assert_close
 
 import romae.model.blocks
 from brute_force import norm
+from messages import refused
 from romae.model.autoencoder import Decoder, Encoder, Kinds
 from romae.model.config import SIZES, ModelConfig, Size
 from romae.tokens.ladder import Ladder
@@ -202,7 +203,7 @@ def test_the_decoder_knows_the_kind_that_it_is_asked_for(of_kinds):
 @pytest.mark.parametrize("number", [4.0, -1.0, 0.5])
 def test_a_kind_that_is_none_gets_a_sentence(of_kinds, number):
     wrong = replace(of_kinds, positions=of_kinds.positions.index_fill(0, torch.tensor([7]), number))
-    with pytest.raises(ValueError, match=f"sample 2 has a token of kind {number:g}, .* the model has kinds 0 to 3"):
+    with refused(ValueError, "sample 2", f"kind {number:g}", "kinds 0 to 3"):
         encoder(kinds=4)(wrong)
 
 
@@ -306,7 +307,7 @@ def test_rebuilding_hands_over_every_weight(tokens):
     for (name, one), (_, other) in zip(model.state_dict().items(), rebuilt.state_dict().items(), strict=True):
         assert torch.equal(one, other), name
     assert_close(rebuilt.eval()(tokens.to(dtype=torch.float64)).values, model(tokens.to(dtype=torch.float64)).values)
-    with pytest.raises(ValueError, match="cls.*[Bb]uild a new Encoder for that"):
+    with refused(ValueError, "cls", "build a new Encoder"):
         model.rebuilt(cls=False)
 
 
@@ -332,32 +333,32 @@ def test_autocast_agrees_with_full_precision(tokens):
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "parts"),
     [
         (
             lambda: Size(width=100, heads=3, depth=1),
-            "width 100 must be a multiple of 3 heads; the nearest are 99 and 102",
+            ["width 100", "3 heads", "99 and 102"],
         ),
-        (lambda: Size(width=0, heads=1, depth=1), "width must be at least 1"),
-        (lambda: config(position_dims=5), "with 2 heads the nearest widths are 20 and 40"),
-        (lambda: Decoder(config(position_dims=3)), "the decoder's head size 8 must be a multiple of 2 x 3"),
-        (lambda: config(channels=0), "at least one channel"),
-        (lambda: config(kinds=3, kinds_spread=0.0), "kinds_spread is a deviation, a number above 0, not 0.0"),
-        (lambda: config(kinds=3, kinds_spread=float("inf")), "kinds_spread is a deviation, a number above 0, not inf"),
-        (lambda: config(kinds=0), "kinds is how many kinds of tokens there are"),
-        (lambda: encoder().rebuilt(kinds=3), r"\['kinds'\] cannot change here: missing kinds.stretch.weight"),
-        (lambda: config(dropout=1.0), "dropout must be at least 0 and below 1"),
-        (lambda: config(keep=2.0), "between 0 and 1"),
-        (lambda: config(ladders=(Ladder(),)), "1 ladders for 2 position dimensions"),
+        (lambda: Size(width=0, heads=1, depth=1), ["width", "at least 1"]),
+        (lambda: config(position_dims=5), ["2 heads", "20 and 40"]),
+        (lambda: Decoder(config(position_dims=3)), ["decoder's head size 8", "2 x 3"]),
+        (lambda: config(channels=0), ["at least one channel"]),
+        (lambda: config(kinds=3, kinds_spread=0.0), ["kinds_spread", "above 0", "not 0.0"]),
+        (lambda: config(kinds=3, kinds_spread=float("inf")), ["kinds_spread", "above 0", "not inf"]),
+        (lambda: config(kinds=0), ["kinds", "how many"]),
+        (lambda: encoder().rebuilt(kinds=3), ["['kinds']", "kinds.stretch.weight"]),
+        (lambda: config(dropout=1.0), ["dropout", "at least 0", "below 1"]),
+        (lambda: config(keep=2.0), ["between 0 and 1"]),
+        (lambda: config(ladders=(Ladder(),)), ["1 ladders", "2 position dimensions"]),
     ],
 )
-def test_models_that_cannot_be_get_a_sentence(make, message):
-    with pytest.raises(ValueError, match=message):
+def test_models_that_cannot_be_get_a_sentence(make, parts):
+    with refused(ValueError, *parts):
         make()
 
 
 def test_tokens_that_do_not_fit_get_a_sentence():
-    with pytest.raises(ValueError, match="takes 2 channels, but the tokens have 3"):
+    with refused(ValueError, "2 channels", "have 3"):
         encoder()(Tokens.pack([torch.zeros(2, 3)], [torch.zeros(2, 2)]))
-    with pytest.raises(ValueError, match="takes 2 position dimensions, but the tokens have 1"):
+    with refused(ValueError, "2 position dimensions", "have 1"):
         encoder()(Tokens.pack([torch.zeros(2, 2)], [torch.zeros(2, 1)]))

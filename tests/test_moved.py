@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import romae
+from messages import refused, warned
 from romae.moved import MOVED, PACKAGES
 
 
@@ -15,7 +16,7 @@ def test_an_old_module_is_the_new_one(old):
     new = importlib.import_module(f"romae.{MOVED[old]}")
     spec = new.__spec__
     sys.modules.pop(f"romae.{old}", None)
-    with pytest.warns(DeprecationWarning, match=f"romae.{MOVED[old]}"):
+    with warned(DeprecationWarning, f"romae.{MOVED[old]}"):
         assert importlib.import_module(f"romae.{old}") is new
     assert new.__spec__ is spec and new.__name__ == f"romae.{MOVED[old]}"
 
@@ -34,7 +35,7 @@ def test_a_package_holds_what_the_module_of_its_name_held(package):
         for name in names:
             held = getattr(module, name)
             assert held is getattr(romae, name, held)
-    with pytest.raises(AttributeError, match="nonsense"):
+    with refused(AttributeError, "nonsense"):
         _ = module.nonsense
 
 

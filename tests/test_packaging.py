@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import romae
+from messages import refused
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "romae"
@@ -141,7 +142,7 @@ def test_an_extra_that_is_missing_says_how_to_get_it(tmp_path, monkeypatch, modu
     for name in [name for name in sys.modules if name.split(".")[0] == module]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=rf"pip install 'romae\[{extra}\]'$") as caught:
+    with refused(ImportError, f"pip install 'romae[{extra}]'") as caught:
         list(call(tmp_path))
     assert "\n" not in str(caught.value) and extra in PROJECT["optional-dependencies"]
 
@@ -179,5 +180,5 @@ def test_every_public_name_has_a_docstring_and_a_place_in_the_documentation():
 
 
 def test_a_name_that_is_not_there_is_refused_with_those_that_are():
-    with pytest.raises(AttributeError, match="has no attribute 'Token'; it has .*Tokens"):
+    with refused(AttributeError, "'Token'", "Tokens"):
         romae.Token  # noqa: B018

@@ -8,6 +8,7 @@ from safetensors.torch import load_file, save_file
 
 import brute_force
 from conftest import SHARED
+from messages import refused
 from romae.checkpoints.authors import TOLERANCE, largest_difference, load_reference
 from romae.checkpoints.native import load
 from romae.model.tasks import Regression
@@ -167,48 +168,48 @@ def test_a_single_output_is_a_regression(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "parts"),
     [
-        ({"logits": lambda x: x[0]}, "logits in .* has shape"),
-        ({"mask": lambda x: torch.ones_like(x).triu()}, "must hide as many tokens in every sample"),
-        ({"logits": lambda x: x[:, :2]}, "tokens are hidden, but the logits are for"),
-        ({"positions": lambda x: x[:, 0]}, "positions in .* has shape"),
+        ({"logits": lambda x: x[0]}, ["logits", "shape"]),
+        ({"mask": lambda x: torch.ones_like(x).triu()}, ["as many tokens"]),
+        ({"logits": lambda x: x[:, :2]}, ["hidden", "logits"]),
+        ({"positions": lambda x: x[:, 0]}, ["positions", "shape"]),
     ],
 )
-def test_arrays_that_do_not_fit_get_a_sentence(folder, change, message):
+def test_arrays_that_do_not_fit_get_a_sentence(folder, change, parts):
     stored = load_file(folder / "io.safetensors")
     for name, edit in change.items():
         stored[name] = edit(stored[name]).contiguous()
     save_file(stored, folder / "io.safetensors")
-    with pytest.raises(ValueError, match=message):
+    with refused(ValueError, *parts):
         largest_difference(folder)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "parts"),
     [
-        ({"encoder_config": ["d_model"]}, "holds something unexpected"),
-        ({"pos_encoding": "absolute"}, "only the rotary ones"),
-        ({"n_channels": 3}, r"encoder.projection.weight is \[24, 2\] instead of \[24, 3\]"),
-        ({"use_cls": False}, "unexpected encoder.cls"),
-        ({"p_rope_val": None}, "lacks 'p_rope_val'"),
+        ({"encoder_config": ["d_model"]}, ["holds something unexpected"]),
+        ({"pos_encoding": "absolute"}, ["rotary"]),
+        ({"n_channels": 3}, ["encoder.projection.weight", "[24, 2]", "[24, 3]"]),
+        ({"use_cls": False}, ["unexpected encoder.cls"]),
+        ({"p_rope_val": None}, ["lacks 'p_rope_val'"]),
     ],
 )
-def test_folders_that_do_not_fit_get_a_sentence(folder, change, message):
+def test_folders_that_do_not_fit_get_a_sentence(folder, change, parts):
     path = folder / "model_config.json"
     config = json.loads(path.read_text()) | change
     path.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
-    with pytest.raises(ValueError, match=message):
+    with refused(ValueError, *parts):
         load_reference(folder)
 
 
 def test_files_that_are_missing_or_damaged_are_named(folder):
     (folder / "model.safetensors").write_bytes(b"nonsense")
-    with pytest.raises(ValueError, match="model.safetensors is damaged"):
+    with refused(ValueError, "model.safetensors is damaged"):
         load_reference(folder)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match="model.safetensors does not exist"):
+    with refused(ValueError, "model.safetensors", "exist"):
         load_reference(folder)
     (folder / "model_config.json").write_text("{")
-    with pytest.raises(ValueError, match="model_config.json is damaged"):
+    with refused(ValueError, "model_config.json is damaged"):
         load_reference(folder)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import training_job
+from messages import refused
 from romae.data.scaling import fit_scaling
 from romae.data.series import from_arrays
 from romae.model.autoencoder import Encoder
@@ -20,52 +21,52 @@ SAMPLES = from_arrays(np.random.default_rng(0).normal(size=(6, 5, 1)), y=["a", "
 
 
 @pytest.mark.parametrize(
-    ("samples", "message"),
+    ("samples", "parts"),
     [
-        (torch.zeros(3, 2), "samples to train on are instances of Sample, and the first is Tensor"),
-        (iter(SAMPLES), "are a list, a SampleSet or a store, not .*iterator; list.* makes one"),
-        (SAMPLES[0], "are a list, a SampleSet or a store, not Sample; put a single sample into a list"),
-        (pd.Series(list(SAMPLES), index=list("abcdef")), "not Series; list.* makes one"),
-        ({"a": SAMPLES[0]}, "not dict; list.* makes one"),
-        ([], "there are no samples to train on: the list is empty"),
-        (SAMPLES[:0], "there are no samples to train on: the list is empty"),
+        (torch.zeros(3, 2), ["Sample", "first is Tensor"]),
+        (iter(SAMPLES), ["SampleSet", "iterator", "list("]),
+        (SAMPLES[0], ["SampleSet", "not Sample", "into a list"]),
+        (pd.Series(list(SAMPLES), index=list("abcdef")), ["not Series", "list("]),
+        ({"a": SAMPLES[0]}, ["not dict", "list("]),
+        ([], ["list is empty"]),
+        (SAMPLES[:0], ["list is empty"]),
     ],
 )
-def test_what_are_no_samples_is_named(samples, message, without_shape_checks):
-    with pytest.raises((TypeError, ValueError), match=message):
+def test_what_are_no_samples_is_named(samples, parts, without_shape_checks):
+    with refused((TypeError, ValueError), "samples to train on", *parts):
         train(training_job.task(), samples, CONFIG)
-    with pytest.raises((TypeError, ValueError), match=message.replace("samples to train on", "validation samples")):
+    with refused((TypeError, ValueError), "validation samples", *parts):
         train(training_job.task(), SAMPLES, CONFIG, validation=samples)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "parts"),
     [
-        ({"config": {"epochs": 1}}, "config is a TrainConfig, for example TrainConfig.epochs=5., not dict"),
-        ({"task": None}, "task is a MaskedReconstruction, Classification, .* not NoneType"),
-        ({"task": Encoder(training_job.task().config)}, "or a Task of your own, not Encoder"),
-        ({"scaling": "standard"}, "scaling is what romae.fit_scaling.samples. gives, not 'standard'"),
-        ({"resume": True}, "to resume a run, say where it is: out="),
-        ({"config": TrainConfig(epochs=1, patience=2, device="cpu")}, "give validation samples as well"),
-        ({"config": TrainConfig(epochs=1, precision="fp16", device="cpu")}, "'fp16' needs a GPU; use 'bf16' or"),
+        ({"config": {"epochs": 1}}, ["TrainConfig(epochs=5)", "not dict"]),
+        ({"task": None}, ["MaskedReconstruction", "Classification", "not NoneType"]),
+        ({"task": Encoder(training_job.task().config)}, ["Task", "not Encoder"]),
+        ({"scaling": "standard"}, ["romae.fit_scaling(samples)", "not 'standard'"]),
+        ({"resume": True}, ["resume", "out="]),
+        ({"config": TrainConfig(epochs=1, patience=2, device="cpu")}, ["validation samples"]),
+        ({"config": TrainConfig(epochs=1, precision="fp16", device="cpu")}, ["'fp16'", "GPU", "'bf16'"]),
     ],
 )
-def test_what_is_no_argument_of_training_is_named(arguments, message, without_shape_checks):
-    with pytest.raises((TypeError, ValueError), match=message):
+def test_what_is_no_argument_of_training_is_named(arguments, parts, without_shape_checks):
+    with refused((TypeError, ValueError), *parts):
         train(**{"task": training_job.task(), "samples": SAMPLES, "config": CONFIG, **arguments})
 
 
 def test_nothing_is_learned_without_gradients():
     task = training_job.task()
-    with torch.no_grad(), pytest.raises(RuntimeError, match="call train outside of torch.no_grad"):
+    with torch.no_grad(), refused(RuntimeError, "outside of torch.no_grad"):
         train(task, SAMPLES, CONFIG)
     task.requires_grad_(False)
-    with pytest.raises(ValueError, match="every weight of the task is frozen"):
+    with refused(ValueError, "every weight", "frozen"):
         train(task, SAMPLES, CONFIG)
 
 
 def test_more_classes_than_the_samples_have_are_refused():
-    with pytest.raises(ValueError, match="have 2 classes .'a', 'b'., and the task tells 7 apart; make it with"):
+    with refused(ValueError, "2 classes", "'a', 'b'", "7 apart"):
         train(Classification(training_job.task().encoder, 7), SAMPLES, CONFIG)
     plain = [Sample(one.values, one.positions, target=0) for one in SAMPLES]
     train(Classification(training_job.task().encoder, 7), plain, CONFIG, quiet=True)
@@ -76,11 +77,11 @@ def test_a_regression_learns_no_numbers_of_classes(labels):
     values = [np.ones((5, 1))] * 4
     task, config = Regression(training_job.task().encoder), CONFIG
     classes, numbers = from_arrays(values, y=labels), from_arrays(values, y=[1.0, 2.0, 3.0, 4.0])
-    with pytest.raises(ValueError, match="were read as classes, and a regression learns numbers; give them as floats"):
+    with refused(ValueError, "classes", "regression", "as floats"):
         train(task, classes, config, quiet=True)
-    with pytest.raises(ValueError, match="were read as classes"):
+    with refused(ValueError, "read as classes"):
         train(task, numbers, config, validation=classes, quiet=True)
-    with pytest.raises(ValueError, match="were read as classes"):
+    with refused(ValueError, "read as classes"):
         run_stages(task.encoder, [Pretrain(train=config), Regress(train=config)], classes, quiet=True)
 
 
@@ -89,10 +90,10 @@ def test_samples_that_call_other_things_by_the_same_numbers_are_refused():
     values = torch.randn(6, 5, 1, generator=random).numpy()
     training, validation = (from_arrays(values, y=[*names, *names]) for names in (["a", "b", "c"], ["b", "c", "d"]))
     task, config = training_job.task(), CONFIG
-    with pytest.raises(ValueError, match=r"validation samples have the classes \['b', 'c', 'd'\], but the samples to"):
+    with refused(ValueError, "validation samples", "['b', 'c', 'd']"):
         train(task, training, config, validation=validation, quiet=True)
     task.schema = validation.schema
-    with pytest.raises(ValueError, match=r"samples have the classes \['a', 'b', 'c'\], but the task knows"):
+    with refused(ValueError, "['a', 'b', 'c']", "task knows"):
         train(task, training, config, quiet=True)
 
 
@@ -101,8 +102,8 @@ def test_a_task_that_is_refused_is_as_it_was(tmp_path, is_training):
     task = Classification(training_job.task().encoder, 2).train(is_training)
     wrong = [Sample(one.values, one.positions, target=5) for one in SAMPLES]
     task.save(tmp_path / "model")
-    for samples, folder, message in ((SAMPLES, "model", "holds a model"), (wrong, "run", "must lie in 0 to 1")):
-        with pytest.raises(ValueError, match=message):
+    for samples, folder, part in ((SAMPLES, "model", "holds a model"), (wrong, "run", "0 to 1")):
+        with refused(ValueError, part):
             train(task, samples, CONFIG, scaling=fit_scaling(SAMPLES), out=tmp_path / folder, quiet=True)
         assert task.scaling is None and task.schema is None and task.training == is_training
     assert [path.name for path in tmp_path.iterdir()] == ["model"]

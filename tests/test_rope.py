@@ -7,6 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from brute_force import rotated
+from messages import refused
 from romae.model.rope import AxialRope, Sinusoid, rotate
 from romae.tokens.ladder import Ladder
 
@@ -109,25 +110,25 @@ def test_the_sinusoid_reads_real_valued_positions():
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "parts"),
     [
         (
             lambda: AxialRope(60, 4),
-            "head size 60 must be a multiple of 2 x 4 position dimensions; the nearest are 56 and 64",
+            ["head size 60", "2 x 4", "56 and 64"],
         ),
-        (lambda: AxialRope(60, 1, keep=1.5), "between 0 and 1"),
-        (lambda: AxialRope(60, 2, ladders=[Ladder()]), "1 ladders for 2 position dimensions"),
-        (lambda: AxialRope(60, 0), "at least one position dimension"),
-        (lambda: Ladder(scale=0.0), "must be positive"),
-        (lambda: Ladder(base=1.0), "must be above 1"),
-        (lambda: Ladder(shortest=1.0), "both"),
-        (lambda: Ladder(shortest=2.0, longest=1.0), "must climb"),
-        (lambda: Ladder(shortest=1.0, longest=2.0, wavelengths=(1.0,)), "not both"),
-        (lambda: Ladder(wavelengths=(-1.0,)), "above 0"),
-        (lambda: Ladder(wavelengths=(1.0, 2.0)).frequencies(1, 1.0), "2 wavelengths do not fit into 1"),
-        (lambda: Sinusoid(2, 2), "too small"),
+        (lambda: AxialRope(60, 1, keep=1.5), ["between 0 and 1"]),
+        (lambda: AxialRope(60, 2, ladders=[Ladder()]), ["1 ladders", "2 position dimensions"]),
+        (lambda: AxialRope(60, 0), ["one position dimension"]),
+        (lambda: Ladder(scale=0.0), ["must be positive"]),
+        (lambda: Ladder(base=1.0), ["above 1"]),
+        (lambda: Ladder(shortest=1.0), ["both"]),
+        (lambda: Ladder(shortest=2.0, longest=1.0), ["must climb"]),
+        (lambda: Ladder(shortest=1.0, longest=2.0, wavelengths=(1.0,)), ["not both"]),
+        (lambda: Ladder(wavelengths=(-1.0,)), ["above 0"]),
+        (lambda: Ladder(wavelengths=(1.0, 2.0)).frequencies(1, 1.0), ["2 wavelengths", "into 1"]),
+        (lambda: Sinusoid(2, 2), ["too small"]),
     ],
 )
-def test_what_does_not_fit_gets_a_sentence(make, message):
-    with pytest.raises(ValueError, match=message):
+def test_what_does_not_fit_gets_a_sentence(make, parts):
+    with refused(ValueError, *parts):
         make()

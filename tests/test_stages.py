@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from messages import refused
 from romae.config import from_dict, override, to_dict
 from romae.data.scaling import fit_scaling
 from romae.inference.predictions import predict
@@ -85,7 +86,7 @@ def test_a_run_stopped_in_its_second_stage_goes_on_there(tmp_path):
     assert_same(whole.task, resumed.task)
     assert heard == [1, 1] and first.read_text() == written[1]
     assert [h.records for h in whole.histories] == [h.records for h in resumed.histories]
-    with pytest.raises(ValueError, match="already holds a run"):
+    with refused(ValueError, "holds a run"):
         run_stages(MODEL, STAGES, samples(), **arguments)
 
 
@@ -150,63 +151,63 @@ def test_a_masking_of_ones_own_serves_where_nothing_is_saved(tmp_path):
         run_stages(MODEL, [own], samples()).task,
         run_stages(MODEL, [Pretrain(masking=UniformTokens(ratio=0.5), train=TRAIN)], samples()).task,
     )
-    with pytest.raises(ValueError, match="strategy of romae.masking"):
+    with refused(ValueError, "strategy of romae.masking"):
         run_stages(MODEL, [own], samples(), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
-    ("stages", "data", "sentence"),
+    ("stages", "data", "parts"),
     [
-        ((), samples(), "no stage to run"),
-        (STAGES, [], "no samples to train on"),
-        ((*STAGES[:1], Classify(n_classes=1)), samples(), "at least two classes"),
-        ((*STAGES[:1], Regress(drop_tokens=1.0)), samples(), "drop_tokens"),
-        (STAGES, [replace(sample, target=None) for sample in samples()], "samples have none"),
+        ((), samples(), ["no stage"]),
+        (STAGES, [], ["no samples"]),
+        ((*STAGES[:1], Classify(n_classes=1)), samples(), ["two classes"]),
+        ((*STAGES[:1], Regress(drop_tokens=1.0)), samples(), ["drop_tokens"]),
+        (STAGES, [replace(sample, target=None) for sample in samples()], ["samples have none"]),
     ],
 )
-def test_what_is_wrong_is_said_before_the_first_stage_begins(tmp_path, stages, data, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_what_is_wrong_is_said_before_the_first_stage_begins(tmp_path, stages, data, parts):
+    with refused(ValueError, *parts):
         run_stages(MODEL, stages, data, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_a_task_is_no_stage(without_shape_checks):
-    with pytest.raises(TypeError, match="a stage is"):
+    with refused(TypeError, "a stage is"):
         run_stages(MODEL, [MaskedReconstruction(MODEL)], samples())
 
 
-def fails_at_once(stages, training, match, **more):
+def fails_at_once(stages, training, parts, **more):
     """The first stage would be seen if it were begun."""
-    with pytest.raises((ValueError, TypeError), match=match):
+    with refused((ValueError, TypeError), *parts):
         run_stages(MODEL, stages, training, log=lambda *_: pytest.fail("a stage was begun"), **more)
 
 
 @pytest.mark.parametrize(
-    ("last", "match"),
+    ("last", "parts"),
     [
-        (Classify(n_classes=2, train=TRAIN), "classes must lie in 0 to 1, and this batch has 0 to 2"),
-        (Regress(n_targets=3, train=TRAIN), "expected 3 targets per sample"),
-        (Classify(n_classes=3, train=replace(TRAIN, patience=2)), "has patience, which needs validation samples"),
-        (Classify(n_classes=3, train=replace(TRAIN, trackers=("nosuch",))), "the tracker 'nosuch' is not installed"),
-        (Classify(n_classes=3, augment=RandAugment(size=(8, 8), patch=(2, 2)), train=TRAIN), "whole images of 16"),
+        (Classify(n_classes=2, train=TRAIN), ["classes", "0 to 1", "0 to 2"]),
+        (Regress(n_targets=3, train=TRAIN), ["3 targets"]),
+        (Classify(n_classes=3, train=replace(TRAIN, patience=2)), ["patience", "validation samples"]),
+        (Classify(n_classes=3, train=replace(TRAIN, trackers=("nosuch",))), ["'nosuch'", "not installed"]),
+        (Classify(n_classes=3, augment=RandAugment(size=(8, 8), patch=(2, 2)), train=TRAIN), ["whole images", "16"]),
     ],
 )
-def test_what_is_wrong_with_a_later_stage_is_found_before_the_first_begins(last, match):
+def test_what_is_wrong_with_a_later_stage_is_found_before_the_first_begins(last, parts):
     training = samples()
     training[7] = replace(training[7], target=torch.tensor(2))  # one class too many, somewhere
-    fails_at_once([Pretrain(train=TRAIN), last], training, match)
+    fails_at_once([Pretrain(train=TRAIN), last], training, parts)
 
 
 def test_validation_samples_need_targets_from_the_start():
     bare = [replace(sample, target=None) for sample in samples()]
-    fails_at_once(STAGES, samples(), "learns from targets, and the samples have none", validation=bare)
+    fails_at_once(STAGES, samples(), ["targets", "have none"], validation=bare)
 
 
 def test_unlabelled_samples_without_pre_training_are_refused():
-    fails_at_once(STAGES[1:], samples(), "unlabelled samples are for pre-training", unlabelled=samples())
+    fails_at_once(STAGES[1:], samples(), ["unlabelled", "pre-training"], unlabelled=samples())
 
 
 def test_numbers_are_no_classes_from_the_start():
     numbers = [replace(sample, target=torch.tensor(0.5)) for sample in samples()]
-    fails_at_once(STAGES, numbers, "classes must be one integer per sample")
+    fails_at_once(STAGES, numbers, ["classes", "integer per sample"])

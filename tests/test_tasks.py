@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional as F
 from torch.testing import assert_close
 
+from messages import refused
 from romae.model.autoencoder import Encoder
 from romae.model.config import ModelConfig, Size
 from romae.model.heads import Head
@@ -173,9 +174,9 @@ def test_samples_of_one_row_are_no_obstacle_either():
 def test_positions_that_do_not_fit_get_a_sentence(generator):
     task = seeded(MaskedReconstruction)
     tokens = collate(samples(generator)).tokens
-    with pytest.raises(ValueError, match=r"expected 2 positions of 1 coordinates, got \[2, 3\]"):
+    with refused(ValueError, "2 positions", "1 coordinates", "[2, 3]"):
         task.reconstruct(tokens, torch.zeros(2, 3), Layout.of([1, 1, 0, 0, 0]))
-    with pytest.raises(ValueError, match="leave Sample"):
+    with refused(ValueError, "leave Sample"):
         hidden = [
             replace(s, hidden=torch.arange(len(s)) == 0, target=torch.zeros(len(s), 1)) for s in samples(generator)
         ]
@@ -185,7 +186,7 @@ def test_positions_that_do_not_fit_get_a_sentence(generator):
 @pytest.mark.usefixtures("without_shape_checks")
 def test_a_masking_that_is_none_is_refused_at_once():
     for masking in ("rows", UniformTokens):
-        with pytest.raises(TypeError, match="masking must be a strategy such as"):
+        with refused(TypeError, "masking", "strategy"):
             MaskedReconstruction(CONFIG, masking=masking)
 
 
@@ -222,51 +223,51 @@ def test_the_core_knows_its_own_head():
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "parts"),
     [
-        (lambda: seeded(Classification, n_classes=1), "at least two classes"),
-        (lambda: seeded(Classification, n_classes="2"), "at least two classes, n_classes=2 or more, not '2'"),
-        (lambda: seeded(Classification, n_classes=2.5), "at least two classes"),
-        (lambda: seeded(Classification, n_classes=4, confidence=0.2), "above chance"),
-        (lambda: seeded(Regression, n_targets=0), "at least one target"),
-        (lambda: seeded(MaskedReconstruction, drop_tokens=1.0), "drop_tokens"),
-        (lambda: MaskedReconstruction(replace(CONFIG, channels=1), normalise=True), "nothing would be left"),
+        (lambda: seeded(Classification, n_classes=1), ["two classes"]),
+        (lambda: seeded(Classification, n_classes="2"), ["n_classes=2", "not '2'"]),
+        (lambda: seeded(Classification, n_classes=2.5), ["two classes"]),
+        (lambda: seeded(Classification, n_classes=4, confidence=0.2), ["above chance"]),
+        (lambda: seeded(Regression, n_targets=0), ["one target"]),
+        (lambda: seeded(MaskedReconstruction, drop_tokens=1.0), ["drop_tokens"]),
+        (lambda: MaskedReconstruction(replace(CONFIG, channels=1), normalise=True), ["nothing", "left"]),
     ],
 )
-def test_settings_that_make_no_sense_get_a_sentence(make, message, without_shape_checks):
-    with pytest.raises(ValueError, match=message):
+def test_settings_that_make_no_sense_get_a_sentence(make, parts, without_shape_checks):
+    with refused(ValueError, *parts):
         make()
 
 
 def test_a_task_is_made_around_an_encoder(without_shape_checks):
-    with pytest.raises(TypeError, match="take that of the MaskedReconstruction: task.encoder.rebuilt"):
+    with refused(TypeError, "MaskedReconstruction", "task.encoder.rebuilt"):
         Classification(seeded(MaskedReconstruction), n_classes=2)
-    with pytest.raises(TypeError, match="around an Encoder or a ModelConfig, not str"):
+    with refused(TypeError, "Encoder", "ModelConfig", "not str"):
         Regression("run")
     assert Classification(CONFIG, n_classes=np.int64(3)).settings["n_classes"].__class__ is int
 
 
 def test_positions_of_other_dimensions_are_named(without_shape_checks):
     batch = collate([Sample(torch.zeros(6, CONFIG.channels), torch.zeros(6, CONFIG.position_dims + 1))])
-    with pytest.raises(ValueError, match="position dimensions"):
+    with refused(ValueError, "position dimensions"):
         seeded(MaskedReconstruction)(batch)
 
 
 @pytest.mark.parametrize(
-    ("target", "message"),
+    ("target", "parts"),
     [
-        (None, "the samples have none"),
-        (lambda i, n: 7, "classes must lie in 0 to 3, and this batch has 7 to 7"),
-        (lambda i, n: 0.5, "one integer per sample"),
+        (None, ["have none"]),
+        (lambda i, n: 7, ["0 to 3", "7 to 7"]),
+        (lambda i, n: 0.5, ["integer per sample"]),
     ],
 )
-def test_classes_that_make_no_sense_get_a_sentence(generator, target, message):
-    with pytest.raises(ValueError, match=message):
+def test_classes_that_make_no_sense_get_a_sentence(generator, target, parts):
+    with refused(ValueError, *parts):
         seeded(Classification, n_classes=4)(collate(samples(generator, target)))
 
 
 def test_targets_of_the_wrong_shape_get_a_sentence(generator):
-    with pytest.raises(ValueError, match=r"expected 2 targets per token \(\[34, 2\]\), got \[5\]"):
+    with refused(ValueError, "2 targets", "[34, 2]", "[5]"):
         seeded(Regression, n_targets=2, per="token")(collate(samples(generator, lambda i, n: 1.0)))
 
 

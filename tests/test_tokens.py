@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
+from messages import refused
 from romae.tokens.packed import sample_mean, second_part
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import Layout, Tokens, collate, concat
@@ -151,19 +152,19 @@ def test_positions_stay_in_double_precision_until_a_batch_is_made():
 
 
 @pytest.mark.parametrize(
-    ("positions", "message"),
+    ("positions", "parts"),
     [
-        (1.7e9 + 10 * np.arange(5.0), "positions of sample 'a' on axis 0 are too large .* subtract an origin first"),
-        (np.array([1e300, 1e300]), "too large for single precision: .* subtract an origin first"),
-        (np.array([0.0, 1e300]), "axis 0 are too far apart for single precision, by 1e.300; give them in larger units"),
-        (np.array([-1.7e308, 1.7e308]), "too far apart for single precision, by inf"),
+        (1.7e9 + 10 * np.arange(5.0), ["sample 'a'", "axis 0", "subtract an origin"]),
+        (np.array([1e300, 1e300]), ["single precision", "subtract an origin"]),
+        (np.array([0.0, 1e300]), ["axis 0", "1e+300", "larger units"]),
+        (np.array([-1.7e308, 1.7e308]), ["single precision", "by inf"]),
     ],
 )
-def test_positions_that_would_collapse_are_refused(positions, message):
+def test_positions_that_would_collapse_are_refused(positions, parts):
     sample = Sample(np.ones((len(positions), 1)), positions[:, None], id="a")
-    with pytest.raises(ValueError, match=message):
+    with refused(ValueError, *parts):
         collate([sample])
-    with pytest.raises(ValueError, match="for single precision"):
+    with refused(ValueError, "for single precision"):
         Tokens.from_padded(sample.values[None], sample.positions[None], torch.ones(1, len(positions), dtype=torch.bool))
 
 
@@ -176,9 +177,7 @@ def test_positions_that_rounding_hardly_moves_are_taken():
 def test_whole_numbers_that_double_precision_makes_one_of_are_no_positions():
     times = 1_700_000_000_000_000_000 + np.arange(5)[:, None]
     for form in (times, torch.from_numpy(times), times.tolist(), times.astype(np.uint64)):
-        with pytest.raises(
-            ValueError, match=r"positions cannot be read .* up to 1.7e\+18 the same; subtract an offset"
-        ):
+        with refused(ValueError, "positions", "1.7e+18", "subtract an offset"):
             Sample(np.ones((5, 1)), form)
     apart = Sample(np.ones((5, 1)), times[:1] + 256 * np.arange(5)[:, None])
     assert apart.positions.diff(dim=0).flatten().tolist() == [256.0] * 4
@@ -221,7 +220,7 @@ def test_an_array_whose_mask_covers_nothing_is_an_array():
 def test_samples_that_lost_their_tokens_have_no_mean():
     kept = made([2, 3]).select(torch.tensor([False, False, True, True, False]))
     for ask in (kept.mean, kept.first):
-        with pytest.raises(ValueError, match="sample 0 has no token left"):
+        with refused(ValueError, "sample 0", "no token"):
             ask()
 
 
@@ -231,9 +230,9 @@ def test_numbers_that_are_none_are_refused(number, in_values):
     values, positions = [[1.0], [number]], [[0.0], [1.0]]
     if not in_values:
         values, positions = positions, values
-    with pytest.raises(ValueError, match="must be finite, and token 1 has"):
+    with refused(ValueError, "finite", "token 1"):
         Sample(values, positions)
-    with pytest.raises(ValueError, match="must be finite"):
+    with refused(ValueError, "must be finite"):
         Tokens.from_padded(torch.tensor([values]), torch.tensor([positions]), torch.ones(1, 2, dtype=torch.bool))
 
 
@@ -244,107 +243,107 @@ def test_padding_is_not_looked_at():
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "parts"),
     [
-        (lambda: Sample([[1.0]], [[0.0], [1.0]]), "1 values but 2 positions"),
-        (lambda: Sample(np.zeros((0, 1)), np.zeros((0, 1))), "at least one token"),
-        (lambda: Sample(np.zeros((1, 0)), np.zeros((1, 1))), "at least one channel"),
-        (lambda: Sample([1.0, 2.0], [[0.0], [1.0]]), r"values must be \[n, c\], got shape \[2\]; .* values\[:, None\]"),
-        (lambda: Sample([[1.0]], [[0.0]], hidden=[True]), "all or none"),
-        (lambda: Sample([[1.0]], [[0.0]], hidden=[1, 0]), "must be 1 booleans"),
-        (lambda: Sample([[1.0]], [[0.0]], target=[[1.0], [2.0]]), r"one row per token \[1, k\]"),
-        (lambda: Sample([[1.0]], [[0.0]], target=float("nan")), "target must be finite"),
-        (lambda: Sample([[1.0]], [[0.0]], target=np.array([1e300])), "target must be finite in single precision"),
-        (lambda: Sample([[1.0]], [[0.0]], target=[]), "target must be a number"),
-        (lambda: Sample(MASKED, [[0.0], [1.0]]), "array of values is masked in part, and masked means missing; leave"),
-        (lambda: Sample(list(MASKED), [[0.0], [1.0]]), "array of values is masked in part"),
-        (lambda: Sample([[0.0], [1.0]], MASKED), "array of positions is masked in part"),
-        (lambda: Sample([[0.0], [1.0]], [[0.0], [1.0]], target=MASKED), "array of target is masked in part"),
-        (lambda: Sample([[0.0], [1.0]], [[0.0], [1.0]], hidden=MASKED[:, 0] > 1), "array of hidden is masked in part"),
+        (lambda: Sample([[1.0]], [[0.0], [1.0]]), ["1 values", "2 positions"]),
+        (lambda: Sample(np.zeros((0, 1)), np.zeros((0, 1))), ["at least one token"]),
+        (lambda: Sample(np.zeros((1, 0)), np.zeros((1, 1))), ["at least one channel"]),
+        (lambda: Sample([1.0, 2.0], [[0.0], [1.0]]), ["[n, c]", "[2]", "values[:, None]"]),
+        (lambda: Sample([[1.0]], [[0.0]], hidden=[True]), ["all or none"]),
+        (lambda: Sample([[1.0]], [[0.0]], hidden=[1, 0]), ["1 booleans"]),
+        (lambda: Sample([[1.0]], [[0.0]], target=[[1.0], [2.0]]), ["row per token", "[1, k]"]),
+        (lambda: Sample([[1.0]], [[0.0]], target=float("nan")), ["target", "finite"]),
+        (lambda: Sample([[1.0]], [[0.0]], target=np.array([1e300])), ["target", "finite", "single precision"]),
+        (lambda: Sample([[1.0]], [[0.0]], target=[]), ["target", "number"]),
+        (lambda: Sample(MASKED, [[0.0], [1.0]]), ["values", "masked", "missing"]),
+        (lambda: Sample(list(MASKED), [[0.0], [1.0]]), ["values", "masked"]),
+        (lambda: Sample([[0.0], [1.0]], MASKED), ["positions", "masked"]),
+        (lambda: Sample([[0.0], [1.0]], [[0.0], [1.0]], target=MASKED), ["target", "masked"]),
+        (lambda: Sample([[0.0], [1.0]], [[0.0], [1.0]], hidden=MASKED[:, 0] > 1), ["hidden", "masked"]),
         (
             lambda: Sample(np.array([[0.0], [1e39]]), [[0.0], [1.0]]),
-            r"too large for single precision: token 1 has 1e\+39 in column 0; give them in larger units",
+            ["token 1 has 1e+39", "column 0", "larger units"],
         ),
-        (lambda: Sample([[0.0], [1e39]], [[0.0], [1.0]]), "values are too large for single precision: token 1"),
+        (lambda: Sample([[0.0], [1e39]], [[0.0], [1.0]]), ["values", "single precision", "token 1"]),
         (
             lambda: Tokens.from_padded(
                 torch.full((1, 2, 1), -1e39, dtype=torch.float64),
                 torch.zeros(1, 2, 1),
                 torch.ones(1, 2, dtype=torch.bool),
             ),
-            r"values are too large for single precision: token 0 has -1e\+39",
+            ["values", "single precision", "token 0 has -1e+39"],
         ),
-        (lambda: Layout.of([2**62, 2**62]), "overflow the 32-bit offsets"),
-        (lambda: concat(made([1]), made([1], channels=3)), "cannot join tokens of different kinds"),
-        (lambda: Tokens.pack([torch.ones(1, 1)], []), "1 samples of values but 0 of positions"),
-        (lambda: collate([]), "at least one sample"),
+        (lambda: Layout.of([2**62, 2**62]), ["32-bit offsets"]),
+        (lambda: concat(made([1]), made([1], channels=3)), ["cannot join", "different kinds"]),
+        (lambda: Tokens.pack([torch.ones(1, 1)], []), ["1 samples of values", "0 of positions"]),
+        (lambda: collate([]), ["at least one sample"]),
         (
             lambda: collate([Sample([[1.0]], [[0.0]]), Sample([[1.0, 2.0]], [[0.0]])]),
-            "agree in channels: .* sample 1 has 2",
+            ["channels", "sample 1 has 2"],
         ),
-        (lambda: collate([Sample([[1.0]], [[0.0]]), Sample([[1.0]], [[0.0, 1.0]])]), "position dimensions"),
-        (lambda: collate([Sample([[1.0]], [[0.0]]), Sample([[1.0]], [[0.0]], target=1)]), "targets"),
-        (lambda: Layout.of([]), "at least one sample"),
-        (lambda: Layout.of([2**31]), "overflow the 32-bit offsets"),
-        (lambda: Layout.of([1, -1]), "sample 1 has -1"),
-        (lambda: made([2]).select(torch.ones(3, dtype=torch.bool)), "there are 2 tokens"),
-        (lambda: concat(made([1]), made([1, 1])), "cannot join 1 samples with 2"),
-        (lambda: Tokens(torch.zeros(2, 1), torch.zeros(3, 1), Layout.of([2])), "must agree"),
+        (lambda: collate([Sample([[1.0]], [[0.0]]), Sample([[1.0]], [[0.0, 1.0]])]), ["position dimensions"]),
+        (lambda: collate([Sample([[1.0]], [[0.0]]), Sample([[1.0]], [[0.0]], target=1)]), ["targets"]),
+        (lambda: Layout.of([]), ["at least one sample"]),
+        (lambda: Layout.of([2**31]), ["32-bit offsets"]),
+        (lambda: Layout.of([1, -1]), ["sample 1 has -1"]),
+        (lambda: made([2]).select(torch.ones(3, dtype=torch.bool)), ["2 tokens"]),
+        (lambda: concat(made([1]), made([1, 1])), ["cannot join", "1 samples with 2"]),
+        (lambda: Tokens(torch.zeros(2, 1), torch.zeros(3, 1), Layout.of([2])), ["must agree"]),
         (
             lambda: Tokens.from_padded(torch.zeros(1, 2, 1), torch.zeros(1, 2, 1), torch.zeros(1, 2, dtype=torch.bool)),
-            "sample 0 has no valid token",
+            ["sample 0", "no valid token"],
         ),
         (
             lambda: Tokens.from_padded(torch.zeros(1, 2, 1), torch.zeros(1, 3, 1), torch.ones(1, 2, dtype=torch.bool)),
-            "must agree in samples and tokens",
+            ["agree", "samples and tokens"],
         ),
     ],
 )
 @pytest.mark.usefixtures("without_shape_checks")
-def test_bad_input_gets_a_sentence(make, message):
-    with pytest.raises(ValueError, match=message):
+def test_bad_input_gets_a_sentence(make, parts):
+    with refused(ValueError, *parts):
         make()
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "parts"),
     [
-        (lambda: Sample([[1.0]], torch.zeros(1, 1, dtype=torch.float16)), "angles need float32 or float64"),
-        (lambda: Sample([["a"]], [[0.0]]), "values cannot be read as numbers"),
-        (lambda: Sample(np.array([[1.0]], object), [[0.0]]), r"array of values holds object.*: x.astype\(float\)"),
-        (lambda: Sample(np.array([["1"]]), [[0.0]]), r"array of values holds str.*; convert it: x.astype\(float\)"),
-        (lambda: Sample(list(np.array([["1"]])), [[0.0]]), "array of values holds str"),
-        (lambda: Sample(pd.DataFrame([[1.0]]), [[0.0]]), r"values came as a pandas DataFrame; .* x.to_numpy\(\)"),
-        (lambda: Sample([pd.Series([1.0])], [[0.0]]), "values came as a pandas Series"),
-        (lambda: Sample([[1.0]], [[0.0]], target=pd.Series([1.0])), "target came as a pandas Series"),
+        (lambda: Sample([[1.0]], torch.zeros(1, 1, dtype=torch.float16)), ["float32 or float64"]),
+        (lambda: Sample([["a"]], [[0.0]]), ["values", "numbers"]),
+        (lambda: Sample(np.array([[1.0]], object), [[0.0]]), ["values", "holds object", "x.astype(float)"]),
+        (lambda: Sample(np.array([["1"]]), [[0.0]]), ["values", "holds str", "x.astype(float)"]),
+        (lambda: Sample(list(np.array([["1"]])), [[0.0]]), ["values", "holds str"]),
+        (lambda: Sample(pd.DataFrame([[1.0]]), [[0.0]]), ["values", "pandas DataFrame", "x.to_numpy()"]),
+        (lambda: Sample([pd.Series([1.0])], [[0.0]]), ["values", "pandas Series"]),
+        (lambda: Sample([[1.0]], [[0.0]], target=pd.Series([1.0])), ["target", "pandas Series"]),
         (
             lambda: Sample([[1.0]], np.array([["2024"]], "M8[D]")),
-            "positions must be numbers, not dates or durations; turn them",
+            ["positions", "not dates", "turn them"],
         ),
-        (lambda: Sample([[1.0]], np.array([[3]], "m8[D]")), "positions must be numbers, not dates"),
-        (lambda: Sample([[1.0]], [[pd.Timestamp(0)]]), "positions must be numbers, not dates"),
-        (lambda: Sample([[1.0]], [[np.datetime64(0, "D")]]), "positions must be numbers, not dates"),
-        (lambda: collate([1]), r"expected samples, and number 0 is int; make one of it: romae.Sample\(…\)"),
-        (lambda: collate(Sample([[1.0]], [[0.0]])), r"a single sample .*; put it into a list: \[sample\]"),
-        (lambda: collate(1), "expected a list of samples, not int"),
-        (lambda: Sample([[1j]], [[0.0]]), "complex"),
-        (lambda: Sample([[1.0]], [[0.0]], target="cat"), "target 'cat' is not a number"),
-        (lambda: Sample([[1.0]], [[0.0]], target=1j), "targets are complex"),
-        (lambda: Sample([[1.0]], [[0.0]], target=np.array([2**63 + 5], np.uint64)), "64 unsigned bits"),
-        (lambda: Sample([[1.0]], [[0.0]], hidden="yes"), "hidden must be 1 booleans"),
-        (lambda: Layout.of([1.7, 2.2]), "lengths must be whole numbers"),
-        (lambda: Layout.of([[1, 2]]), "lengths must be whole numbers"),
+        (lambda: Sample([[1.0]], np.array([[3]], "m8[D]")), ["positions", "not dates"]),
+        (lambda: Sample([[1.0]], [[pd.Timestamp(0)]]), ["positions", "not dates"]),
+        (lambda: Sample([[1.0]], [[np.datetime64(0, "D")]]), ["positions", "not dates"]),
+        (lambda: collate([1]), ["number 0 is int", "romae.Sample(…)"]),
+        (lambda: collate(Sample([[1.0]], [[0.0]])), ["single sample", "[sample]"]),
+        (lambda: collate(1), ["list of samples", "not int"]),
+        (lambda: Sample([[1j]], [[0.0]]), ["complex"]),
+        (lambda: Sample([[1.0]], [[0.0]], target="cat"), ["target 'cat'", "number"]),
+        (lambda: Sample([[1.0]], [[0.0]], target=1j), ["targets are complex"]),
+        (lambda: Sample([[1.0]], [[0.0]], target=np.array([2**63 + 5], np.uint64)), ["64 unsigned bits"]),
+        (lambda: Sample([[1.0]], [[0.0]], hidden="yes"), ["hidden", "1 booleans"]),
+        (lambda: Layout.of([1.7, 2.2]), ["lengths", "whole numbers"]),
+        (lambda: Layout.of([[1, 2]]), ["lengths", "whole numbers"]),
         (
             lambda: Tokens(torch.zeros(1, 1), torch.zeros(1, 1, dtype=torch.float64), Layout.of([1])),
-            "need torch.float32",
+            ["need torch.float32"],
         ),
         (
             lambda: Tokens.from_padded(torch.zeros(1, 2, 1), torch.zeros(1, 2, 1), torch.ones(1, 2)),
-            "valid must be boolean",
+            ["valid", "boolean"],
         ),
     ],
 )
 @pytest.mark.usefixtures("without_shape_checks")
-def test_wrong_types_get_a_sentence(make, message):
-    with pytest.raises(TypeError, match=message):
+def test_wrong_types_get_a_sentence(make, parts):
+    with refused(TypeError, *parts):
         make()

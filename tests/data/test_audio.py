@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from messages import refused
 from romae.data.audio import from_audio, from_audio_folder, read_waveform
 from romae.data.filterbank import SILENCE, with_frames
 from romae.data.images import to_image
@@ -76,7 +77,7 @@ def test_frames_cut_or_fill_at_the_end():
 
 
 def test_without_frames_the_patch_must_divide_the_length():
-    with pytest.raises(ValueError, match="dimension 0 has size 98, which patches of 16 do not divide; crop it to 96"):
+    with refused(ValueError, "size 98", "patches of 16", "crop it to 96"):
         from_audio(noise(RATE), RATE)
     sounds = [from_audio(noise(n), RATE, patch=(2, 16)) for n in (RATE, 2 * RATE)]
     assert collate(sounds).tokens.layout.lengths.tolist() == [49 * 8, 99 * 8]
@@ -93,7 +94,7 @@ def test_a_folder_of_sounds_is_read_lazily(tmp_path):
     assert folder.class_names == ("a", "b")
     assert [folder[i].id for i in (0, 2)] == ["a/high.flac", "b/low.wav"]
     assert_close(folder[2].values, from_audio(tone(300, rate=44_100), 44_100, frames=96).values, atol=1e-3, rtol=0)
-    with pytest.raises(ValueError, match="cannot read the sound .*broken.wav"):
+    with refused(ValueError, "cannot read", "broken.wav"):
         folder[1]
     assert from_audio_folder(tmp_path, has_classes=True, classes=["c", "b", "a"]).targets == (2, 1, 1)
 
@@ -106,32 +107,32 @@ def test_a_file_cut_short_is_named(kind, share, tmp_path):
     assert len(read_waveform(path)) == 10 * RATE
     whole = path.read_bytes()
     path.write_bytes(whole[: int(share * len(whole))])
-    with pytest.raises(ValueError, match=f"cannot read the sound .*short.{kind}"):
+    with refused(ValueError, "cannot read", f"short.{kind}"):
         read_waveform(path)
 
 
 @pytest.mark.parametrize(
-    ("audio", "options", "message"),
+    ("audio", "options", "parts"),
     [
-        (np.zeros(800, np.float32), {}, "needs its sample rate"),
-        (np.zeros(800, np.float32), {"rate": 0}, "whole number of Hz above 0, not 0"),
-        (np.zeros(800, np.float32), {"rate": RATE, "resample_to": -1}, "resample_to must be a whole number"),
-        (np.zeros(800, np.float32), {"rate": RATE, "resample_to": 30}, "a sample rate of 30 Hz is too low"),
-        (np.zeros(399, np.float32), {"rate": RATE}, "399 samples at 16000 Hz are shorter than one frame"),
-        (np.zeros(0, np.float32), {"rate": RATE}, "holds no samples"),
-        (np.zeros((800, 2), np.float32), {"rate": RATE}, "say where they are, channels=-1"),
-        (np.zeros(800, np.float32), {"rate": RATE, "channels": 0}, "holds no channels in dimension 0"),
-        (np.array([0.0] * 500 + [np.inf]), {"rate": RATE}, "must be finite, and sample 500 is not"),
-        (np.zeros(800, np.int64), {"rate": RATE}, "samples of int64 are not a form of sound"),
-        (np.ma.array(np.zeros(800, np.int16), mask=np.arange(800) < 9), {"rate": RATE}, "the sound is masked in part"),
-        ([0.0] * 800, {"rate": RATE}, "a sound is a path, an array or a tensor, not list"),
-        (np.zeros(800, np.float32), {"rate": RATE, "frames": 0}, "at least 1 frame, not 0"),
-        (np.zeros(800, np.float32), {"rate": RATE, "std": 0.0}, "std above 0, not 0.0 and 0.0"),
-        ("absent.wav", {}, "cannot read the sound absent.wav: there is no such file"),
+        (np.zeros(800, np.float32), {}, ["sample rate"]),
+        (np.zeros(800, np.float32), {"rate": 0}, ["Hz", "not 0"]),
+        (np.zeros(800, np.float32), {"rate": RATE, "resample_to": -1}, ["resample_to", "whole number"]),
+        (np.zeros(800, np.float32), {"rate": RATE, "resample_to": 30}, ["30 Hz", "too low"]),
+        (np.zeros(399, np.float32), {"rate": RATE}, ["399 samples", "16000 Hz"]),
+        (np.zeros(0, np.float32), {"rate": RATE}, ["no samples"]),
+        (np.zeros((800, 2), np.float32), {"rate": RATE}, ["channels=-1"]),
+        (np.zeros(800, np.float32), {"rate": RATE, "channels": 0}, ["no channels", "dimension 0"]),
+        (np.array([0.0] * 500 + [np.inf]), {"rate": RATE}, ["finite", "sample 500"]),
+        (np.zeros(800, np.int64), {"rate": RATE}, ["int64"]),
+        (np.ma.array(np.zeros(800, np.int16), mask=np.arange(800) < 9), {"rate": RATE}, ["masked"]),
+        ([0.0] * 800, {"rate": RATE}, ["path", "not list"]),
+        (np.zeros(800, np.float32), {"rate": RATE, "frames": 0}, ["frame", "not 0"]),
+        (np.zeros(800, np.float32), {"rate": RATE, "std": 0.0}, ["std", "not 0.0"]),
+        ("absent.wav", {}, ["absent.wav", "no such file"]),
     ],
 )
-def test_bad_sounds_are_refused_with_a_sentence(audio, options, message):
-    with pytest.raises((TypeError, ValueError), match=message):
+def test_bad_sounds_are_refused_with_a_sentence(audio, options, parts):
+    with refused((TypeError, ValueError), *parts):
         from_audio(audio, **options)
 
 
@@ -143,24 +144,24 @@ def test_sound_may_have_any_byte_order_and_direction(kind):
 
 def test_a_wrong_sample_rate_and_an_empty_file_are_named(tmp_path):
     soundfile.write(tmp_path / "a.wav", tone(440), RATE)
-    with pytest.raises(ValueError, match="a.wav has a sample rate of 16000 Hz, not 44100 Hz"):
+    with refused(ValueError, "a.wav", "16000 Hz", "not 44100 Hz"):
         from_audio(tmp_path / "a.wav", 44_100)
     soundfile.write(tmp_path / "empty.wav", np.zeros(0), RATE)
-    with pytest.raises(ValueError, match="empty.wav holds no samples"):
+    with refused(ValueError, "empty.wav", "no samples"):
         from_audio(tmp_path / "empty.wav")
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "parts"),
     [
-        ({"rate": "16k"}, "whole number of Hz above 0, not '16k'"),
-        ({"rate": float("nan")}, "whole number of Hz above 0, not nan"),
-        ({"rate": float("inf")}, "whole number of Hz above 0, not inf"),
-        ({"rate": RATE, "resample_to": "16k"}, "resample_to must be a whole number of Hz above 0, not '16k'"),
-        ({"rate": RATE, "frames": 16.5}, "frames must be a whole number, not 16.5"),
-        ({"rate": RATE, "frames": "16"}, "frames must be a whole number, not '16'"),
+        ({"rate": "16k"}, ["Hz", "not '16k'"]),
+        ({"rate": float("nan")}, ["Hz", "not nan"]),
+        ({"rate": float("inf")}, ["Hz", "not inf"]),
+        ({"rate": RATE, "resample_to": "16k"}, ["resample_to", "Hz", "not '16k'"]),
+        ({"rate": RATE, "frames": 16.5}, ["frames", "whole number", "not 16.5"]),
+        ({"rate": RATE, "frames": "16"}, ["frames", "whole number", "not '16'"]),
     ],
 )
-def test_numbers_of_the_wrong_kind_are_refused_with_a_sentence(options, message, without_shape_checks):
-    with pytest.raises((TypeError, ValueError), match=message):
+def test_numbers_of_the_wrong_kind_are_refused_with_a_sentence(options, parts, without_shape_checks):
+    with refused((TypeError, ValueError), *parts):
         from_audio(np.zeros(RATE, np.float32), **options)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from messages import refused
 from romae.data.columns import as_numbers, encode_names, frame_columns, to_numpy
 from romae.data.dates import asked_numbers, dates_from_numbers, numbers_from_dates
 
@@ -60,59 +61,59 @@ def test_only_the_first_column_of_positions_may_hold_dates():
 
 
 @pytest.mark.parametrize(
-    ("asked", "sentence"),
+    ("asked", "parts"),
     [
-        ([[pd.Timestamp(0), 0], [5.0, 1]], "x hold dates, but the time of query 1 is 5.0; give dates throughout"),
-        ([[0.0, pd.Timestamp(0)]], "x hold dates, but the time of query 0 is 0.0"),
-        ([pd.Timestamp(0), 1], "x hold dates, but the time of query 1 is 1"),
-        ([[pd.Timestamp(0), "r"]], "column 1 of x must hold numbers, and query 0 is 'r'"),
-        ([[pd.Timestamp(0), pd.Timestamp(1)]], "column 1 of x must hold numbers, and query 0 is Timestamp"),
-        ([pd.Timestamp(0), pd.Timestamp(0, tz="UTC")], "x cannot be read as dates"),
+        ([[pd.Timestamp(0), 0], [5.0, 1]], ["dates", "query 1 is 5.0", "dates throughout"]),
+        ([[0.0, pd.Timestamp(0)]], ["dates", "query 0 is 0.0"]),
+        ([pd.Timestamp(0), 1], ["dates", "query 1 is 1"]),
+        ([[pd.Timestamp(0), "r"]], ["column 1 of x", "query 0 is 'r'"]),
+        ([[pd.Timestamp(0), pd.Timestamp(1)]], ["column 1 of x", "query 0 is Timestamp"]),
+        ([pd.Timestamp(0), pd.Timestamp(0, tz="UTC")], ["x cannot be read", "dates"]),
     ],
 )
-def test_what_stands_beside_dates_is_named(asked, sentence):
-    with pytest.raises((TypeError, ValueError), match=sentence):
+def test_what_stands_beside_dates_is_named(asked, parts):
+    with refused((TypeError, ValueError), *parts):
         asked_numbers(np.array(asked, dtype=object), "day", None, "x")
 
 
 def test_missing_numbers_are_nan_and_text_is_no_number():
     np.testing.assert_equal(as_numbers(pd.Series([1, None, 2.5], dtype=object), "flux", row), [1, np.nan, 2.5])
-    with pytest.raises(TypeError, match="flux must hold numbers, and row 1 is '2'"):
+    with refused(TypeError, "flux", "numbers", "row 1 is '2'"):
         as_numbers(pd.Series([1, "2"], dtype=object), "flux", row)
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("given", "parts"),
     [
-        ([1, np.complex64(1 + 2j)], "flux must hold numbers, and row 1 is np.complex64"),
-        ([1, 2j], "flux must hold numbers, and row 1 is 2j"),
-        ([1, np.timedelta64(3, "D")], "flux must hold numbers, and row 1 is np.timedelta64"),
-        (["1,5", "2"], "flux must hold numbers, and row 0 is '1,5'; write a point for the decimal comma"),
-        ([2**60, 2**60 + 1, None], "flux cannot be read in double precision.* up to 1.15e.18 the same; subtract an"),
+        ([1, np.complex64(1 + 2j)], ["flux", "row 1 is np.complex64"]),
+        ([1, 2j], ["flux", "row 1 is 2j"]),
+        ([1, np.timedelta64(3, "D")], ["flux", "row 1 is np.timedelta64"]),
+        (["1,5", "2"], ["flux", "row 0 is '1,5'", "decimal comma"]),
+        ([2**60, 2**60 + 1, None], ["flux", "double precision", "1.15e+18"]),
     ],
 )
-def test_what_is_no_number_is_named(given, sentence):
-    with pytest.raises((TypeError, ValueError), match=sentence):
+def test_what_is_no_number_is_named(given, parts):
+    with refused((TypeError, ValueError), *parts):
         as_numbers(pd.Series(given, dtype=object), "flux", row)
 
 
 @pytest.mark.parametrize("kind", ["int64", "uint64", "Int64", "int64[pyarrow]"])
 def test_whole_numbers_stay_apart(kind):
-    with pytest.raises(ValueError, match="flux cannot be read in double precision"):
+    with refused(ValueError, "flux", "double precision"):
         as_numbers(pd.Series([2**60, 2**60 + 1], dtype=kind), "flux", row)
     assert as_numbers(pd.Series([2**60, 2**61], dtype=kind), "flux", row).tolist() == [2**60, 2**61]
 
 
 def test_dates_with_a_zone_are_not_held_against_dates_without():
     asked = pd.date_range("2024-07-01", periods=2, tz="Europe/Rome").to_numpy()
-    with pytest.raises(ValueError, match="dates of x have the time zone Europe/Rome, but those that are known have no"):
+    with refused(ValueError, "time zone", "Europe/Rome"):
         asked_numbers(asked, "day", None, "x")
     assert asked_numbers(asked, "day", "UTC", "x").tolist() == asked_numbers(asked, "day", "Europe/Rome", "x").tolist()
 
 
 def test_a_pandas_column_may_have_an_index_only_beside_its_times():
     dated = [pd.Series([1.0, 2.0]), pd.Series([1.0, 2.0], index=[0.5, 7.0])]
-    with pytest.raises(ValueError, match="sample 1 has an index of its own, which may be its times"):
+    with refused(ValueError, "sample 1", "index", "times"):
         frame_columns(dated, has_times=False)
     assert frame_columns(dated, has_times=True) is None
 
@@ -123,11 +124,11 @@ def test_names_are_sorted_unless_they_are_known():
     assert codes.tolist() == [1, -1, 0] and names == ("g", "r")
     codes, names = encode_names(column, ["u", "r", "g"], "band", row)
     assert codes.tolist() == [1, -1, 2] and names == ("u", "r", "g")
-    with pytest.raises(ValueError, match="band 'g' of row 2 is unknown; known are"):
+    with refused(ValueError, "band 'g'", "row 2", "known are"):
         encode_names(column, ["r"], "band", row)
 
 
 def test_whole_floats_are_integers_as_long_as_they_are_exact():
     assert encode_names(pd.Series([2.0, np.nan, 2.0**53 - 1]), None, "id", row)[1] == (2, 2**53 - 1)
-    with pytest.raises(ValueError, match="id 9007199254740992.0 is a float too large to be exact"):
+    with refused(ValueError, "9007199254740992.0", "float too large"):
         encode_names(pd.Series([2.0, 2.0**53]), None, "id", row)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from messages import refused
 from romae.data.images import from_image, from_image_folder, from_stack, from_video, read_image, to_image
 from romae.tokens.tokens import collate
 
@@ -80,12 +81,12 @@ def test_to_image_takes_what_predict_hands_back(picture):
 
 @pytest.mark.parametrize("channels", [5, 3, -4, -7])
 def test_to_image_refuses_a_dimension_that_is_not_there(channels):
-    with pytest.raises(ValueError, match=f"channels={channels} is no dimension of an image"):
+    with refused(ValueError, f"channels={channels}", "dimension"):
         to_image(torch.zeros(1, 48), (4, 4), (4, 4), channels=channels)
 
 
 def test_to_image_refuses_what_is_no_array(without_shape_checks):
-    with pytest.raises(TypeError, match="numbers in an array or a tensor, not list"):
+    with refused(TypeError, "numbers", "array or a tensor", "not list"):
         to_image([[0.0]], (1, 1), (1, 1))
 
 
@@ -102,7 +103,7 @@ def test_a_16_bit_file_keeps_its_precision(tmp_path):
     wide = (np.arange(64, dtype=np.uint16) * 1000).reshape(8, 8)
     Image.fromarray(wide).save(tmp_path / "wide.png")
     assert_close(read_image(tmp_path / "wide.png")[..., 0], torch.tensor(wide / 65535, dtype=torch.float32))
-    with pytest.raises(ValueError, match="wide.png holds values of more than 8 bits"):
+    with refused(ValueError, "wide.png", "8 bits"):
         read_image(tmp_path / "wide.png", mode="RGB")
 
 
@@ -123,9 +124,9 @@ def test_colours_of_16_bits_are_refused_rather_than_cut(mode, tmp_path):
     write_wide_png(tmp_path / "wide.png", wide)
     (tmp_path / "wide.ppm").write_bytes(b"P6 8 8 65535\n" + wide.astype(">u2").tobytes())
     for image in (tmp_path / "wide.png", Image.open(tmp_path / "wide.png"), tmp_path / "wide.ppm"):
-        with pytest.raises(ValueError, match="values of more than 8 bits .*; hand it over as an array"):
+        with refused(ValueError, "8 bits", "as an array"):
             read_image(image, mode=mode)
-    with pytest.raises(ValueError, match="wide.png holds values of more than 8 bits"):
+    with refused(ValueError, "wide.png", "8 bits"):
         from_video(tmp_path / "wide.png", (1, 4, 4), mode=mode)
 
 
@@ -143,7 +144,7 @@ def test_only_the_first_page_is_never_taken_for_the_whole(tmp_path):
     pages[0].save(tmp_path / "one.tif")
     pages[0].save(tmp_path / "pages.tif", save_all=True, append_images=pages[1:])
     assert from_image(tmp_path / "one.tif", (4, 4)).values.shape == (1, 16)
-    with pytest.raises(ValueError, match="pages.tif has 3 pages; hand over one, or a list of all to from_stack"):
+    with refused(ValueError, "pages.tif", "3 pages", "from_stack"):
         from_image(tmp_path / "pages.tif", (4, 4))
 
 
@@ -172,11 +173,9 @@ def test_images_of_different_sizes_share_a_batch():
 
 
 def test_a_size_that_the_patch_does_not_divide_is_refused_with_those_that_fit(picture):
-    with pytest.raises(
-        ValueError, match="dimension 0 has size 12, which patches of 8 do not divide; crop it to 8, pad"
-    ):
+    with refused(ValueError, "size 12", "patches of 8", "crop it to 8"):
         from_image(picture, (8, 4), channels=-1)
-    with pytest.raises(ValueError, match="smaller than one patch of 16"):
+    with refused(ValueError, "smaller", "patch of 16"):
         from_image(picture, (16, 4), channels=-1, fit="crop")
 
 
@@ -209,7 +208,7 @@ def test_a_folder_is_read_lazily_in_order_with_classes(picture, tmp_path):
     assert_close(folder[1].values, from_image(picture, (4, 4), channels=-1).values)
     assert len(list(folder[:3])) == 3 and len(folder[1:3]) == 2
     assert len(pickle.loads(pickle.dumps(folder))[0]) == len(folder[0])
-    with pytest.raises(ValueError, match="cannot read the image .*broken.png"):
+    with refused(ValueError, "cannot read", "broken.png"):
         folder[3]
     with pytest.raises(IndexError):
         folder[4]
@@ -217,12 +216,12 @@ def test_a_folder_is_read_lazily_in_order_with_classes(picture, tmp_path):
 
 
 def test_a_folder_without_what_it_needs_is_refused(picture, tmp_path):
-    with pytest.raises(ValueError, match="holds no file that ends in .jpg"):
+    with refused(ValueError, ".jpg"):
         from_image_folder(tmp_path, (4, 4))
-    with pytest.raises(ValueError, match="is not a folder"):
+    with refused(ValueError, "not a folder"):
         from_image_folder(tmp_path / "absent", (4, 4))
     Image.fromarray(picture).save(tmp_path / "loose.png")
-    with pytest.raises(ValueError, match="loose.png lies in no class"):
+    with refused(ValueError, "loose.png", "no class"):
         from_image_folder(tmp_path, (4, 4), has_classes=True)
 
 
@@ -231,7 +230,7 @@ def test_a_folder_takes_the_classes_of_training(picture, tmp_path):
     Image.fromarray(picture).save(tmp_path / "bee/1.png")
     folder = from_image_folder(tmp_path, (4, 4), has_classes=True, classes=("ant", "bee"))
     assert folder.class_names == ("ant", "bee") and int(folder[0].target) == 1
-    with pytest.raises(ValueError, match="the folder bee is none of the classes; known are \\['ant'\\]"):
+    with refused(ValueError, "folder bee", "['ant']"):
         from_image_folder(tmp_path, (4, 4), has_classes=True, classes=["ant"])
 
 
@@ -260,40 +259,40 @@ def test_a_stack_of_files_equals_the_stack_of_their_arrays(picture, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("times", "patch", "message"),
+    ("times", "patch", "parts"),
     [
-        ([0.0], (1, 4, 4), "2 images need as many times, not times of shape \\[1\\]"),
-        ([0.0, float("nan")], (1, 4, 4), "times must be finite, and image 1 has none"),
-        (["today", "tomorrow"], (1, 4, 4), "turn dates into days or seconds"),
-        (["1", "2"], (1, 4, 4), "turn dates into days or seconds"),
-        ([b"1", b"2"], (1, 4, 4), "turn dates into days or seconds"),
-        (np.array(["2020-01-01", "2020-01-02"], "datetime64[D]"), (1, 4, 4), "turn dates into days or seconds"),
-        (np.array([1, 2], "timedelta64[ns]"), (1, 4, 4), "turn dates into days or seconds"),
-        ([date(2020, 1, 1), date(2020, 1, 2)], (1, 4, 4), "turn dates into days or seconds"),
-        ([1 + 2j, 2 + 0j], (1, 4, 4), "times must be numbers, not complex128"),
-        ([[0.0], [1.0, 2.0]], (1, 4, 4), "times must be a list of numbers"),
-        ([0.0, 1.0], (2, 4, 4), "its patch must be 1, not 2"),
+        ([0.0], (1, 4, 4), ["2 images", "times", "[1]"]),
+        ([0.0, float("nan")], (1, 4, 4), ["finite", "image 1"]),
+        (["today", "tomorrow"], (1, 4, 4), ["days or seconds"]),
+        (["1", "2"], (1, 4, 4), ["days or seconds"]),
+        ([b"1", b"2"], (1, 4, 4), ["days or seconds"]),
+        (np.array(["2020-01-01", "2020-01-02"], "datetime64[D]"), (1, 4, 4), ["days or seconds"]),
+        (np.array([1, 2], "timedelta64[ns]"), (1, 4, 4), ["days or seconds"]),
+        ([date(2020, 1, 1), date(2020, 1, 2)], (1, 4, 4), ["days or seconds"]),
+        ([1 + 2j, 2 + 0j], (1, 4, 4), ["not complex128"]),
+        ([[0.0], [1.0, 2.0]], (1, 4, 4), ["list of numbers"]),
+        ([0.0, 1.0], (2, 4, 4), ["patch must be 1", "not 2"]),
         (
             [0.0, 1.0],
             (4, 4),
-            "the patch must be \\(time, height, width\\), whole numbers of at least 1, not \\(4, 4\\)",
+            ["(time, height, width)", "not (4, 4)"],
         ),
     ],
 )
-def test_a_stack_with_wrong_times_or_patch_is_refused(times, patch, message):
-    with pytest.raises((TypeError, ValueError), match=message):
+def test_a_stack_with_wrong_times_or_patch_is_refused(times, patch, parts):
+    with refused((TypeError, ValueError), *parts):
         from_stack(np.zeros((2, 8, 8), np.uint8), times, patch)
 
 
 def test_images_of_a_stack_must_agree_and_are_named():
-    with pytest.raises(ValueError, match="image 0 has \\[8, 8, 1\\], image 1 has \\[8, 9, 1\\]"):
+    with refused(ValueError, "image 0", "[8, 8, 1]", "[8, 9, 1]"):
         from_stack([np.zeros((8, 8)), np.zeros((8, 9))], [0.0, 1.0], (1, 4, 4))
-    with pytest.raises(TypeError, match="image 1: an image is a path"):
+    with refused(TypeError, "image 1", "path"):
         from_stack([np.zeros((8, 8)), None], [0.0, 1.0], (1, 4, 4))
-    with pytest.raises(ValueError, match="no image in the list"):
+    with refused(ValueError, "no image"):
         from_stack([], [], (1, 4, 4))
     for images in ("x.tif", Path("x.tif"), Image.new("L", (8, 8))):
-        with pytest.raises(TypeError, match="images are handed over as a list, or as one array of them, not as"):
+        with refused(TypeError, "list", "array"):
             from_stack(images, [0.0], (1, 4, 4))
 
 
@@ -307,7 +306,7 @@ def test_a_video_is_patched_in_time_too_and_comes_back():
     assert_close(first, torch.from_numpy(video).movedim(-1, 1))
     assert_close(from_video(first, (2, 4, 4), channels=0).values, sample.values)
     longer = np.concatenate([video, video[:1]])
-    with pytest.raises(ValueError, match="dimension 0 has size 5"):
+    with refused(ValueError, "size 5"):
         from_video(longer, (2, 4, 4), channels=-1, fit="resize")
     assert_close(from_video(longer, (2, 4, 4), channels=-1, fit="crop").values, sample.values)
     assert len(from_video(video, (2, 4, 4), channels=-1, size=(16, 8))) == 2 * len(sample)
@@ -316,13 +315,13 @@ def test_a_video_is_patched_in_time_too_and_comes_back():
 def test_masked_pixels_and_times_are_named():
     images = np.ma.array(np.ones((3, 8, 8)), mask=np.zeros((3, 8, 8), bool))
     images[1, :2, :2] = np.ma.masked
-    with pytest.raises(ValueError, match="image 1: the image is masked in part"):
+    with refused(ValueError, "image 1", "masked"):
         from_stack(images, [0.0, 1.0, 2.0], (1, 4, 4))
-    with pytest.raises(ValueError, match="image 1: the image is masked in part"):
+    with refused(ValueError, "image 1", "masked"):
         from_video(images, (1, 4, 4))
-    with pytest.raises(ValueError, match="times must be finite, and image 2 has none"):
+    with refused(ValueError, "finite", "image 2"):
         from_stack(images.filled(0), np.ma.array([0, 1, 2], mask=[0, 0, 1]), (1, 4, 4))
-    with pytest.raises(ValueError, match="the array of values is masked in part"):
+    with refused(ValueError, "values", "masked"):
         to_image(np.ma.masked_equal(np.eye(4, 16), 1), (4, 4), (8, 8))
 
 
@@ -333,35 +332,35 @@ def test_an_animation_is_read_frame_by_frame(tmp_path):
     assert_close(sample.values.mean(1) * 255, torch.tensor([0.0, 100.0, 200.0]))
     assert sample.id == str(tmp_path / "moving.gif")
     (tmp_path / "film.mp4").write_bytes(b"\x00" * 100)
-    with pytest.raises(ValueError, match="cannot read the image .*film.mp4"):
+    with refused(ValueError, "cannot read", "film.mp4"):
         from_video(tmp_path / "film.mp4", (1, 4, 4))
 
 
 @pytest.mark.parametrize(
-    ("image", "options", "message"),
+    ("image", "options", "parts"),
     [
-        (np.zeros((8, 8, 3), np.uint8), {}, "say where the channels are"),
-        (np.zeros((8, 8), np.uint8), {"channels": 0}, "is not an image with its channels in dimension 0"),
-        (np.zeros((8, 8), np.int64), {}, "the range of an image of int64 is not known"),
-        (np.full((8, 8), "x"), {}, "must hold numbers"),
-        (np.full((8, 8), np.nan), {}, "values must be finite"),
-        (np.ma.masked_equal(np.eye(8), 1), {}, "the image is masked in part, .* fill them first, for example with"),
-        (np.zeros((8, 8)), {"mode": "RGB"}, "an array has the channels that it has"),
-        (np.zeros((8, 8)), {"std": 0.0}, "std must be finite and above 0"),
-        (np.zeros((8, 8)), {"mean": (0.1, 0.2, 0.3)}, "mean has 3 numbers for 1 channels"),
+        (np.zeros((8, 8, 3), np.uint8), {}, ["where the channels"]),
+        (np.zeros((8, 8), np.uint8), {"channels": 0}, ["channels in dimension 0"]),
+        (np.zeros((8, 8), np.int64), {}, ["int64"]),
+        (np.full((8, 8), "x"), {}, ["numbers"]),
+        (np.full((8, 8), np.nan), {}, ["values", "finite"]),
+        (np.ma.masked_equal(np.eye(8), 1), {}, ["masked", "fill them first"]),
+        (np.zeros((8, 8)), {"mode": "RGB"}, ["array", "channels"]),
+        (np.zeros((8, 8)), {"std": 0.0}, ["std", "above 0"]),
+        (np.zeros((8, 8)), {"mean": (0.1, 0.2, 0.3)}, ["mean", "3 numbers", "1 channels"]),
         (
             np.zeros((8, 8)),
             {"size": (0, 8)},
-            "size must be \\(height, width\\), whole numbers of at least 1, not \\(0, 8\\)",
+            ["(height, width)", "not (0, 8)"],
         ),
-        (np.zeros((0, 8)), {"size": (8, 8)}, "an image of shape \\[0, 8\\] has no pixels"),
-        (Image.new("RGBA", (8, 8)), {}, "pillow mode 'RGBA'; say mode='RGB'"),
-        (Path("absent.png"), {}, "cannot read the image absent.png: No such file"),
-        ([[0, 1], [1, 0]], {}, "not list"),
+        (np.zeros((0, 8)), {"size": (8, 8)}, ["[0, 8]", "no pixels"]),
+        (Image.new("RGBA", (8, 8)), {}, ["'RGBA'", "mode='RGB'"]),
+        (Path("absent.png"), {}, ["absent.png", "No such file"]),
+        ([[0, 1], [1, 0]], {}, ["not list"]),
     ],
 )
-def test_bad_images_are_refused_with_a_sentence(image, options, message):
-    with pytest.raises((TypeError, ValueError), match=message):
+def test_bad_images_are_refused_with_a_sentence(image, options, parts):
+    with refused((TypeError, ValueError), *parts):
         from_image(image, (4, 4), **options)
 
 
@@ -370,32 +369,32 @@ def test_a_file_cut_short_is_named(kind, picture, tmp_path):
     path = tmp_path / f"short.{kind}"
     Image.fromarray(picture).save(path)
     path.write_bytes(path.read_bytes()[:-60])
-    with pytest.raises(ValueError, match=f"cannot read the image .*short.{kind}"):
+    with refused(ValueError, "cannot read", f"short.{kind}"):
         from_image(path, (4, 4))
-    with pytest.raises(ValueError, match="cannot read the image: "):
+    with refused(ValueError, "cannot read"):
         from_image(Image.open(path), (4, 4))
 
 
 def test_an_unknown_fit_is_refused(picture, without_shape_checks):
-    with pytest.raises(ValueError, match="fit must be 'crop' or 'resize', not 'stretch'"):
+    with refused(ValueError, "fit must", "'crop' or 'resize'", "not 'stretch'"):
         from_image(picture, (4, 4), channels=-1, fit="stretch")
 
 
 @pytest.mark.parametrize("options", [{}, {"fit": "crop"}, {"fit": "resize"}])
 @pytest.mark.parametrize("pair", [16, None, (16,), (0, 4), (4, 4.5), (4.0, 4.0), "44"])
 def test_a_patch_or_a_size_that_is_no_pair_is_refused(pair, options, picture, without_shape_checks):
-    with pytest.raises(ValueError, match="the patch must be \\(height, width\\), whole numbers of at least 1, not"):
+    with refused(ValueError, "patch", "(height, width)", "whole numbers"):
         from_image(picture, pair, channels=-1, **options)
     if pair is not None:
-        with pytest.raises(ValueError, match="the size must be \\(height, width\\), whole numbers of at least 1, not"):
+        with refused(ValueError, "size", "(height, width)", "whole numbers"):
             from_image(picture, (4, 4), channels=-1, size=pair, **options)
-    with pytest.raises(ValueError, match="the size must be \\(height, width\\), whole numbers of at least 1, not"):
+    with refused(ValueError, "size", "(height, width)", "whole numbers"):
         to_image(torch.zeros(1, 48), (4, 4), pair)
 
 
 def test_tokens_that_do_not_fit_the_image_are_refused(picture):
     values = from_image(picture, (4, 4), channels=-1).values
-    with pytest.raises(ValueError, match="15 tokens do not fill a grid"):
+    with refused(ValueError, "15 tokens", "grid"):
         to_image(values, (4, 4), (12, 24))
-    with pytest.raises(ValueError, match="the tokens hold 3 channels"):
+    with refused(ValueError, "tokens", "3 channels"):
         to_image(values, (4, 4), (12, 20), channels=None)

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from messages import refused
 from romae.data.loader import Loader
 from romae.data.sources import InMemory
 from romae.data.store import write_store
@@ -84,17 +85,17 @@ def test_an_epoch_can_be_taken_up_anywhere():
 
 
 @pytest.mark.parametrize(
-    ("place", "message"),
+    ("place", "parts"),
     [
-        ({"start": -1}, "start must be a whole number of at least 0, not -1"),
-        ({"start": 9}, "epoch 0 has 8 batches and cannot start at batch 9"),
-        ({"start": 1.0}, "start must be a whole number of at least 0, not 1.0"),
-        ({"epoch": -1}, "epoch must be a whole number of at least 0, not -1"),
-        ({"epoch": 0.5}, "epoch must be a whole number of at least 0, not 0.5"),
+        ({"start": -1}, ["start", "at least 0", "not -1"]),
+        ({"start": 9}, ["epoch 0", "8 batches", "batch 9"]),
+        ({"start": 1.0}, ["start", "whole number", "not 1.0"]),
+        ({"epoch": -1}, ["epoch", "at least 0", "not -1"]),
+        ({"epoch": 0.5}, ["epoch", "whole number", "not 0.5"]),
     ],
 )
-def test_a_place_outside_the_epochs_gets_a_sentence(place, message, without_shape_checks):
-    with pytest.raises(ValueError, match=message):
+def test_a_place_outside_the_epochs_gets_a_sentence(place, parts, without_shape_checks):
+    with refused(ValueError, *parts):
         Loader(made([3] * 50), batch_size=7).epoch(**place)
 
 
@@ -169,27 +170,27 @@ def test_batches_can_be_pinned():
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "parts"),
     [
-        ({}, "either batch_size"),
-        ({"batch_size": 2, "tokens_per_batch": 9}, "and not both"),
-        ({"batch_size": 0}, "at least 1"),
-        ({"batch_size": 2.0}, "batch_size must be a whole number of at least 1, not 2.0"),
-        ({"batch_size": True}, "batch_size must be a whole number of at least 1, not True"),
-        ({"tokens_per_batch": 9.5}, "tokens_per_batch must be a whole number of at least 1, not 9.5"),
-        ({"batch_size": 2, "seed": -1}, "seed must be a whole number of at least 0, not -1"),
-        ({"batch_size": 2, "seed": 0.5}, "seed must be a whole number of at least 0, not 0.5"),
-        ({"batch_size": 2, "workers": -1}, "workers must be a whole number of at least 0, not -1"),
-        ({"batch_size": 2, "rank": -1}, "rank must be a whole number of at least 0, not -1"),
-        ({"tokens_per_batch": 4}, "sample 1 has 5 tokens, more than the 4 of a batch"),
-        ({"batch_size": 2, "rank": 2, "n_ranks": 2}, "rank 2 is outside 0 to 1"),
+        ({}, ["either batch_size"]),
+        ({"batch_size": 2, "tokens_per_batch": 9}, ["and not both"]),
+        ({"batch_size": 0}, ["at least 1"]),
+        ({"batch_size": 2.0}, ["batch_size", "whole number", "not 2.0"]),
+        ({"batch_size": True}, ["batch_size", "whole number", "not True"]),
+        ({"tokens_per_batch": 9.5}, ["tokens_per_batch", "whole number", "not 9.5"]),
+        ({"batch_size": 2, "seed": -1}, ["seed", "at least 0", "not -1"]),
+        ({"batch_size": 2, "seed": 0.5}, ["seed", "whole number", "not 0.5"]),
+        ({"batch_size": 2, "workers": -1}, ["workers", "at least 0", "not -1"]),
+        ({"batch_size": 2, "rank": -1}, ["rank", "at least 0", "not -1"]),
+        ({"tokens_per_batch": 4}, ["sample 1", "5 tokens", "the 4"]),
+        ({"batch_size": 2, "rank": 2, "n_ranks": 2}, ["rank 2", "0 to 1"]),
     ],
 )
-def test_settings_that_make_no_sense_get_a_sentence(settings, message, without_shape_checks):
-    with pytest.raises(ValueError, match=message):
+def test_settings_that_make_no_sense_get_a_sentence(settings, parts, without_shape_checks):
+    with refused(ValueError, *parts):
         Loader(made([3, 5]), **settings)
 
 
 def test_nothing_to_load_is_an_error():
-    with pytest.raises(ValueError, match="no samples to load"):
+    with refused(ValueError, "no samples"):
         Loader([], batch_size=1)

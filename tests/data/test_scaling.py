@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from torch.testing import assert_close
 
+from messages import refused
 from romae.config import from_dict, to_dict
 from romae.data.scaling import Scaling, fit_ladders, fit_scaling, scaled
 from romae.data.series import from_arrays
@@ -145,7 +146,7 @@ def test_a_channel_that_is_named_but_never_measured_has_no_scale():
     x = np.array([[[1.0, np.nan], [3.0, np.nan]]])
     scaling = fit_scaling(from_arrays(x, tokens="scalars"))
     assert scaling.scale == ((1.0,), (0.0,))
-    with pytest.raises(ValueError, match="sample 0: channel 1 was not in the training data"):
+    with refused(ValueError, "sample 0", "channel 1", "training data"):
         scaling.apply(from_arrays(np.array([[[1.0, 5.0]]]), tokens="scalars")[0])
 
 
@@ -237,26 +238,26 @@ def test_fitting_a_million_tokens_is_quick():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "parts"),
     [
-        (dict(origin=["min", "min", "min"]), "3 origins for 2 position axes"),
-        (dict(unit=0.0), "unit of a position axis must be positive"),
-        (dict(origin=math.inf), "an origin must be .* not inf"),
-        (dict(origin=None), "origins are numbers or text, one for each position axis, not None"),
-        (dict(unit=[1.0, None]), r"units are numbers or text, one for each position axis, not \[1.0, None\]"),
+        (dict(origin=["min", "min", "min"]), ["3 origins", "2 position axes"]),
+        (dict(unit=0.0), ["unit", "positive"]),
+        (dict(origin=math.inf), ["origin", "not inf"]),
+        (dict(origin=None), ["origins", "not None"]),
+        (dict(unit=[1.0, None]), ["units", "not [1.0, None]"]),
     ],
 )
-def test_settings_that_do_not_fit_are_named(arguments, sentence, without_shape_checks):
-    with pytest.raises((ValueError, TypeError), match=sentence):
+def test_settings_that_do_not_fit_are_named(arguments, parts, without_shape_checks):
+    with refused((ValueError, TypeError), *parts):
         fit_scaling(random_samples(), **arguments)
 
 
 def test_what_is_no_sample_and_no_scaling_is_named(without_shape_checks):
-    with pytest.raises(TypeError, match="single sample into a list"):
+    with refused(TypeError, "single sample", "list"):
         fit_scaling(series(1.0))
-    with pytest.raises(TypeError, match="number 1 is int"):
+    with refused(TypeError, "number 1 is int"):
         fit_scaling([series(1.0), 1])
-    with pytest.raises(TypeError, match="the scaling must be what fit_scaling gives, or None, not 'standard'"):
+    with refused(TypeError, "fit_scaling", "None", "not 'standard'"):
         scaled([series(1.0)], "standard")
 
 
@@ -275,38 +276,38 @@ def test_samples_with_gradients_have_a_scaling():
 
 
 def test_bad_input_is_named():
-    with pytest.raises(ValueError, match="there are no samples"):
+    with refused(ValueError, "no samples"):
         fit_scaling([])
-    with pytest.raises(ValueError, match="sample 1 has 2"):
+    with refused(ValueError, "sample 1 has 2"):
         fit_scaling([series(1.0), Sample([[1.0, 2.0]], [[0.0, 0.0]])])
-    with pytest.raises(ValueError, match="no sample has two different coordinates on position axis 0"):
+    with refused(ValueError, "two different coordinates", "axis 0"):
         fit_scaling([series(1.0)], unit="gap")
-    with pytest.raises(ValueError, match="token 0 has 0.5 as its channel"):
+    with refused(ValueError, "token 0 has 0.5", "channel"):
         fit_scaling([Sample([[1.0]], [[0.0, 0.5]])], per="channel")
-    with pytest.raises(ValueError, match="targets to scale must be numbers"):
+    with refused(ValueError, "targets", "numbers", "have none"):
         fit_scaling([series(1.0)], target=True)
-    with pytest.raises(ValueError, match="these are classes"):
+    with refused(ValueError, "targets", "classes"):
         fit_scaling([replace(series(1.0), target=3)], target=True)
-    with pytest.raises(ValueError, match="standard scaling needs a centre"):
+    with refused(ValueError, "standard", "centre"):
         Scaling(method="standard")
 
 
 def test_samples_unlike_the_training_data_are_named():
     scaling = fit_scaling([series(1.0, 2.0), series(4.0, channel=2)], per="channel")
-    with pytest.raises(ValueError, match="sample 'p1': channel 1 was not in the training data"):
+    with refused(ValueError, "'p1'", "channel 1", "training data"):
         scaling.apply(replace(series(1.0, channel=1), id="p1"))
-    with pytest.raises(ValueError, match="sample 'p2': token 0 has 3.0 as its channel, but channels are 0 to 2"):
+    with refused(ValueError, "'p2'", "token 0 has 3.0", "0 to 2"):
         scaling.apply(replace(series(1.0, channel=3), id="p2"))
-    with pytest.raises(ValueError, match="2 columns of values, but the scaling was fitted on 1"):
+    with refused(ValueError, "2 columns", "fitted on 1"):
         scaling.apply(Sample([[1.0, 2.0]], [[0.0, 0.0]]))
-    with pytest.raises(ValueError, match="3 position axes, but the scaling was fitted on 2"):
+    with refused(ValueError, "3 position axes", "fitted on 2"):
         scaling.apply(Sample([[1.0]], [[0.0, 0.0, 0.0]]))
-    with pytest.raises(ValueError, match="sample 'p3': values are too large for single precision"):
+    with refused(ValueError, "'p3'", "single precision"):
         fit_scaling([series(0.0, 1e-30)]).apply(replace(series(1e30), id="p3"))
-    with pytest.raises(ValueError, match="hand over the positions"):
+    with refused(ValueError, "positions"):
         scaling.invert_values(torch.ones(1, 1))
 
 
 def test_columns_are_no_axis_of_channels():
-    with pytest.raises(ValueError, match="these samples have no axis of channels.* use per='column'"):
+    with refused(ValueError, "axis of channels", "per='column'"):
         fit_scaling(from_arrays(np.arange(60.0).reshape(3, 10, 2)), per="channel")

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
+from messages import refused
 from romae.config import from_dict, to_dict
 from romae.data.columns import require_told_apart
 from romae.data.schema import SampleSet, Schema, require_same_names
@@ -176,94 +177,91 @@ def test_a_column_that_is_known_keeps_its_place():
     ):
         require_same_names(found, known, whose="samples", others="others have")
     rome = dict(time_unit="hour", time_zone="Europe/Rome")
-    for found, sentence in (
-        (replace(known, values=("error", "flux")), r"the samples have the values \['error', 'flux'\], but others have"),
-        (
-            replace(known, values=("error", "mag")),
-            r"the values \['error', 'mag'\], but others have \['flux', 'error'\]",
-        ),
-        (replace(known, positions=("y", "x")), r"positions \['day', 'y', 'x'\], but others have \['day', 'x', 'y'\]"),
-        (replace(known, positions=("y", "z")), "the samples have the positions"),
-        (replace(known, time="x", positions=("day", "y")), "the samples have the positions"),
+    for found, parts in (
+        (replace(known, values=("error", "flux")), ["samples", "values ['error', 'flux']", "others have"]),
+        (replace(known, values=("error", "mag")), ["values ['error', 'mag']", "others have ['flux', 'error']"]),
+        (replace(known, positions=("y", "x")), ["positions ['day', 'y', 'x']", "['day', 'x', 'y']"]),
+        (replace(known, positions=("y", "z")), ["samples", "the positions"]),
+        (replace(known, time="x", positions=("day", "y")), ["samples", "the positions"]),
     ):
-        with pytest.raises(ValueError, match=sentence):
+        with refused(ValueError, *parts):
             require_same_names(found, known, whose="samples", others="others have")
     here, naive = replace(known, **rome), replace(known, time_unit="hour")
     require_same_names(here, replace(here, time_zone="UTC"), whose="samples", others="others have")
-    with pytest.raises(ValueError, match=r"dates of the samples have the time zone Europe/Rome, .* drop the zone"):
+    with refused(ValueError, "samples", "Europe/Rome", "drop the zone"):
         require_same_names(here, naive, whose="samples", others="others have")
-    with pytest.raises(ValueError, match="dates of the samples have no time zone, .* have the time zone Europe/Rome"):
+    with refused(ValueError, "samples", "no time zone", "Europe/Rome"):
         require_same_names(naive, here, whose="samples", others="others have")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "parts"),
     [
-        (dict(X=GAPPY), "sample 0, row 0 lacks channel 1 but has others; use tokens='scalars'"),
-        (dict(X=np.full((1, 2, 1), NAN), ids=["p7"]), "sample 'p7' has no measurement"),
-        (dict(X=np.ones((2, 3))), r"got shape \[2, 3\]; for one channel use X\[:, :, None\]"),
-        (dict(X=[np.ones(3)]), r"sample 0 must be a \[n, c\] array, got shape \[3\]; for one channel use x\[:, None\]"),
-        (dict(X=3), "X must be a list or an array, not 3"),
-        (dict(X=DENSE, times=5), "times must be a list or an array, not 5"),
-        (dict(X=DENSE, y="ab"), "y must be a list or an array, not 'ab'"),
-        (dict(X=[]), "X holds no samples"),
-        (dict(X=[np.ones((2, 1)), np.ones((2, 2))]), "sample 1 has 2 channels, sample 0 has 1"),
-        (dict(X=[np.array([[1.0], [np.inf]])]), "sample 0, row 1, channel 0 holds inf"),
-        (dict(X=[np.array([[1e39]])]), "fit into float32"),
-        (dict(X=[np.array([["3"]])]), "sample 0 must hold numbers, and its element 0 is '3'"),
-        (dict(X=[[[1, 2], [3]]]), "sample 0 cannot be read as an array"),
-        (dict(X=[np.ones((2, 1)), ([0, 1, 5], [3, 1, 2])]), "sample 1 is a pair, as of times and values; .* times="),
-        (dict(X=[(np.arange(3), np.ones(3))]), r"hand the times over apart: from_arrays\(\[values\[:, None\]"),
-        (dict(X=[(np.arange(3), np.ones((3, 2)))]), "sample 0 is a pair"),
-        (dict(X=[[[0, 1, 5], [3, 1, 2]], [[2, 3], [1, 2]]]), "sample 1 has 2 channels"),
-        (dict(X=[[[0, 1, 5], [3, 1, 2]], [[2, 3, 4], [1, 2, 3]]]), "list of two rows, of which the first climbs like"),
-        (dict(X=[[np.arange(3), np.ones(3)]]), r"hand the times over apart.*, or two time steps .* np.array\(x\)"),
-        (dict(X=[pd.Series([1.0, 2.0])]), r"got shape \[2\]; for one channel use x.to_frame\(\)"),
-        (dict(X=DENSE, time_unit="week"), "there is no time unit 'week'"),
-        (dict(X=DENSE[:, :2], times=SUMMER, time_zone="Mars"), "there is no time zone 'Mars'; give a name such as"),
+        (dict(X=GAPPY), ["sample 0, row 0", "channel 1", "tokens='scalars'"]),
+        (dict(X=np.full((1, 2, 1), NAN), ids=["p7"]), ["'p7'", "no measurement"]),
+        (dict(X=np.ones((2, 3))), ["[2, 3]", "X[:, :, None]"]),
+        (dict(X=[np.ones(3)]), ["sample 0", "[3]", "x[:, None]"]),
+        (dict(X=3), ["X must", "list", "not 3"]),
+        (dict(X=DENSE, times=5), ["times", "list", "not 5"]),
+        (dict(X=DENSE, y="ab"), ["y must", "list", "not 'ab'"]),
+        (dict(X=[]), ["X holds", "no samples"]),
+        (dict(X=[np.ones((2, 1)), np.ones((2, 2))]), ["sample 1", "2 channels", "sample 0 has 1"]),
+        (dict(X=[np.array([[1.0], [np.inf]])]), ["sample 0, row 1", "channel 0", "inf"]),
+        (dict(X=[np.array([[1e39]])]), ["float32"]),
+        (dict(X=[np.array([["3"]])]), ["sample 0", "numbers", "element 0 is '3'"]),
+        (dict(X=[[[1, 2], [3]]]), ["sample 0", "cannot be read"]),
+        (dict(X=[np.ones((2, 1)), ([0, 1, 5], [3, 1, 2])]), ["sample 1", "pair", "times="]),
+        (dict(X=[(np.arange(3), np.ones(3))]), ["times", "from_arrays([values[:, None]"]),
+        (dict(X=[(np.arange(3), np.ones((3, 2)))]), ["sample 0", "pair"]),
+        (dict(X=[[[0, 1, 5], [3, 1, 2]], [[2, 3], [1, 2]]]), ["sample 1", "2 channels"]),
+        (dict(X=[[[0, 1, 5], [3, 1, 2]], [[2, 3, 4], [1, 2, 3]]]), ["two rows", "climbs"]),
+        (dict(X=[[np.arange(3), np.ones(3)]]), ["times", "two time steps", "np.array(x)"]),
+        (dict(X=[pd.Series([1.0, 2.0])]), ["[2]", "x.to_frame()"]),
+        (dict(X=DENSE, time_unit="week"), ["time unit", "'week'"]),
+        (dict(X=DENSE[:, :2], times=SUMMER, time_zone="Mars"), ["time zone", "'Mars'"]),
         (
             dict(X=DENSE[:, :2], times=[SUMMER, SUMMER.tz_localize("UTC")]),
-            "the times of sample 1 are object, those of sample 0 are of another kind; .* all with a time zone or all",
+            ["sample 1 are object", "sample 0", "time zone"],
         ),
-        (dict(X=DENSE[:, :2], times=[SUMMER, [0, 1]]), "the times of sample 1 are int64, those of sample 0"),
-        (dict(X=DENSE[:, :2], times=SUMMER - SUMMER[0]), r"Timedelta.*in hours: x / pandas.Timedelta\(hours=1\)"),
-        (dict(X=DENSE[:, :2], times=["08:00", "09:30"]), "'08:00'; a time of day lacks its day"),
-        (dict(X=DENSE, times=LARGE), r"times of sample 0 cannot be read in double precision.*; subtract an offset"),
-        (dict(X=DENSE, times=[LARGE.tolist(), LARGE.astype(object)]), "times of sample 0 cannot be read in double"),
-        (dict(X=[LARGE[:, None]]), "sample 0 cannot be read in double precision"),
-        (dict(X=DENSE, times=[0, 1]), r"times of sample 0 have shape \[2\], but it has 3 time steps"),
-        (dict(X=DENSE, times=[[0, 1, 2]]), "times for 1 samples, but there are 2"),
-        (dict(X=DENSE, times=[0, np.inf, 1]), "sample 0, row 1 has the time inf"),
-        (dict(X=DENSE, times=[NAN, 0, 1]), "sample 0, row 0 has the time nan"),
-        (dict(X=DENSE, y=["a"]), "y has 1 entries for 2 samples"),
-        (dict(X=DENSE, y=["a", None]), "labels are missing in part: sample 1 has none"),
-        (dict(X=DENSE, y=["a", NAN]), "labels are missing in part: sample 1 has none"),
-        (dict(X=DENSE, y=[0.5, NAN]), "labels are missing in part: sample 1 has none"),
-        (dict(X=DENSE, y=np.ma.array([1, 2], mask=[0, 1])), "labels are missing in part: sample 1 has none"),
-        (dict(X=DENSE, y=np.ma.array(["a", "b"], mask=[0, 1])), "labels are missing in part: sample 1 has none"),
-        (dict(X=DENSE, y=np.ma.array([[1], [2]], mask=[[0], [1]])), "target of sample 1 has a missing"),
-        (dict(X=DENSE, times=np.ma.array([0, 1, 2], mask=[1, 0, 0])), "sample 0, row 0 has the time nan"),
-        (dict(X=DENSE, y=["a", "z"], classes=["a", "b"]), "class 'z' of sample 1 is unknown; known are"),
-        (dict(X=DENSE, y=["a", 3]), "must be text or an integer, the same kind throughout"),
-        (dict(X=DENSE, y=[0.5, 1.5], classes=["a"]), "float64 numbers, but classes"),
-        (dict(X=DENSE, y=[[1.0], [2.0, 3.0]]), "the target of sample 1 has shape"),
-        (dict(X=DENSE, y=np.zeros((2, 4, 1))), "the target of sample 0 has 4 rows for 3 time steps"),
-        (dict(X=DENSE, y=np.zeros((2, 3, 1)), tokens="scalars"), "needs tokens='steps'"),
-        (dict(X=DENSE, y=np.full((2, 3, 1), NAN)), "target of sample 0 has a missing or infinite number"),
-        (dict(X=DENSE, ids=["a", "a"]), "ids must be distinct"),
-        (dict(X=DENSE, ids=["a"]), "1 ids for 2 samples"),
-        (dict(X=DENSE, ids=[[1], [2]]), r"an id is text or a number, and that of sample 0 is \[1\]; give one for each"),
-        (dict(X=DENSE, ids={1, 2}), r"ids must be a list or an array, not \{1, 2\}"),
-        (dict(X=DENSE, y={1, 2}), r"y must be a list or an array, not \{1, 2\}"),
-        (dict(X=DENSE, channels=["time", "x"]), "a channel is called 'time', but so is .*'time_value'"),
-        (dict(X=DENSE, channels=["x", "label"], y=[1, 2]), "a channel is called 'label', but so is .*'label_value'"),
-        (dict(X=DENSE, channels={"x", "y"}), "channels must be a list or an array, not"),
-        (dict(X=DENSE, channels=["x"]), "1 channel names for 2 channels"),
-        (dict(X=DENSE, channels=["x", "x"]), "columns must be distinct, and"),
+        (dict(X=DENSE[:, :2], times=[SUMMER, [0, 1]]), ["sample 1 are int64", "sample 0"]),
+        (dict(X=DENSE[:, :2], times=SUMMER - SUMMER[0]), ["Timedelta", "pandas.Timedelta(hours=1)"]),
+        (dict(X=DENSE[:, :2], times=["08:00", "09:30"]), ["'08:00'", "day"]),
+        (dict(X=DENSE, times=LARGE), ["times of sample 0", "double precision", "subtract an offset"]),
+        (dict(X=DENSE, times=[LARGE.tolist(), LARGE.astype(object)]), ["times of sample 0", "double"]),
+        (dict(X=[LARGE[:, None]]), ["sample 0", "double precision"]),
+        (dict(X=DENSE, times=[0, 1]), ["times of sample 0", "[2]", "3 time steps"]),
+        (dict(X=DENSE, times=[[0, 1, 2]]), ["times", "1 samples", "there are 2"]),
+        (dict(X=DENSE, times=[0, np.inf, 1]), ["sample 0, row 1", "time inf"]),
+        (dict(X=DENSE, times=[NAN, 0, 1]), ["sample 0, row 0", "time nan"]),
+        (dict(X=DENSE, y=["a"]), ["y has", "1 entries", "2 samples"]),
+        (dict(X=DENSE, y=["a", None]), ["labels", "sample 1"]),
+        (dict(X=DENSE, y=["a", NAN]), ["labels", "sample 1"]),
+        (dict(X=DENSE, y=[0.5, NAN]), ["labels", "sample 1"]),
+        (dict(X=DENSE, y=np.ma.array([1, 2], mask=[0, 1])), ["labels", "sample 1"]),
+        (dict(X=DENSE, y=np.ma.array(["a", "b"], mask=[0, 1])), ["labels", "sample 1"]),
+        (dict(X=DENSE, y=np.ma.array([[1], [2]], mask=[[0], [1]])), ["target", "sample 1", "missing"]),
+        (dict(X=DENSE, times=np.ma.array([0, 1, 2], mask=[1, 0, 0])), ["sample 0, row 0", "time nan"]),
+        (dict(X=DENSE, y=["a", "z"], classes=["a", "b"]), ["class 'z'", "sample 1", "known are"]),
+        (dict(X=DENSE, y=["a", 3]), ["text or an integer"]),
+        (dict(X=DENSE, y=[0.5, 1.5], classes=["a"]), ["float64", "classes"]),
+        (dict(X=DENSE, y=[[1.0], [2.0, 3.0]]), ["target", "sample 1", "shape"]),
+        (dict(X=DENSE, y=np.zeros((2, 4, 1))), ["target", "4 rows", "3 time steps"]),
+        (dict(X=DENSE, y=np.zeros((2, 3, 1)), tokens="scalars"), ["tokens='steps'"]),
+        (dict(X=DENSE, y=np.full((2, 3, 1), NAN)), ["target", "sample 0", "missing or infinite"]),
+        (dict(X=DENSE, ids=["a", "a"]), ["ids", "distinct"]),
+        (dict(X=DENSE, ids=["a"]), ["1 ids", "2 samples"]),
+        (dict(X=DENSE, ids=[[1], [2]]), ["id", "sample 0", "[1]"]),
+        (dict(X=DENSE, ids={1, 2}), ["ids", "list", "{1, 2}"]),
+        (dict(X=DENSE, y={1, 2}), ["y must", "list", "{1, 2}"]),
+        (dict(X=DENSE, channels=["time", "x"]), ["'time'", "'time_value'"]),
+        (dict(X=DENSE, channels=["x", "label"], y=[1, 2]), ["'label'", "'label_value'"]),
+        (dict(X=DENSE, channels={"x", "y"}), ["channels", "list"]),
+        (dict(X=DENSE, channels=["x"]), ["1 channel names", "2 channels"]),
+        (dict(X=DENSE, channels=["x", "x"]), ["columns", "distinct"]),
     ],
 )
-def test_bad_input_is_named(arguments, sentence, without_shape_checks):
-    with pytest.raises((ValueError, TypeError), match=sentence):
+def test_bad_input_is_named(arguments, parts, without_shape_checks):
+    with refused((ValueError, TypeError), *parts):
         from_arrays(**arguments)
 
 
@@ -292,7 +290,7 @@ def test_labels_of_pandas_are_found_by_the_ids_that_are_given():
     assert [samples.schema.classes[int(one.target)] for one in samples] == ["A", "B", "C"]
     by_place = from_arrays(np.ones((3, 2, 1)), y=pd.Series(["C", "B", "A"], index=[2, 1, 0]))
     assert [by_place.schema.classes[int(one.target)] for one in by_place] == ["C", "B", "A"]
-    with pytest.raises(ValueError, match="no label for the id 'd'"):
+    with refused(ValueError, "label", "'d'"):
         from_arrays(np.ones((3, 2, 1)), y=y, ids=["a", "b", "d"])
 
 
@@ -301,10 +299,10 @@ def test_tables_name_their_channels_and_must_agree():
     assert from_arrays(frames).schema.values == ("u", "v")
     assert from_arrays(frames, tokens="scalars").schema.channels == ("u", "v")
     assert from_arrays(frames, channels=["a", "b"]).schema.values == ("a", "b")
-    with pytest.raises(ValueError, match="sample 1 has the columns .'v', 'u'., sample 0 has the columns .'u', 'v'."):
+    with refused(ValueError, "sample 1", "'v', 'u'", "'u', 'v'"):
         from_arrays([frames[0], frames[1][["v", "u"]]])
     dated = [frame.set_axis([5.0, 70.0]) for frame in frames]
-    with pytest.raises(ValueError, match="index of its own"):
+    with refused(ValueError, "index"):
         from_arrays(dated)
     assert from_arrays(dated, [frame.index for frame in dated])[0].positions[:, 0].tolist() == [5.0, 70.0]
 
@@ -314,12 +312,12 @@ def test_an_index_may_be_times_whatever_the_first_sample_is():
     assert from_arrays([plain, frame]).schema.values == ("channel_0", "channel_1")
     for X in ([plain, frame.set_axis([5.0, 70.0])], [frame, frame.set_axis(SUMMER)]):
         for channels in (None, ["a", "b"]):
-            with pytest.raises(ValueError, match="sample 1 has an index of its own"):
+            with refused(ValueError, "sample 1", "index"):
                 from_arrays(X, channels=channels)
     named = frame.set_axis(["b", "a"], axis=1)
-    with pytest.raises(ValueError, match=r"sample 1 has the columns \['b', 'a'\], sample 0 has no column names; give"):
+    with refused(ValueError, "sample 1", "['b', 'a']", "no column names"):
         from_arrays([plain, named])
-    with pytest.raises(ValueError, match=r"sample 1 has no column names, sample 0 has the columns \['b', 'a'\]"):
+    with refused(ValueError, "sample 1", "no column names", "['b', 'a']"):
         from_arrays([named, plain])
 
 
@@ -344,7 +342,7 @@ def test_a_sample_that_was_good_in_training_is_good_alone():
     x = 300 + 10 * random.normal(size=(30, 8, 1))
     x[0] = 300 + 1e-5 * random.normal(size=(8, 1))
     trained = from_arrays(x)
-    with pytest.raises(ValueError, match="channel 0 would move .*only to be predicted with for_training=False"):
+    with refused(ValueError, "channel 0", "for_training=False"):
         from_arrays(x[:1])
     alone = from_arrays(x[:1], y=[1.7e9], for_training=False)
     assert torch.equal(alone[0].values, trained[0].values)
@@ -356,7 +354,7 @@ def test_a_sample_that_was_good_in_training_is_good_alone():
     assert len(from_table_like(large[:8].assign(y=1.7e9), schema)) == 1
     first_two = pd.concat([large[:8], large[:8].assign(id=1, y=1.7e9 + 1)])
     assert len(from_table_like(first_two, schema)) == len(from_schema(first_two, schema, for_training=False)) == 2
-    with pytest.raises(ValueError, match="column 'value' would move .* with from_table_like"):
+    with refused(ValueError, "'value'", "from_table_like"):
         from_table(large[:8], **names)
 
 
@@ -375,7 +373,7 @@ def test_columns_in_parts_are_judged_as_one(size, spread):
         known = x[~np.isnan(x[:, column]), column]
         moved = np.abs(known - known.astype(np.float32)).max()
         if moved > 0.05 * known.std():
-            with pytest.raises(ValueError, match=f"{column} would move by up to"):
+            with refused(ValueError, f"{column} would move"):
                 require_told_apart(np.array_split(x[:, [column]], 7), [str(column)])
         else:
             require_told_apart(np.array_split(x[:, [column]], 7), [str(column)])
@@ -383,21 +381,21 @@ def test_columns_in_parts_are_judged_as_one(size, spread):
 
 def test_what_single_precision_cannot_tell_apart_is_refused():
     north = 5_412_345.0 + np.random.default_rng(0).normal(0, 1, (4, 9, 1))
-    with pytest.raises(ValueError, match="channel 0 would move by up to 0.* in single precision.*subtract an offset"):
+    with refused(ValueError, "channel 0", "up to 0", "subtract an offset"):
         from_arrays(north)
     assert from_arrays(north.astype(np.float32)) and from_arrays(north - north.mean())
     assert from_arrays(np.full((4, 9, 1), 5_412_345.1)), "what does not vary has nothing to lose"
-    with pytest.raises(ValueError, match="the labels would move by up to"):
+    with refused(ValueError, "labels", "would move"):
         from_arrays(np.ones((4, 9, 1)), y=1.7e9 + np.arange(4.0))
     rows = {"id": np.repeat(np.arange(4), 9), "time": np.tile(np.arange(9), 4), "north": north.ravel()}
-    with pytest.raises(ValueError, match="column 'north' would move by up to"):
+    with refused(ValueError, "'north'", "would move"):
         from_table(pd.DataFrame(rows), id="id", time="time", values="north")
 
 
 def test_lists_of_two_steps_are_no_pairs_where_times_are_given():
     steps = [[[1.0, 4.0, 9.0], [2.0, 3.0, 1.0]], [[0.0, 4.0, 9.0], [2.0, 5.0, 3.0]]]
     assert [one.values.shape for one in from_arrays(steps, times=[[0.0, 1.0], [0.0, 2.0]])] == [(2, 3), (2, 3)]
-    with pytest.raises((TypeError, ValueError), match="times"):
+    with refused((TypeError, ValueError), "times"):
         from_arrays(steps)
 
 
@@ -417,7 +415,7 @@ def test_dates_in_utc_are_welcome_where_the_known_ones_have_no_zone(zone, is_wel
     if is_welcome:
         assert torch.equal(from_table_like(aware, known.schema)[0].positions, known[0].positions)
     else:
-        with pytest.raises(ValueError, match="have the time zone Europe/Rome, but those that are known have no"):
+        with refused(ValueError, "Europe/Rome", "time zone"):
             from_table_like(aware, known.schema)
 
 
@@ -425,5 +423,5 @@ def test_names_are_the_same_however_they_are_written():
     named = partial(from_arrays, [np.ones((3, 2))], tokens="scalars")
     numbers, texts, swapped = (named(channels=names) for names in ([5, 7], ["5", "7"], [7, 5]))
     require_same_names(numbers.schema, texts.schema, whose="samples", others="others have")
-    with pytest.raises(ValueError, match="channels"):
+    with refused(ValueError, "channels"):
         require_same_names(swapped.schema, texts.schema, whose="samples", others="others have")

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from messages import refused
 from romae.data import store as module
 from romae.data.store import Store, write_store
 from romae.tokens.sample import Sample
@@ -87,7 +88,7 @@ def test_metadata_is_kept(tmp_path):
 
 @pytest.mark.parametrize("metadata", [{"when": object()}, {(1, 2): "pair"}])
 def test_metadata_that_json_cannot_hold_gets_a_sentence(tmp_path, metadata, without_shape_checks):
-    with pytest.raises(ValueError, match="metadata is kept as JSON, and this cannot be: "):
+    with refused(ValueError, "metadata", "as JSON"):
         write_store(made([2]), tmp_path / "a.arrow", metadata=metadata)
     assert not list(tmp_path.iterdir())
 
@@ -199,7 +200,7 @@ def test_positions_that_single_precision_would_merge_are_refused(tmp_path):
     days = 2_460_000.0 + np.arange(5)[:, None] / 86_400
     store = write_store([Sample(np.ones((5, 1)), days, id="star 7")], tmp_path / "a.arrow")
     assert store[0].positions.squeeze(-1).tolist() == days.squeeze(-1).tolist()
-    with pytest.raises(ValueError, match="positions of sample 'star 7' on axis 0 are too large for single precision"):
+    with refused(ValueError, "'star 7'", "axis 0", "single precision"):
         store.batch([0])
 
 
@@ -210,33 +211,33 @@ def test_a_failed_write_leaves_what_was_there(tmp_path):
         yield from made([3, 4])
         raise RuntimeError("the source broke off")
 
-    with pytest.raises(RuntimeError, match="broke off"):
+    with refused(RuntimeError, "broke off"):
         write_store(failing(), tmp_path / "a.arrow")
     assert [path.name for path in tmp_path.iterdir()] == ["a.arrow"]
     assert len(Store(tmp_path / "a.arrow")) == 1
 
 
 @pytest.mark.parametrize(
-    ("other", "message"),
+    ("other", "parts"),
     [
-        (Sample([[1.0]], [[0.0] * 3]), "sample 1 does not match sample 0: id is null .* values is"),
-        (Sample([[1.0, 2.0]], [[0.0] * 3], id="b", target=1), "target is int64 instead of None"),
-        (Sample([[1.0, 2.0]], [[0.0]], id="b"), "positions is"),
-        (Sample([[1.0, 2.0]], [[0.0] * 3], id=3), "id is int64 instead of string"),
-        (Sample([[1.0, 2.0]], [[0.0] * 3], id=(1, 2)), r"text or integers, not \(1, 2\) as in sample 1"),
-        (Sample([[1.0, 2.0]], [[0.0] * 3], id=True), r"text or integers, not True .*use str\(id\)"),
-        (Sample([[1.0, 2.0]], [[0.0] * 3], id=2**70), r"not 1180591620717411303424 .*at most 64 bits\); use str\(id\)"),
-        (Sample([[1.0, 2.0]], [[0.0] * 3], id="a\ud800"), r"the id 'a\\ud800' of sample 1 is no valid text"),
+        (Sample([[1.0]], [[0.0] * 3]), ["sample 1", "id is null", "values is"]),
+        (Sample([[1.0, 2.0]], [[0.0] * 3], id="b", target=1), ["target is int64", "None"]),
+        (Sample([[1.0, 2.0]], [[0.0]], id="b"), ["positions is"]),
+        (Sample([[1.0, 2.0]], [[0.0] * 3], id=3), ["id is int64", "string"]),
+        (Sample([[1.0, 2.0]], [[0.0] * 3], id=(1, 2)), ["text or integers", "(1, 2)", "sample 1"]),
+        (Sample([[1.0, 2.0]], [[0.0] * 3], id=True), ["text or integers", "not True", "str(id)"]),
+        (Sample([[1.0, 2.0]], [[0.0] * 3], id=2**70), ["1180591620717411303424", "64 bits", "str(id)"]),
+        (Sample([[1.0, 2.0]], [[0.0] * 3], id="a\ud800"), ["'a\\ud800'", "sample 1"]),
     ],
 )
-def test_samples_of_another_kind_are_refused(tmp_path, other, message):
-    with pytest.raises(ValueError, match=message):
+def test_samples_of_another_kind_are_refused(tmp_path, other, parts):
+    with refused(ValueError, *parts):
         write_store([*made([2]), other], tmp_path / "a.arrow")
     assert not list(tmp_path.iterdir())
 
 
 def test_what_is_no_sample_is_refused(tmp_path, without_shape_checks):
-    with pytest.raises(TypeError, match="a store keeps Samples, and number 2 is of type ndarray"):
+    with refused(TypeError, "Samples", "number 2", "ndarray"):
         write_store([*made([2, 2]), np.zeros(3)], tmp_path / "a.arrow")
 
 
@@ -246,30 +247,30 @@ def test_a_place_that_cannot_hold_a_store_is_refused_before_anything_is_read(tmp
         yield
 
     (tmp_path / "folder").mkdir()
-    with pytest.raises(ValueError, match="folder is a folder; give the name of a file, such as .*samples.arrow"):
+    with refused(ValueError, "folder", "file", "samples.arrow"):
         write_store(never(), tmp_path / "folder")
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="there is a file where the folder .*file of the store should be"):
+    with refused(ValueError, "file where", "file of the store"):
         write_store(made([2]), tmp_path / "file" / "a.arrow")
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder"]
 
 
 @pytest.mark.parametrize(
-    ("indices", "error", "message"),
+    ("indices", "error", "parts"),
     [
-        ([0, 2], IndexError, "there is no sample 2 in a store of 2"),
-        ([-3, 0], IndexError, "there is no sample -3 in a store of 2"),
-        (np.array([7], dtype=np.uint64), IndexError, "there is no sample 7 in a store of 2"),
-        (np.array([True, False]), TypeError, "by whole numbers, not by"),
-        (np.array([0.0]), TypeError, "by whole numbers, not by"),
-        (np.array([[0]]), TypeError, "by whole numbers, not by"),
-        ([], ValueError, "this one is empty"),
+        ([0, 2], IndexError, ["sample 2", "store of 2"]),
+        ([-3, 0], IndexError, ["sample -3", "store of 2"]),
+        (np.array([7], dtype=np.uint64), IndexError, ["sample 7", "store of 2"]),
+        (np.array([True, False]), TypeError, ["whole numbers"]),
+        (np.array([0.0]), TypeError, ["whole numbers"]),
+        (np.array([[0]]), TypeError, ["whole numbers"]),
+        ([], ValueError, ["empty"]),
     ],
 )
 @pytest.mark.parametrize("hidden", [None, [True, False]])
-def test_indices_of_a_batch_are_checked(tmp_path, indices, error, message, hidden):
+def test_indices_of_a_batch_are_checked(tmp_path, indices, error, parts, hidden):
     store = write_store(made([2, 2], hidden=lambda n: hidden), tmp_path / "a.arrow")
-    with pytest.raises(error, match=message):
+    with refused(error, *parts):
         store.batch(indices)
 
 
@@ -296,21 +297,21 @@ def without_note(table: pa.Table, note: bytes) -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "parts"),
     [
-        (lambda t: t.drop_columns(["values"]), "it has no column values"),
-        (lambda t: t.drop_columns(["id", "positions"]), "it has no column id and positions"),
-        (lambda t: t.slice(0, 0), "it holds no samples"),
-        (shortened, "its columns values and positions differ in length"),
-        (renumbered, "its column values holds int64"),
-        (lambda t: without_note(t, b"metadata"), "Expecting value"),
-        (lambda t: without_note(t, b"romae_store"), "another kind or version; write it with write_store"),
+        (lambda t: t.drop_columns(["values"]), ["no column values"]),
+        (lambda t: t.drop_columns(["id", "positions"]), ["no column", "id and positions"]),
+        (lambda t: t.slice(0, 0), ["no samples"]),
+        (shortened, ["values and positions", "length"]),
+        (renumbered, ["values", "int64"]),
+        (lambda t: without_note(t, b"metadata"), ["Expecting value"]),
+        (lambda t: without_note(t, b"romae_store"), ["version", "write_store"]),
     ],
 )
-def test_a_file_without_what_a_store_has_is_named(tmp_path, change, message):
+def test_a_file_without_what_a_store_has_is_named(tmp_path, change, parts):
     write_store(made([2, 3], ids=lambda i: i), tmp_path / "a.arrow")
     rewritten(tmp_path / "a.arrow", change)
-    with pytest.raises(ValueError, match=f"a.arrow is damaged or no store: .*{message}"):
+    with refused(ValueError, "a.arrow", "damaged", *parts):
         Store(tmp_path / "a.arrow")
 
 
@@ -319,16 +320,16 @@ def test_damage_is_named(tmp_path):
     write_store(made([40] * 50), path)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match="a.arrow is damaged or no store"):
+    with refused(ValueError, "a.arrow", "damaged"):
         Store(path)
     path.write_bytes(b"")
-    with pytest.raises(ValueError, match="damaged or no store"):
+    with refused(ValueError, "damaged"):
         Store(path)
-    with pytest.raises(ValueError, match="there is no store at .*absent"):
+    with refused(ValueError, "no store", "absent"):
         Store(tmp_path / "absent.arrow")
-    with pytest.raises(ValueError, match="there is none"):
+    with refused(ValueError, "there is none"):
         write_store([], path)
-    with pytest.raises(IndexError, match="there is no sample 9 in a store of 1"):
+    with refused(IndexError, "no sample 9", "store of 1"):
         write_store(made([2]), path)[9]
-    with pytest.raises(ValueError, match="this one is empty"):
+    with refused(ValueError, "empty"):
         Store(path).batch([])

@@ -1,7 +1,6 @@
 """Tables become samples: laws, known answers and bad input."""
 
 import gzip
-import re
 import warnings
 from datetime import UTC, time, timedelta, timezone
 
@@ -15,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from messages import refused, warned
 from romae.config import from_dict, to_dict
 from romae.data.export import to_table
 from romae.data.schema import Schema
@@ -59,7 +59,7 @@ def test_labels_are_read_by_what_a_column_of_objects_holds(frame):
         assert samples.schema.classes == classes
         assert [float(s.target) for s in samples] == ([1, 2] if classes is None else [0, 1])
     gap = pd.Series([2.0, 1.0, None, 2.0, 1.0], dtype=object)
-    with pytest.raises(ValueError, match="labels are missing in part: row 2"):
+    with refused(ValueError, "labels", "row 2"):
         from_table(frame.assign(kind=gap), **COLUMNS)
 
 
@@ -177,7 +177,7 @@ def test_dates_become_numbers_with_their_unit(frame, zone, how, tmp_path):
 def test_rows_with_a_missing_value_are_dropped_and_counted(frame):
     frame.loc[0, "flux"] = np.nan
     frame.loc[1, ["band", "error"]] = [None, np.nan]
-    with pytest.warns(UserWarning, match=r"dropped 2 of 5 rows .*'flux': 1, 'error': 1, 'band': 1") as caught:
+    with warned(UserWarning, "2 of 5 rows", "'flux': 1, 'error': 1", "'band': 1") as caught:
         samples = from_table(frame, **COLUMNS)
     assert len(caught) == 1
     assert [len(s) for s in samples] == [1, 2]
@@ -185,7 +185,7 @@ def test_rows_with_a_missing_value_are_dropped_and_counted(frame):
 
 def test_an_empty_cell_of_a_csv_file_is_missing(tmp_path):
     (tmp_path / "a.csv").write_text("id,time,channel,value\np,0,HR,80\np,1,,70\np,2,pH,\np,3,pH,7.5\n")
-    with pytest.warns(UserWarning, match="dropped 2 of 4 rows .*'value': 1, 'channel': 1"):
+    with warned(UserWarning, "2 of 4 rows", "'value': 1, 'channel': 1"):
         samples = from_table(tmp_path / "a.csv", id="id", time="time", channel="channel", values="value")
     assert samples[0].positions.tolist() == [[0, 0], [3, 1]] and samples.schema.channels == ("HR", "pH")
 
@@ -214,7 +214,7 @@ def test_large_integers_stay_apart_where_one_is_missing(how, tmp_path):
 
 def test_floats_that_may_have_lost_digits_are_no_ids():
     table = pd.DataFrame({"id": [*map(float, LARGE), np.nan], "time": 0.0, "value": 1.5})
-    with pytest.raises(ValueError, match=r"id in column 'id' 4.29.*e\+18 is a float too large .* 'Int64' or as text"):
+    with refused(ValueError, "'id'", "e+18", "'Int64'"):
         from_table(table, **FEW)
 
 
@@ -252,7 +252,7 @@ def test_a_csv_file_is_read_by_the_kind_of_the_known_names(tmp_path):
 
 def test_the_label_of_a_dropped_row_does_not_make_numbers_of_classes(tmp_path):
     (tmp_path / "a.csv").write_text("id,time,value,kind\n1,0,1,0\n1,1,2,0\n2,0,1.5,3\n2,1,1.7,3\n2,2,,\n")
-    with pytest.warns(UserWarning, match="dropped 1 of 5 rows"):
+    with warned(UserWarning, "1 of 5 rows"):
         samples = from_table(tmp_path / "a.csv", **FEW, label="kind")
     assert samples.schema.classes == (0, 3) and [int(s.target) for s in samples] == [0, 1]
 
@@ -264,9 +264,9 @@ def test_numbers_to_predict_stay_numbers_where_they_are_whole(frame, tmp_path):
     for table in (whole, pa.Table.from_pandas(whole), tmp_path / "a.csv"):
         targets = [s.target for s in from_table_like(table, trained.schema)]
         assert all(t.is_floating_point() for t in targets) and [float(t) for t in targets] == [70.0, 50.0]
-    with pytest.raises(TypeError, match="column 'kind' must hold numbers, and row 0 is 'SN'"):
+    with refused(TypeError, "'kind'", "numbers", "row 0 is 'SN'"):
         from_table_like(frame, trained.schema)
-    with pytest.raises(ValueError, match=r"labels are missing in part: row 3 \(sample 'b'\) has none"):
+    with refused(ValueError, "labels", "row 3", "'b'"):
         from_table_like(frame.assign(kind=[50, 70, 50, None, 70]), trained.schema)
 
 
@@ -275,10 +275,10 @@ def test_dates_without_a_zone_are_read_in_that_of_the_schema(frame):
     trained = from_table(frame.assign(mjd=dates.tz_localize("Europe/Berlin")), **COLUMNS)
     assert same(from_table_like(frame.assign(mjd=dates), trained.schema), trained)
     naive = from_table(frame.assign(mjd=dates), **COLUMNS)
-    with pytest.raises(ValueError, match="dates of column 'mjd' have the time zone Europe/Berlin, .* known have no"):
+    with refused(ValueError, "'mjd'", "time zone Europe/Berlin", "known have no"):
         from_table_like(frame.assign(mjd=dates.tz_localize("Europe/Berlin")), naive.schema)
     for unclear in ("2024-03-31 02:30", "2024-10-27 02:30"):
-        with pytest.raises(ValueError, match=f"row 0, column 'mjd': {unclear}:00 .* in Europe/Berlin"):
+        with refused(ValueError, "row 0, column 'mjd'", f"{unclear}:00", "Europe/Berlin"):
             from_table_like(frame.assign(mjd=pd.Timestamp(unclear)), trained.schema)
 
 
@@ -301,21 +301,21 @@ def test_dates_come_back_in_the_zone_they_had(frame, zone, name):
 
 def test_a_zone_without_a_name_is_refused(frame):
     dates = pd.date_range("2024-03-01", periods=5).tz_localize(tz.gettz("Europe/Berlin"))
-    with pytest.raises(ValueError, match=r"zone tzfile.* of column 'mjd' has no name.*tz_convert\('Europe/Berlin'\)"):
+    with refused(ValueError, "'mjd'", "no name", "tz_convert('Europe/Berlin')"):
         from_table(frame.assign(mjd=dates), **COLUMNS)
 
 
 def test_a_unit_that_does_not_exist_is_named(frame, without_shape_checks):
-    with pytest.raises(ValueError, match="there is no time unit 'week'; there are second, minute, hour and day"):
+    with refused(ValueError, "'week'", "minute", "day"):
         from_table(frame.assign(mjd=pd.Timestamp("2024-03-01")), **COLUMNS, time_unit="week")
 
 
 def test_what_would_not_be_looked_at_is_refused(frame, without_shape_checks):
-    with pytest.raises(ValueError, match="there is no time unit 'week'"):
+    with refused(ValueError, "time unit", "'week'"):
         from_table(frame, **COLUMNS, time_unit="week")
-    with pytest.raises(ValueError, match="classes are named, but no label column is; say which it is with label="):
+    with refused(ValueError, "classes", "label="):
         from_table(frame, **COLUMNS | {"label": None}, classes=["SN", "RR"])
-    with pytest.raises(TypeError, match="the schema is that of other samples, such as samples.schema, not NoneType"):
+    with refused(TypeError, "schema", "samples.schema", "not NoneType"):
         from_table_like(frame, None)
 
 
@@ -331,48 +331,48 @@ def test_a_table_like_the_training_set(frame):
     assert again.schema == trained.schema
     assert again[0].positions[:, 1].tolist() == [1] and int(again[1].target) == 1
     assert from_table_like(frame.drop(columns="kind"), trained.schema)[0].target is None
-    with pytest.raises(ValueError, match="class 'AGN' of row .* is unknown; known are"):
+    with refused(ValueError, "class 'AGN'", "known are"):
         from_table_like(frame.replace({"kind": {"SN": "AGN"}}), trained.schema)
-    with pytest.raises(ValueError, match="channel in column 'band' 'z' of row 0 is unknown"):
+    with refused(ValueError, "'band'", "'z'", "row 0"):
         from_table_like(frame.replace({"band": {"r": "z"}}), trained.schema)
-    with pytest.raises(ValueError, match="column 'mjd' holds dates, but the schema expects numbers"):
+    with refused(ValueError, "'mjd'", "dates", "numbers"):
         from_table_like(frame.assign(mjd=pd.Timestamp("2020-01-01")), trained.schema)
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "parts"),
     [
-        (dict(flux=["1", "2", "3", "4", "5"]), "column 'flux' must hold numbers, and row 0 is '1'"),
-        (dict(flux=[1.0, 2.0, "bad", 4.0, 5.0]), "column 'flux' must hold numbers, and row 2 is 'bad'"),
-        (dict(flux=[1, 2, 3, 4, 1j]), "column 'flux' must hold numbers"),
-        (dict(error=[1, 2, 3, -np.inf, 5]), "row 3, column 'error' holds -inf"),
-        (dict(flux=[1, 2, 3, 1e39, 5]), "row 3, column 'flux' holds 1e.39; values must be finite and fit"),
-        (dict(mjd=[1, 2, np.inf, 4, 5]), "row 2, column 'mjd' is infinite"),
-        (dict(mjd=["2020-01-01"] * 5), "row 0 is '2020-01-01'; if these are dates, convert .* pandas.to_datetime, or"),
-        (dict(mjd=["01/01/2024 00:39"] * 5), "'01/01/2024 00:39'; if these are dates, .* as 2024-03-01 08:00"),
-        (dict(mjd=pd.to_timedelta(range(5), "h")), r"Timedelta.*; count .* x / pandas.Timedelta\(hours=1\)"),
-        (dict(mjd=pd.period_range("2024", periods=5)), r"Period.*; turn periods into dates first: x.dt.to_timestamp"),
-        (dict(mjd=[time(8, 30)] * 5), "datetime.time.*; a time of day lacks its day: write 2024-03-01 08:00"),
-        (dict(mjd=ZONES), r"Timestamp.*several time zones into one: pandas.to_datetime\(x, utc=True\)"),
-        (dict(mjd=range(2**60, 2**60 + 5)), "column 'mjd' cannot be read in double precision.*; subtract an offset"),
-        (dict(flux=[1, np.nan, 3, 4, np.nan]), "sample 'a' has no row without a missing value"),
-        (dict(flux=[np.nan] * 5), r"2 samples \(\['a', 'b'\]\) have no row"),
-        (dict(kind=["SN", "RR", "SN", None, "RR"]), r"labels are missing in part: row 3 \(sample 'b'\) has none"),
-        (dict(kind=["SN", None, "SN", "SN", None]), r"labels are missing in part: row . \(sample 'a'\) has none"),
-        (dict(kind=["SN", "RR", "AGN", "SN", "RR"]), "sample 'b' has different labels: 'AGN' in row 2, 'SN' in row"),
-        (dict(kind=[1.0, np.inf, 1.0, 1.0, np.inf]), r"label of row . \(sample 'a'\) is infinite"),
-        (dict(object=[None] * 5), "every row of the table lacks an id"),
-        (dict(object=["a", 1, "a", "a", 1]), "id in column 'object' must be text or an integer"),
+        (dict(flux=["1", "2", "3", "4", "5"]), ["'flux'", "numbers", "row 0 is '1'"]),
+        (dict(flux=[1.0, 2.0, "bad", 4.0, 5.0]), ["'flux'", "numbers", "row 2 is 'bad'"]),
+        (dict(flux=[1, 2, 3, 4, 1j]), ["'flux'", "numbers"]),
+        (dict(error=[1, 2, 3, -np.inf, 5]), ["row 3, column 'error'", "-inf"]),
+        (dict(flux=[1, 2, 3, 1e39, 5]), ["row 3, column 'flux'", "1e+39", "finite"]),
+        (dict(mjd=[1, 2, np.inf, 4, 5]), ["row 2, column 'mjd'", "infinite"]),
+        (dict(mjd=["2020-01-01"] * 5), ["row 0 is '2020-01-01'", "pandas.to_datetime"]),
+        (dict(mjd=["01/01/2024 00:39"] * 5), ["'01/01/2024 00:39'", "dates", "2024-03-01 08:00"]),
+        (dict(mjd=pd.to_timedelta(range(5), "h")), ["Timedelta", "pandas.Timedelta(hours=1)"]),
+        (dict(mjd=pd.period_range("2024", periods=5)), ["Period", "x.dt.to_timestamp"]),
+        (dict(mjd=[time(8, 30)] * 5), ["datetime.time", "day", "2024-03-01 08:00"]),
+        (dict(mjd=ZONES), ["several time zones", "utc=True"]),
+        (dict(mjd=range(2**60, 2**60 + 5)), ["'mjd'", "double precision", "subtract an offset"]),
+        (dict(flux=[1, np.nan, 3, 4, np.nan]), ["'a'", "missing value"]),
+        (dict(flux=[np.nan] * 5), ["2 samples", "['a', 'b']"]),
+        (dict(kind=["SN", "RR", "SN", None, "RR"]), ["labels", "row 3", "'b'"]),
+        (dict(kind=["SN", None, "SN", "SN", None]), ["labels", "'a'"]),
+        (dict(kind=["SN", "RR", "AGN", "SN", "RR"]), ["'b'", "'AGN' in row 2", "'SN' in row"]),
+        (dict(kind=[1.0, np.inf, 1.0, 1.0, np.inf]), ["label", "'a'", "infinite"]),
+        (dict(object=[None] * 5), ["every row", "lacks an id"]),
+        (dict(object=["a", 1, "a", "a", 1]), ["'object'", "text or an integer"]),
         (
             dict(object=[[1], [2], [1], [1], [2]]),
-            r"id in column 'object' must be text or an integer, and row 0 is \[1\]",
+            ["'object'", "text or an integer", "row 0 is [1]"],
         ),
-        (dict(object=[0.5, 1, 1, 1, 1]), "id in column 'object' must be text or an integer"),
+        (dict(object=[0.5, 1, 1, 1, 1]), ["'object'", "text or an integer"]),
     ],
 )
 @pytest.mark.filterwarnings("ignore:dropped")
-def test_bad_tables_are_named(frame, change, sentence):
-    with pytest.raises((ValueError, TypeError), match=sentence):
+def test_bad_tables_are_named(frame, change, parts):
+    with refused((ValueError, TypeError), *parts):
         from_table(frame.assign(**change), **COLUMNS)
 
 
@@ -380,28 +380,28 @@ def test_missing_columns_list_what_exists(frame, tmp_path):
     frame.to_csv(tmp_path / "a.csv", index=False)
     frame.to_parquet(tmp_path / "a.parquet")
     for table in (frame, pa.Table.from_pandas(frame), tmp_path / "a.csv", tmp_path / "a.parquet"):
-        with pytest.raises(ValueError, match="column 'Flux' is not there; the table has .*'mjd', 'band', 'flux'"):
+        with refused(ValueError, "column 'Flux'", "'mjd', 'band', 'flux'"):
             from_table(table, id="object", time="mjd", values="Flux")
 
 
 def test_unusable_tables_are_refused_in_one_sentence(frame, tmp_path):
     few = dict(id="object", time="mjd", values="flux")
-    with pytest.raises(ValueError, match="the table has no rows"):
+    with refused(ValueError, "no rows"):
         from_table(frame[:0], **few)
-    with pytest.raises(ValueError, match="column 'flux' occurs more than once"):
+    with refused(ValueError, "column 'flux'", "more than once"):
         from_table(frame[["object", "mjd", "flux", "flux"]], **few)
-    with pytest.raises(ValueError, match="columns must be distinct, and .*'mjd'"):
+    with refused(ValueError, "distinct", "'mjd'"):
         from_table(frame, id="object", time="mjd", values="mjd")
-    with pytest.raises(ValueError, match="name at least one column of values"):
+    with refused(ValueError, "column of values"):
         from_table(frame, id="object", time="mjd", values=[])
-    with pytest.raises(ValueError, match="no channel column is"):
+    with refused(ValueError, "no channel column"):
         from_table(frame, **few, channels=["g"])
-    with pytest.raises(TypeError, match="expected a pandas DataFrame, a pyarrow Table or a path, not list"):
+    with refused(TypeError, "pandas DataFrame", "pyarrow Table", "not list"):
         from_table([[1, 2]], **few)
-    with pytest.raises(ValueError, match="there is no file .*none.csv"):
+    with refused(ValueError, "no file", "none.csv"):
         from_table(tmp_path / "none.csv", **few)
     (tmp_path / "a.xlsx").write_bytes(b"PK")
-    with pytest.raises(ValueError, match="cannot tell what a.xlsx is"):
+    with refused(ValueError, "a.xlsx"):
         from_table(tmp_path / "a.xlsx", **few)
 
 
@@ -411,8 +411,7 @@ def test_other_separators_than_commas_are_named(name, sign, rows, tmp_path):
     write = gzip.open if name.endswith("gz") else open
     with write(tmp_path / name, "wt") as file:
         file.write(f"object{sign}mjd{sign}flux\n{rows}\n")
-    sentence = f"columns of .*{name} are separated by {re.escape(repr(sign))}.*decimal=',' where"
-    with pytest.raises(ValueError, match=sentence):
+    with refused(ValueError, name, f"separated by {sign!r}", "decimal=','"):
         from_table(tmp_path / name, id="object", time="mjd", values="flux")
 
 
@@ -437,10 +436,10 @@ def test_broken_files_are_refused_in_one_sentence(frame, tmp_path):
     }
     for name, content in broken.items():
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(ValueError, match=f"{name}|is not there"):
+        with refused(ValueError, name):
             from_table(tmp_path / name, **few)
     for name in ("header.csv", "names.csv"):
-        with pytest.raises(ValueError, match=f"cannot read .*{name}: .*UTF-?8.*; save it as UTF-8"):
+        with refused(ValueError, "cannot read", name, "save it as UTF-8"):
             from_table(tmp_path / name, **few)
 
 
@@ -470,7 +469,7 @@ def test_digits_around_an_e_are_a_name(tmp_path, names, found):
 
 def test_the_slip_that_makes_a_column_text_is_the_one_that_is_named(tmp_path):
     (tmp_path / "t.csv").write_text("id,time,value\n1,0,1\n1,1,2\n1,2,oops\n")
-    with pytest.raises(TypeError, match="column 'value' must hold numbers, and row 2 is 'oops'"):
+    with refused(TypeError, "'value'", "numbers", "row 2 is 'oops'"):
         from_table(tmp_path / "t.csv", id="id", time="time", values="value")
 
 
@@ -488,5 +487,5 @@ def test_nanoseconds_are_told_apart_within_a_sample_alone():
     table = pd.DataFrame({"id": [0, 0, 1, 1], "time": times, "value": 1.0})
     names = {"id": "id", "time": "time", "values": "value"}
     assert len(from_table(table, **names)) == 2
-    with pytest.raises(ValueError, match="different times of up to 1.7e.18 in one sample the same; subtract an offset"):
+    with refused(ValueError, "times", "1.7e+18", "subtract an offset"):
         from_table(table.assign(id=0), **names)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fits_files import fits, write_pair
+from messages import refused, warned
 from romae.experiments.datasets import find
 from romae.experiments.datasets.elasticc import CLASS_OF_MODEL, CLASSES, alert_mask, load, stream
 from romae.experiments.datasets.files import MissingFile
@@ -84,7 +85,7 @@ def test_the_alert_mask_at_its_edges():
 
 def test_objects_without_an_alert_are_left_out_and_counted(tmp_path):
     quiet = {**COLUMNS, "PHOTFLAG": (np.where(MJD == 95, 4096, FLAG), "1J")}
-    with pytest.warns(UserWarning, match="1 of 2 objects never raise an alert and were left out"):
+    with warned(UserWarning, "1 of 2 objects", "an alert"):
         assert [sample.id for sample in stream(folder=write(tmp_path, phot=quiet))] == ["SNIa-SALT2/4100"]
 
 
@@ -105,50 +106,48 @@ def test_several_models_are_read_and_checked(tmp_path):
 
 
 def test_absent_files_and_unknown_models_give_a_sentence(tmp_path):
-    with pytest.raises(
-        MissingFile, match="no light curve in .*; download the folders ELASTICC_TRAIN_<model> from http"
-    ):
+    with refused(MissingFile, "no light curve", "ELASTICC_TRAIN_<model>", "http"):
         load(folder=tmp_path)
     write(tmp_path)
     next(tmp_path.rglob("*PHOT*")).unlink()
-    with pytest.raises(MissingFile, match="cannot find .*_PHOT.FITS.gz, which holds the points of .*_HEAD.FITS.gz"):
+    with refused(MissingFile, "_PHOT.FITS.gz", "_HEAD.FITS.gz"):
         load(folder=tmp_path)
-    with pytest.raises(ValueError, match="'Unicorn' is not among"):
+    with refused(ValueError, "'Unicorn'"):
         load(folder=write(tmp_path, model="Unicorn"))
 
 
 @pytest.mark.parametrize(
-    "head, phot, message",
+    "head, phot, parts",
     [
-        ({"PTROBS_MAX": (np.array([6, 80]), "1J")}, {}, "row 2: its points lie outside .*PHOT"),
-        ({"PTROBS_MIN": (np.array([0, 7]), "1J")}, {}, "row 1: its points lie outside .*PHOT"),
-        ({}, {"FLUXCAL": (np.where(MJD == 95, np.nan, FLUX), "1E")}, "FLUXCAL of object 4200 is nan"),
-        ({}, {"BAND": (np.where(MJD == 95, "J", BAND), "12A")}, "BAND is 'J', which is none of u, g, r, i, z, Y"),
-        ({}, {"PHOTFLAG": (FLAG, "1E")}, "PHOTFLAG does not hold whole numbers"),
+        ({"PTROBS_MAX": (np.array([6, 80]), "1J")}, {}, ["row 2", "PHOT"]),
+        ({"PTROBS_MIN": (np.array([0, 7]), "1J")}, {}, ["row 1", "PHOT"]),
+        ({}, {"FLUXCAL": (np.where(MJD == 95, np.nan, FLUX), "1E")}, ["FLUXCAL", "object 4200", "nan"]),
+        ({}, {"BAND": (np.where(MJD == 95, "J", BAND), "12A")}, ["BAND is 'J'", "u, g, r, i"]),
+        ({}, {"PHOTFLAG": (FLAG, "1E")}, ["PHOTFLAG", "whole numbers"]),
     ],
 )
-def test_bad_tables_are_refused(tmp_path, head, phot, message):
-    with pytest.raises(ValueError, match=message):
+def test_bad_tables_are_refused(tmp_path, head, phot, parts):
+    with refused(ValueError, *parts):
         load(folder=write(tmp_path, head={**HEAD, **head}, phot={**COLUMNS, **phot}))
 
 
 @pytest.mark.parametrize(
-    "damage, message",
+    "damage, parts",
     [
-        (lambda content: content[: 2 * 2880], "is cut off or damaged: 9 rows"),
-        (lambda content: content[:2000], "is cut off: a header has no end|holds no binary table"),
-        (lambda content: content[:2880], "holds no binary table"),
-        (lambda content: b"hello" + content, "is not a FITS file"),
-        (lambda content: gzip.compress(content)[:300], "cannot read"),
-        (lambda content: content.replace(b"'1D      '", b"'2D      '"), "column MJD is scaled or has the format '2D'"),
-        (lambda content: content.replace(b"'1I      '", b"'1Z      '"), "column 3 has the unknown format '1Z'"),
-        (lambda content: content.replace(b"'1I      '", b"'1J      '"), "is cut off or damaged"),
-        (lambda content: content.replace(b"TTYPE1  ", b"TTYPO1  "), r"lacks the columns \['MJD'\]; it has"),
+        (lambda content: content[: 2 * 2880], ["or damaged", "9 rows"]),
+        (lambda content: content[:2000], ["x.FITS"]),
+        (lambda content: content[:2880], ["no binary table"]),
+        (lambda content: b"hello" + content, ["not a FITS"]),
+        (lambda content: gzip.compress(content)[:300], ["cannot read"]),
+        (lambda content: content.replace(b"'1D      '", b"'2D      '"), ["column MJD", "'2D'"]),
+        (lambda content: content.replace(b"'1I      '", b"'1Z      '"), ["column 3", "'1Z'"]),
+        (lambda content: content.replace(b"'1I      '", b"'1J      '"), ["cut off"]),
+        (lambda content: content.replace(b"TTYPE1  ", b"TTYPO1  "), ["lacks the columns", "['MJD']", "it has"]),
     ],
 )
-def test_damaged_fits_files_are_refused(tmp_path, damage, message):
+def test_damaged_fits_files_are_refused(tmp_path, damage, parts):
     (tmp_path / "x.FITS").write_bytes(damage(fits(COLUMNS)))
-    with pytest.raises(ValueError, match=message):
+    with refused(ValueError, *parts):
         read_columns(tmp_path / "x.FITS", ("MJD", "PHOTFLAG"))
 
 
@@ -156,11 +155,11 @@ def test_bad_parquet_files_are_refused(tmp_path):
     import pyarrow as pa
 
     write_parquet(tmp_path, MJD=pa.array([1.0, None] * 4))
-    with pytest.raises(ValueError, match="TDE.parquet: MJD has 4 empty cells"):
+    with refused(ValueError, "TDE.parquet", "MJD", "4 empty cells"):
         load(folder=tmp_path)
     write_parquet(tmp_path, FLUXCAL=pa.array(["x"] * 8))
-    with pytest.raises(ValueError, match="FLUXCAL does not hold numbers"):
+    with refused(ValueError, "FLUXCAL", "numbers"):
         load(folder=tmp_path)
     (tmp_path / "TDE.parquet").write_bytes((tmp_path / "TDE.parquet").read_bytes()[:100])
-    with pytest.raises(ValueError, match="cannot read .*TDE.parquet"):
+    with refused(ValueError, "cannot read", "TDE.parquet"):
         load(folder=tmp_path)

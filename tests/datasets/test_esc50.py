@@ -7,9 +7,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from messages import refused
 from romae.data.audio import from_audio, read_waveform
 from romae.data.filterbank import log_mel
 from romae.experiments.datasets import esc50, find
+from romae.experiments.datasets.files import MissingFile
 
 soundfile = pytest.importorskip("soundfile", reason="needs soundfile: pip install 'romae[audio]'")
 
@@ -66,9 +68,9 @@ def test_choosing_folds_before_or_after_is_the_same(folder):
     assert_close(before.values(), after.values())
     assert_close(before.values(torch.tensor([2, 0])), after.values()[[2, 0]])
     assert before.class_names == NAMES
-    with pytest.raises(ValueError, match=r"no clip is in the folds \[3\]; there are \[2\]"):
+    with refused(ValueError, "folds [3]", "there are [2]"):
         after.of_folds([3])
-    with pytest.raises(ValueError, match=r"numbers 1 to 5, not \[0\]"):
+    with refused(ValueError, "1 to 5", "[0]"):
         esc50.load([0], folder=folder)
 
 
@@ -107,9 +109,9 @@ def test_a_torn_prepared_file_is_named(folder, tmp_path_factory):
     assert [one.name for one in outside.iterdir()] == [esc50.PREPARED], "nothing half-written stays"
     for content in (path.read_bytes()[:-500], b"", b"no archive"):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match="cannot read .*spectrograms.npz as prepared spectrograms"):
+        with refused(ValueError, "cannot read", "spectrograms.npz"):
             esc50.load(folder=outside)
-    with pytest.raises(ValueError, match="cannot write .*no/where.npz"):
+    with refused(ValueError, "cannot write", "no/where.npz"):
         esc50.load(folder=folder).save(outside / "no" / "where.npz")
 
 
@@ -119,56 +121,56 @@ def test_a_prepared_file_of_unequal_lengths_is_named(folder, key, without_shape_
     with np.load(path) as held:
         arrays = dict(held)
     np.savez(path, **arrays | {key: arrays[key][:-1]})
-    with pytest.raises(ValueError, match=f"cannot read .*spectrograms.npz as .*: 5 {key} for 6 clips; write it again"):
+    with refused(ValueError, "spectrograms.npz", f"5 {key}", "write it again"):
         esc50.Spectrograms.read(path)
 
 
 @pytest.mark.parametrize(
-    ("row", "message"),
+    ("row", "parts"),
     [
-        ("3-1-A-0.wav,1,0,dog,False,1,A", "line 8: there is no file .*3-1-A-0.wav, nor one of that name as .ogg"),
-        ("1-100-A-0.wav,one,0,dog,False,1,A", "line 8: cannot read"),
-        ("1-100-A-0.wav,1", "line 8: cannot read"),
-        ("1-100-A-0.wav,6,0,dog,False,1,A", "line 8: fold 6 or class 0 is not one of"),
-        ("1-100-A-0.wav,1,0,cat,False,1,A", "calls class 0 both 'dog' and 'cat'"),
-        ("1-100-A-0.wav,1,4,cat,False,1,A", "has no clip of class 3"),
+        ("3-1-A-0.wav,1,0,dog,False,1,A", ["line 8", "3-1-A-0.wav", ".ogg"]),
+        ("1-100-A-0.wav,one,0,dog,False,1,A", ["line 8"]),
+        ("1-100-A-0.wav,1", ["line 8"]),
+        ("1-100-A-0.wav,6,0,dog,False,1,A", ["line 8", "fold 6"]),
+        ("1-100-A-0.wav,1,0,cat,False,1,A", ["class 0", "'dog' and 'cat'"]),
+        ("1-100-A-0.wav,1,4,cat,False,1,A", ["no clip", "class 3"]),
     ],
 )
-def test_a_bad_row_of_the_table_is_named(row, message, folder):
+def test_a_bad_row_of_the_table_is_named(row, parts, folder):
     table = folder / "meta" / "esc50.csv"
     table.write_text(table.read_text() + row + "\n")
-    with pytest.raises(ValueError, match=message):
+    with refused(ValueError, *parts):
         esc50.clips(folder=folder)
 
 
 def test_a_bad_table_is_named(folder, tmp_path):
     table = folder / "meta" / "esc50.csv"
     table.write_text("filename,fold\n")
-    with pytest.raises(ValueError, match=r"esc50.csv lacks the columns \['target', 'category'\]"):
+    with refused(ValueError, "esc50.csv", "['target', 'category']"):
         esc50.clips(folder=folder)
     table.write_text(HEADER + "\n")
-    with pytest.raises(ValueError, match="lists no clips"):
+    with refused(ValueError, "no clips"):
         esc50.clips(folder=folder)
     table.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match="cannot read .*esc50.csv"):
+    with refused(ValueError, "cannot read", "esc50.csv"):
         esc50.clips(folder=folder)
     table.unlink()
-    with pytest.raises(ValueError, match="cannot find .*esc50.csv; download https://github.com/.* and put it at"):
+    with refused(MissingFile, "esc50.csv", "download https://github.com/", "put it at"):
         esc50.clips(folder=folder)
 
 
 def test_a_clip_that_is_broken_or_of_another_length_is_named(folder):
     path = folder / "audio" / "1-100-A-1.wav"
     soundfile.write(path, sound(1, 1)[:6000], 16_000)
-    with pytest.raises(ValueError, match="1-100-A-1.wav has 36 frames, but .*1-100-A-0.wav has 48"):
+    with refused(ValueError, "1-100-A-1.wav", "36 frames", "48"):
         esc50.load(folder=folder)
     path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(ValueError, match="cannot read the sound .*1-100-A-1.wav: the file is cut short"):
+    with refused(ValueError, "1-100-A-1.wav", "cut short"):
         esc50.load(folder=folder)
 
 
 def test_check_refuses_a_set_of_another_size(folder):
-    with pytest.raises(ValueError, match=r"has \(6, 3, 2, 48\) \(clips, classes, folds, frames\) instead of \(2000"):
+    with refused(ValueError, "(6, 3, 2, 48)", "(2000"):
         find("esc50").verify(folder)
 
 

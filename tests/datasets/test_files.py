@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from messages import refused
 from romae.experiments.datasets import discover, find
 from romae.experiments.datasets.catalogue import DataFile, DataSet
 from romae.experiments.datasets.files import MissingFile, data_root, download, extract, members, verify_file
@@ -82,7 +83,7 @@ def test_a_download_is_complete_and_leaves_nothing_else(server, tmp_path):
 @pytest.mark.parametrize("sha256", [SHA256, None])
 def test_a_broken_download_has_no_final_name_and_is_resumed(server, tmp_path, sha256):
     target, server.breaks_at = tmp_path / "file.bin", 100_000
-    with pytest.raises(ValueError, match=r"broke off after 100000 of 300000 bytes.*again to resume.*put it at .*file"):
+    with refused(ValueError, "100000 of 300000", "resume", "put it at"):
         download(server.url, target, sha256=sha256)
     assert names(tmp_path) == ["file.bin.part", "file.bin.part.tag"]
     server.breaks_at = None
@@ -92,7 +93,7 @@ def test_a_broken_download_has_no_final_name_and_is_resumed(server, tmp_path, sh
 
 def test_a_file_that_changed_meanwhile_is_fetched_from_the_start(server, tmp_path):
     server.breaks_at = 100_000
-    with pytest.raises(ValueError, match="broke off"):
+    with refused(ValueError, "broke off"):
         download(server.url, tmp_path / "file.bin")
     server.breaks_at, server.etag, server.content = None, '"two"', b"new" * 50_000
     assert download(server.url, tmp_path / "file.bin").read_bytes() == server.content
@@ -100,7 +101,7 @@ def test_a_file_that_changed_meanwhile_is_fetched_from_the_start(server, tmp_pat
 
 def test_without_a_version_or_checksum_nothing_is_resumed(server, tmp_path):
     server.breaks_at, server.etag = 100_000, ""
-    with pytest.raises(ValueError, match="broke off"):
+    with refused(ValueError, "broke off"):
         download(server.url, tmp_path / "file.bin")
     server.breaks_at, server.content = None, b"other" * 50_000
     assert download(server.url, tmp_path / "file.bin").read_bytes() == server.content
@@ -118,24 +119,24 @@ def test_a_server_without_ranges_and_a_part_that_is_too_long_start_again(server,
 
 @pytest.mark.parametrize("expected", [{"size": 5}, {"sha256": "0" * 64}])
 def test_a_wrong_file_is_not_kept(server, tmp_path, expected):
-    with pytest.raises(ValueError, match="not the one expected, and was not kept"):
+    with refused(ValueError, "not kept"):
         download(server.url, tmp_path / "file.bin", **expected)
     assert names(tmp_path) == []
 
 
 def test_a_file_in_place_that_is_wrong_is_reported_and_not_replaced(server, tmp_path):
     (tmp_path / "file.bin").write_bytes(b"mine")
-    with pytest.raises(ValueError, match="has 4 bytes instead of 300000; remove it"):
+    with refused(ValueError, "4 bytes", "300000", "remove it"):
         download(server.url, tmp_path / "file.bin", len(CONTENT), SHA256)
     assert (tmp_path / "file.bin").read_bytes() == b"mine" and server.ranges == []
-    with pytest.raises(ValueError, match="has sha256 .* instead of"):
+    with refused(ValueError, "sha256", "instead of"):
         verify_file(tmp_path / "file.bin", 4, SHA256)
 
 
 def test_without_a_network_the_message_says_which_file_to_put_where(server, tmp_path):
-    with pytest.raises(ValueError, match=r"cannot download http://127.0.0.1:9/x \(.*put it at .*x\.zip"):
+    with refused(ValueError, "http://127.0.0.1:9/x", "put it at", "x.zip"):
         download("http://127.0.0.1:9/x", tmp_path / "x.zip")
-    with pytest.raises(ValueError, match=r"Not Found.*put it at .*x\.zip"):
+    with refused(ValueError, "Not Found", "put it at", "x.zip"):
         download(server.url.replace("file.bin", "nothing"), tmp_path / "x.zip")
     assert names(tmp_path) == []
 
@@ -168,7 +169,7 @@ def test_an_archive_is_unpacked_and_read_alike(tmp_path, make, end):
     for source in (archive, folder):
         assert {member.name: member.read().decode() for member in members(source)} == GOOD
     assert names(folder) == ["a.txt", "b.txt", "c.txt", "deep", "top"]
-    with pytest.raises(ValueError, match="would overwrite .*c.txt"):
+    with refused(ValueError, "overwrite", "c.txt"):
         extract(archive, folder)
 
 
@@ -176,7 +177,7 @@ def test_an_archive_is_unpacked_and_read_alike(tmp_path, make, end):
 @pytest.mark.parametrize("name", ["../evil.txt", "/evil.txt", "a/../../evil.txt", "C:\\evil.txt", "..\\evil.txt"])
 def test_a_member_outside_the_folder_is_refused(tmp_path, make, end, name):
     archive = make(tmp_path / f"x.{end}", **{"good.txt": "G", name: "E"})
-    with pytest.raises(ValueError, match="not safe to unpack: its member .*evil.txt' lies outside the folder"):
+    with refused(ValueError, "not safe", "evil.txt", "outside the folder"):
         extract(archive, tmp_path / "out")
     assert names(tmp_path) == [f"x.{end}"]
     assert [member.name for member in members(archive)] == ["good.txt"]
@@ -186,7 +187,7 @@ def test_a_member_outside_the_folder_is_refused(tmp_path, make, end, name):
 def test_links_and_devices_in_a_tar_are_refused(tmp_path, kind):
     info = tarfile.TarInfo("odd")
     info.type, info.linkname = kind, "/etc/passwd"
-    with pytest.raises(ValueError, match="its member 'odd' is a (link|device)"):
+    with refused(ValueError, "'odd'", "a link" if kind in (tarfile.SYMTYPE, tarfile.LNKTYPE) else "a device"):
         extract(make_tar(tmp_path / "x.tar.gz", info, **GOOD), tmp_path / "out")
     assert names(tmp_path) == ["x.tar.gz"]
 
@@ -196,7 +197,7 @@ def test_a_link_in_a_zip_is_refused(tmp_path):
         info = zipfile.ZipInfo("odd")
         info.external_attr = (stat.S_IFLNK | 0o777) << 16
         archive.writestr(info, "/etc/passwd")
-    with pytest.raises(ValueError, match="its member 'odd' is a link"):
+    with refused(ValueError, "'odd'", "a link"):
         extract(tmp_path / "x.zip", tmp_path / "out")
 
 
@@ -210,10 +211,10 @@ def test_a_damaged_archive_gives_a_sentence_and_leaves_nothing(tmp_path, make, e
     elif damage == "flip":
         content[len(content) // 2] ^= 0xFF
     archive.write_bytes(b"not an archive" if damage == "text" else content)
-    with pytest.raises(ValueError, match=r"x\..*(corrupt|cannot read)|(corrupt|cannot read).*x\."):
+    with refused(ValueError, f"x.{end}"):
         extract(archive, tmp_path / "out")
     assert [name for name in names(tmp_path) if name not in ("out", f"x.{end}")] == []
-    with pytest.raises(ValueError, match=r"x\."):
+    with refused(ValueError, f"x.{end}"):
         [member.read() for member in members(archive)]
 
 
@@ -236,7 +237,7 @@ def test_a_data_set_is_fetched_unpacked_and_checked(server, tmp_path, monkeypatc
     server.content = make_zip(tmp_path / "source.zip", **GOOD).read_bytes()
     dataset, seen = example(server), []
     assert not dataset.is_present() and dataset.missing() == list(dataset.files)
-    with pytest.raises(MissingFile, match=r"example is not complete: download http.* and put it at .*example/x.zip"):
+    with refused(MissingFile, "example", "download http", "example/x.zip"):
         dataset.verify()
     assert dataset.get(report=lambda name, n, total: seen.append((name, n, total))) == tmp_path / "example"
     assert dataset.verify() == "A" and dataset.is_present()
@@ -255,7 +256,7 @@ def test_an_empty_folder_is_not_the_unpacked_data_set(tmp_path):
 
 @pytest.mark.parametrize("name", ["", ".", "../../zz/q", "/q", "a/b", "a\\b"])
 def test_find_refuses_uea_names_that_lead_elsewhere(name):
-    with pytest.raises(ValueError, match="is not the name of a set of the UEA archive"):
+    with refused(ValueError, "UEA archive"):
         find(f"uea/{name}")
 
 
@@ -271,10 +272,10 @@ def test_every_data_set_describes_itself():
 def test_find_knows_any_uea_name_and_suggests_near_ones():
     assert find("plasticc") is discover()["plasticc"]
     assert find("uea/PenDigits").files[0].path == "PenDigits.zip"
-    with pytest.raises(ValueError, match="no data set 'plastic'; do you mean plasticc"):
+    with refused(ValueError, "'plastic'", "mean plasticc"):
         find("plastic")
 
 
 def test_a_data_set_without_a_list_of_files_points_to_its_page(tmp_path):
-    with pytest.raises(ValueError, match="elasticc has no fixed list of files; take them from https://portal"):
+    with refused(ValueError, "elasticc", "https://portal"):
         find("elasticc").get(tmp_path)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from messages import refused
 from romae import collate
 from romae.experiments.baselines import constant, fill, linear, truth
 from romae.experiments.datasets import pendulum, positions, sinusoids, spirals, synthetic
@@ -33,14 +34,14 @@ def test_a_split_may_be_empty_and_counts_that_cannot_be_are_named(module):
     made = module.generate(seed=0, counts={"train": 2, "validation": 0, "test": 1})
     assert {name: len(samples) for name, samples in made.items()} == {"train": 2, "validation": 0, "test": 1}
     for count in (-1, 2.5, True):
-        with pytest.raises(ValueError, match=f"samples in 'test' must be a whole number from 0, not {count}"):
+        with refused(ValueError, "'test'", "from 0", f"not {count}"):
             module.generate(seed=0, counts={"train": 2, "test": count})
-    with pytest.raises(ValueError, match="counts names no split"):
+    with refused(ValueError, "counts", "no split"):
         module.generate(seed=0, counts={})
 
 
 def test_spirals_without_any_have_no_scale():
-    with pytest.raises(ValueError, match="one scale, which takes at least one"):
+    with refused(ValueError, "one scale", "at least one"):
         spirals.generate(seed=0, counts={"train": 0})
 
 
@@ -74,17 +75,19 @@ def test_evenly_spaced_positions_go_from_end_to_end():
     assert [float(sample.positions) for sample in samples] == [0, 250, 500, 750, 1000]
 
 
-@pytest.mark.parametrize("arguments", [{"low": 2.0, "high": 2.0}, {"n_tokens": 0}])
-def test_impossible_positions_are_refused(arguments):
-    with pytest.raises(ValueError, match="range that climbs|at least one token"):
+@pytest.mark.parametrize(
+    ("arguments", "part"), [({"low": 2.0, "high": 2.0}, "range that climbs"), ({"n_tokens": 0}, "at least one token")]
+)
+def test_impossible_positions_are_refused(arguments, part):
+    with refused(ValueError, part):
         positions.generate(seed=0, **arguments)
 
 
 @pytest.mark.parametrize("n", [0, -1])
 def test_less_than_one_sample_is_refused(n):
-    with pytest.raises(ValueError, match=f"n_samples must be at least 1, not {n}"):
+    with refused(ValueError, "n_samples", "at least 1", f"not {n}"):
         positions.evenly_spaced(n)
-    with pytest.raises(ValueError, match=f"n_series must be at least 1, not {n}"):
+    with refused(ValueError, "n_series", "at least 1", f"not {n}"):
         sinusoids.evaluation((1,), seed=0, n_series=n)
 
 
@@ -144,9 +147,9 @@ def test_without_noise_the_floor_of_spirals_is_zero_unless_too_few_points_are_se
 
 
 def test_impossible_spirals_are_refused():
-    with pytest.raises(ValueError, match="leave some of the 75 points hidden"):
+    with refused(ValueError, "75 points", "hidden"):
         spirals.Row(n_observed=75, noise=0.1)
-    with pytest.raises(ValueError, match="cannot be negative"):
+    with refused(ValueError, "negative"):
         spirals.Row(n_observed=30, noise=-1.0)
 
 
@@ -196,9 +199,9 @@ def test_the_floor_is_the_known_one_and_the_posterior_mean_reaches_it(name, n_ob
 
 def test_a_floor_needs_hidden_points_and_a_grid_points_to_hide():
     samples = synthetic.generate(seed=0, counts={"train": 2})["train"]
-    with pytest.raises(ValueError, match="sample 0 hides no point"):
+    with refused(ValueError, "sample 0", "no point"):
         synthetic.floor(samples, synthetic.GRIDS["romae"])
-    with pytest.raises(ValueError, match="some and not all of 50"):
+    with refused(ValueError, "not all of 50"):
         replace(synthetic.GRIDS["romae"], most=50)
 
 
@@ -238,7 +241,7 @@ def test_other_waves_have_their_shapes():
 
 
 def test_impossible_waves_are_refused():
-    with pytest.raises(ValueError, match="one or two frequencies"):
+    with refused(ValueError, "one or two frequencies"):
         sinusoids.evaluation((1, 2, 3), seed=0)
-    with pytest.raises(ValueError, match="whole numbers of Hz"):
+    with refused(ValueError, "whole numbers", "Hz"):
         sinusoids.wave(np.zeros(3), -1)

@@ -6,6 +6,7 @@ import tarfile
 import numpy as np
 import pytest
 
+from messages import refused
 from romae.experiments.datasets import find
 from romae.experiments.datasets.files import MissingFile
 from romae.experiments.datasets.physionet2012 import VARIABLES, load
@@ -66,7 +67,7 @@ def test_the_code_for_unknown_is_left_out_or_kept(tmp_path):
     assert len(load("a", folder=tmp_path).values) == 5
     kept = load("a", minus_one="keep", folder=tmp_path)
     assert kept.values[kept.variables == VARIABLES.index("Height")].tolist() == [-1]
-    with pytest.raises(ValueError, match="minus_one must be 'missing' or 'keep', not 'drop'"):
+    with refused(ValueError, "minus_one", "'missing' or 'keep'", "not 'drop'"):
         load("a", minus_one="drop", folder=tmp_path)
 
 
@@ -77,7 +78,7 @@ def test_sets_follow_each_other(tmp_path):
     assert both.record_ids.tolist() == [9, 11, 7] and both.offsets.tolist() == [0, 1, 5, 9]
     assert both.values[5:].tolist() == alone.values.tolist() and both.died.tolist() == [1, 0, 1]
     for sets in ("", "ax", "aa"):
-        with pytest.raises(ValueError, match="sets must be some of the letters"):
+        with refused(ValueError, "sets", "letters"):
             load(sets, folder=tmp_path)
 
 
@@ -91,24 +92,24 @@ def test_the_order_of_rows_does_not_matter(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "row, message",
+    "row, parts",
     [
-        ("00:10,HR,fast", "record 11, line 10: cannot read '00:10,HR,fast'"),
-        ("00:10,HR,", "record 11, line 10: cannot read"),
-        ("00:10,HR,nan", "record 11, line 10: cannot read"),
-        ("00:10,HR", "record 11, line 10: cannot read"),
-        ("00:10,HR,3,4", "record 11, line 10: cannot read"),
-        ("00:99,HR,70", "record 11, line 10: cannot read '00:99,HR,70' as time"),
-        ("soon,HR,70", "record 11, line 10: cannot read"),
-        ("00:10,Mood,7", "record 11, line 10: cannot read '00:10,Mood,7' as time, known variable and number"),
-        ("\n00:10,HR,7", "record 11, line 10: cannot read ''"),
-        ('"00:\n10",HR,7', "record 11, line 10: cannot read"),
-        ("00:10,HR,7\r00:11,HR,8", "11.txt, line 10: a carriage return stands alone"),
-        ("00:10,RecordID,12", "record 11 says of itself that it is record 12; mend"),
+        ("00:10,HR,fast", ["record 11, line 10", "'00:10,HR,fast'"]),
+        ("00:10,HR,", ["record 11, line 10"]),
+        ("00:10,HR,nan", ["record 11, line 10"]),
+        ("00:10,HR", ["record 11, line 10"]),
+        ("00:10,HR,3,4", ["record 11, line 10"]),
+        ("00:99,HR,70", ["record 11, line 10", "'00:99,HR,70'", "time"]),
+        ("soon,HR,70", ["record 11, line 10"]),
+        ("00:10,Mood,7", ["record 11, line 10", "'00:10,Mood,7'", "known variable"]),
+        ("\n00:10,HR,7", ["record 11, line 10", "''"]),
+        ('"00:\n10",HR,7', ["record 11, line 10"]),
+        ("00:10,HR,7\r00:11,HR,8", ["11.txt, line 10", "carriage return"]),
+        ("00:10,RecordID,12", ["record 11", "record 12", "mend"]),
     ],
 )
-def test_a_bad_row_is_named(tmp_path, row, message):
-    with pytest.raises(ValueError, match=message):
+def test_a_bad_row_is_named(tmp_path, row, parts):
+    with refused(ValueError, *parts):
         load("a", folder=write_set(tmp_path, records={"9": SECOND, "11": FIRST + row + "\n"}))
 
 
@@ -116,7 +117,7 @@ def test_a_bad_row_is_named(tmp_path, row, message):
 @pytest.mark.parametrize("other", ["009", "sub/9"])
 def test_two_files_of_one_record_are_named(tmp_path, packed, other):
     write_set(tmp_path, records={"9": SECOND, other: SECOND}, packed=packed)
-    with pytest.raises(ValueError, match="holds record 9 twice, as .*9.txt and as .*9.txt; remove one"):
+    with refused(ValueError, "record 9 twice", "9.txt", "remove one"):
         load("a", folder=tmp_path)
 
 
@@ -126,39 +127,39 @@ def test_an_empty_folder_does_not_hide_the_archive(tmp_path):
 
 
 def test_bad_files_are_named(tmp_path):
-    with pytest.raises(MissingFile, match=r"cannot find .*set-a.tar.gz; download https://physionet.org/.* and put it"):
+    with refused(MissingFile, "set-a.tar.gz", "download https://physionet.org/", "put it"):
         load("a", folder=tmp_path)
     write_set(tmp_path, records={"9": "x" + SECOND})
-    with pytest.raises(ValueError, match="set-a/9.txt does not begin with 'Time,Parameter,Value'"):
+    with refused(ValueError, "set-a/9.txt", "'Time,Parameter,Value'"):
         load("a", folder=tmp_path)
     write_set(tmp_path, records={"9": SECOND.replace("00:00,Age,80\n", "")})
-    with pytest.raises(ValueError, match="record 9 of .* holds no measurement"):
+    with refused(ValueError, "record 9", "no measurement"):
         load("a", folder=tmp_path)
     write_set(tmp_path, records={"nine": SECOND})
-    with pytest.raises(ValueError, match="nine.txt is not named after a record number"):
+    with refused(ValueError, "nine.txt", "record number"):
         load("a", folder=tmp_path)
     write_set(tmp_path, records={})
-    with pytest.raises(ValueError, match="holds no record files"):
+    with refused(ValueError, "no record files"):
         load("a", folder=tmp_path)
     (tmp_path / "set-a.tar.gz").write_bytes(b"\x1f\x8b broken")
-    with pytest.raises(ValueError, match="set-a.tar.gz"):
+    with refused(ValueError, "set-a.tar.gz"):
         load("a", folder=tmp_path)
 
 
 @pytest.mark.parametrize(
-    "outcomes, message",
+    "outcomes, parts",
     [
-        (OUTCOMES + "11,1,2,3,-1,0\n", "Outcomes-a.txt has no row for record 9"),
-        ("RecordID,SOFA\n9,1\n", r"Outcomes-a.txt lacks the columns \['SAPS-I'.*; it has \['RecordID', 'SOFA'\]"),
-        (OUTCOMES + "11,1,2,3,-1,no\n9,4,5,6,7,1\n", "not a whole number"),
-        (OUTCOMES + "11,1,2,3,-1,0\n9,4,5,6,7,1\n9,4,5,6,7,0\n", "Outcomes-a.txt has rows for record 9 that differ"),
-        (OUTCOMES + "11,1,2,3,-1,0\n9,4,5,6,7,7\n", "In-hospital_death of record 9 is 7, not 0 or 1"),
-        (OUTCOMES + "11,1,2,3,-1,-1\n9,4,5,6,7,1\n", "In-hospital_death of record 11 is -1, not 0 or 1"),
-        ("", "cannot read .*Outcomes-a.txt"),
+        (OUTCOMES + "11,1,2,3,-1,0\n", ["Outcomes-a.txt", "record 9"]),
+        ("RecordID,SOFA\n9,1\n", ["Outcomes-a.txt", "['SAPS-I'", "['RecordID', 'SOFA']"]),
+        (OUTCOMES + "11,1,2,3,-1,no\n9,4,5,6,7,1\n", ["whole number"]),
+        (OUTCOMES + "11,1,2,3,-1,0\n9,4,5,6,7,1\n9,4,5,6,7,0\n", ["Outcomes-a.txt", "record 9", "differ"]),
+        (OUTCOMES + "11,1,2,3,-1,0\n9,4,5,6,7,7\n", ["In-hospital_death", "record 9 is 7", "0 or 1"]),
+        (OUTCOMES + "11,1,2,3,-1,-1\n9,4,5,6,7,1\n", ["In-hospital_death", "record 11 is -1", "0 or 1"]),
+        ("", ["cannot read", "Outcomes-a.txt"]),
     ],
 )
-def test_bad_outcomes_are_named(tmp_path, outcomes, message):
-    with pytest.raises(ValueError, match=message):
+def test_bad_outcomes_are_named(tmp_path, outcomes, parts):
+    with refused(ValueError, *parts):
         load("a", folder=write_set(tmp_path, outcomes=outcomes))
 
 
@@ -170,7 +171,7 @@ def test_a_row_of_the_outcomes_may_stand_twice(tmp_path):
 def test_check_counts_records(tmp_path):
     write_set(tmp_path)
     write_set(tmp_path, "b")
-    with pytest.raises(ValueError, match="sets ab in .* have 4 records instead of 8000"):
+    with refused(ValueError, "sets ab", "4 records", "8000"):
         find("physionet2012").verify(tmp_path)
 
 

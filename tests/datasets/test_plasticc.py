@@ -5,6 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
+from messages import refused
 from romae.experiments.datasets import find
 from romae.experiments.datasets.files import MissingFile
 from romae.experiments.datasets.plasticc import CLASSES, load
@@ -43,40 +44,38 @@ def test_an_object_is_a_light_curve_from_its_first_point(tmp_path, is_packed):
 
 
 @pytest.mark.parametrize(
-    "points, about, message",
+    "points, about, parts",
     [
-        (POINTS.replace("flux_err", "error"), ABOUT, r"lightcurves.csv.gz lacks the columns \['flux_err'\]"),
-        (POINTS.replace("3.0,0.3", "x,0.3"), ABOUT, "row 4: flux is x, which is not a finite number"),
-        (POINTS.replace("3.0,0.3", ",0.3"), ABOUT, "row 4: flux is nan, which is not a finite number"),
-        (POINTS.replace("59800.5,5", "59800.5,6"), ABOUT, "row 1: there is no band 6"),
-        (POINTS.replace("59800.5,5", "59800.5,1.5"), ABOUT, "row 1: passband is 1.5, which is not a whole number"),
-        (POINTS + "9,1,1,1,1,1\n", ABOUT, "object 9 has points but no row in .*metadata"),
-        (POINTS, ABOUT + "9,1,90\n", "object 9 has no point in .*lightcurves"),
-        (POINTS, ABOUT + "615,1,90\n", "lists object 615 more than once"),
-        (POINTS, ABOUT.replace(",90", ",91"), "has the class 91, which is not among"),
-        ("", ABOUT, "cannot read .*lightcurves"),
+        (POINTS.replace("flux_err", "error"), ABOUT, ["lightcurves.csv.gz", "['flux_err']"]),
+        (POINTS.replace("3.0,0.3", "x,0.3"), ABOUT, ["row 4", "flux is x", "finite"]),
+        (POINTS.replace("3.0,0.3", ",0.3"), ABOUT, ["row 4", "flux is nan", "finite"]),
+        (POINTS.replace("59800.5,5", "59800.5,6"), ABOUT, ["row 1", "band 6"]),
+        (POINTS.replace("59800.5,5", "59800.5,1.5"), ABOUT, ["row 1", "passband is 1.5", "whole number"]),
+        (POINTS + "9,1,1,1,1,1\n", ABOUT, ["object 9", "no row", "metadata"]),
+        (POINTS, ABOUT + "9,1,90\n", ["object 9", "no point", "lightcurves"]),
+        (POINTS, ABOUT + "615,1,90\n", ["object 615", "more than once"]),
+        (POINTS, ABOUT.replace(",90", ",91"), ["class 91"]),
+        ("", ABOUT, ["cannot read", "lightcurves"]),
     ],
 )
-def test_bad_tables_are_refused_with_their_place(tmp_path, points, about, message):
-    with pytest.raises(ValueError, match=message):
+def test_bad_tables_are_refused_with_their_place(tmp_path, points, about, parts):
+    with refused(ValueError, *parts):
         load(folder=write(tmp_path, points, about))
 
 
 def test_absent_and_damaged_files_give_a_sentence(tmp_path):
-    with pytest.raises(
-        MissingFile, match="cannot find .*lightcurves.csv.gz; download https://zenodo.org/.* and put it"
-    ):
+    with refused(MissingFile, "lightcurves.csv.gz", "download https://zenodo.org/", "put it"):
         load(folder=tmp_path)
     path = write(tmp_path) / "plasticc_train_lightcurves.csv.gz"
     whole = path.read_bytes()
     for damaged in (whole[: len(whole) // 2], b"no gzip", whole[:20] + b"\xff" + whole[21:]):
         path.write_bytes(damaged)
-        with pytest.raises(ValueError, match="cannot read .*lightcurves|lacks the columns"):
+        with refused(ValueError, "lightcurves"):
             load(folder=tmp_path)
 
 
 def test_check_compares_with_the_published_counts(tmp_path):
-    with pytest.raises(ValueError, match="2 objects, 4 points and 2 classes instead of 7848, 1421705 and 14"):
+    with refused(ValueError, "2 objects, 4 points", "2 classes", "7848, 1421705 and 14"):
         find("plasticc").verify(write(tmp_path))
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from messages import refused
 from romae.experiments.datasets import find
 from romae.experiments.datasets.files import MissingFile
 from romae.experiments.datasets.uea import SIZES, load, parse
@@ -49,15 +50,15 @@ def test_a_set_without_classes_has_no_targets():
 
 def test_missing_values_are_refused_dropped_or_filled():
     text = with_cases("1,2,3:4,?,?:run", "1,2:3,4:walk")
-    with pytest.raises(ValueError, match="line 10: channel 1 has no value at step 1; choose missing='drop' or"):
+    with refused(ValueError, "line 10", "channel 1", "missing='drop'"):
         parse(text)
     dropped, filled = parse(text, missing="drop").samples[0], parse(text, missing=-7.0).samples[0]
     assert dropped.values.tolist() == [[1, 4]] and dropped.positions.tolist() == [[0]]
     assert filled.values.tolist() == [[1, 4], [2, -7], [3, -7]]
     assert parse(text.replace("?", "NaN"), missing=-7.0).samples[0].values.tolist() == filled.values.tolist()
-    with pytest.raises(ValueError, match="every time step lacks a value"):
+    with refused(ValueError, "every time step"):
         parse(with_cases("1,?:?,4:run"), missing="drop")
-    with pytest.raises(ValueError, match="missing must be 'error', 'drop' or a number, not 'zero'"):
+    with refused(ValueError, "'error', 'drop'", "number", "not 'zero'"):
         parse(text, missing="zero")
 
 
@@ -71,32 +72,32 @@ def test_time_stamps_become_positions_and_channels_meet_on_them():
     sample = parse(text, missing=0.0).samples[0]
     assert sample.positions.tolist() == [[0.5], [2], [4.5]]
     assert sample.values.tolist() == [[1, 0], [3, 30], [0, 40]]
-    with pytest.raises(ValueError, match="channel 0: a time stamp occurs twice"):
+    with refused(ValueError, "channel 0", "twice"):
         parse(text.replace("(2,3)", "(0.5,3)"))
-    with pytest.raises(ValueError, match=r"channel 0: expected \(time,value\) pairs"):
+    with refused(ValueError, "channel 0", "(time,value)"):
         parse(text.replace("(0.5,1)", "0.5,1"))
-    with pytest.raises(ValueError, match=r"channel 1: expected \(time,value\) pairs"):
+    with refused(ValueError, "channel 1", "(time,value)"):
         parse(text.replace("(2,30)", "(2,30,31)"))
 
 
 @pytest.mark.parametrize(
-    "text, message",
+    "text, parts",
     [
-        (with_cases("1,2:run"), "line 10: 1 channels instead of 2"),
-        (with_cases("1,2:3,4:fly"), r"line 10: class 'fly' is not among \['run', 'walk'\]"),
-        (with_cases("1,2:3:run"), "line 10: channel 1 has 1 time steps, but channel 0 has 2"),
-        (with_cases("1,2:3,x:run"), "line 10, channel 1: 'x' at step 1 is not a number"),
-        (with_cases("1,2:3,inf:run"), "line 10, channel 1: the value at step 1 is infinite"),
-        (with_cases(), "has no cases after @data"),
-        ("hello\n", "line 1: expected a directive"),
-        ("@dimensions two\n@data\n", "line 1: cannot read the directive '@dimensions two'"),
-        ("@equalLength perhaps\n@data\n", "cannot read the directive"),
-        ("@problemName x\n", "is not a .ts file: it has no @data line"),
-        ("@equalLength true\n@seriesLength 3\n@data\n1,2\n", "line 4: 2 time steps instead of 3"),
+        (with_cases("1,2:run"), ["line 10", "1 channels", "of 2"]),
+        (with_cases("1,2:3,4:fly"), ["line 10", "class 'fly'", "['run', 'walk']"]),
+        (with_cases("1,2:3:run"), ["line 10", "channel 1", "1 time steps"]),
+        (with_cases("1,2:3,x:run"), ["line 10, channel 1", "'x' at step 1"]),
+        (with_cases("1,2:3,inf:run"), ["line 10, channel 1", "step 1", "infinite"]),
+        (with_cases(), ["no cases", "@data"]),
+        ("hello\n", ["line 1", "directive"]),
+        ("@dimensions two\n@data\n", ["line 1", "'@dimensions two'"]),
+        ("@equalLength perhaps\n@data\n", ["read the directive"]),
+        ("@problemName x\n", [".ts", "@data"]),
+        ("@equalLength true\n@seriesLength 3\n@data\n1,2\n", ["line 4", "2 time steps", "of 3"]),
     ],
 )
-def test_bad_text_is_refused_with_its_place(text, message):
-    with pytest.raises(ValueError, match=message):
+def test_bad_text_is_refused_with_its_place(text, parts):
+    with refused(ValueError, *parts):
         parse(text)
 
 
@@ -110,17 +111,17 @@ def test_a_set_is_found_in_the_zip_or_unpacked(tmp_path, where):
         folder.mkdir(exist_ok=True)
         (folder / "Example_TRAIN.ts").write_bytes("#caf\xe9\r\n".encode("latin-1") + TEXT.encode())
     assert len(load("Example", "train", folder=tmp_path).samples) == 2
-    with pytest.raises(MissingFile, match="cannot find Example_TEST.ts.*download https://.*Example.zip"):
+    with refused(MissingFile, "Example_TEST.ts", "download https://", "Example.zip"):
         load("Example", "test", folder=tmp_path)
 
 
 def test_bad_names_splits_and_archives_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="'../x' is not the name of a set"):
+    with refused(ValueError, "'../x'"):
         load("../x", "train", folder=tmp_path)
-    with pytest.raises(ValueError, match="split must be 'train' or 'test', not 'validation'"):
+    with refused(ValueError, "split", "'train' or 'test'", "not 'validation'"):
         load("Example", "validation", folder=tmp_path)
     (tmp_path / "Example.zip").write_bytes(b"PK\x03\x04 and then nothing")
-    with pytest.raises(ValueError, match="Example.zip is corrupt"):
+    with refused(ValueError, "Example.zip", "corrupt"):
         load("Example", "train", folder=tmp_path)
 
 
@@ -131,11 +132,11 @@ def test_check_compares_the_halves(tmp_path):
         "2 cases to train and 2 to test, 2 channels, 2 to 3 time steps, 2 classes"
     )
     (tmp_path / "Example_TEST.ts").write_text(TEXT.replace("walk", "swim"))
-    with pytest.raises(ValueError, match="name different classes"):
+    with refused(ValueError, "different classes"):
         find("uea/Example").check(tmp_path)
     for split in ("TRAIN", "TEST"):
         (tmp_path / f"LSST_{split}.ts").write_text(TEXT)
-    with pytest.raises(ValueError, match=r"LSST .* has \(2, 2, 2, 2, 3, 2\) .* instead of \(2459, 2466, 6, 36, 36, 14"):
+    with refused(ValueError, "LSST", "(2, 2, 2, 2, 3, 2)", "(2459, 2466, 6, 36, 36, 14"):
         find("uea/LSST").check(tmp_path)
 
 
@@ -147,7 +148,7 @@ def test_the_sets_of_the_paper_have_their_published_sizes(real_data, name):
 def test_heartbeat_has_its_training_half(real_data):
     samples, class_names = load("Heartbeat", "train", folder=real_data / "uea")
     assert (len(samples), samples[0].values.shape, set(class_names)) == (204, (405, 61), {"normal", "abnormal"})
-    with pytest.raises(MissingFile, match=r"Heartbeat_TEST.ts: .*Heartbeat.zip holds only \['Heartbeat_TRAIN.ts'\]"):
+    with refused(MissingFile, "Heartbeat_TEST.ts", "Heartbeat.zip", "['Heartbeat_TRAIN.ts']"):
         load("Heartbeat", "test", folder=real_data / "uea")
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from quick import check_quick
 
+from messages import refused
 from romae.experiments import baselines, metrics
 from romae.experiments.datasets import physionet2012
 from romae.experiments.datasets.physionet2012 import OUTCOME_COLUMNS, VARIABLES
@@ -48,7 +49,7 @@ def test_a_quick_run_on_small_files_beats_the_trivial_prediction(files, recipe, 
 
 @pytest.mark.parametrize("source", [Stays(n_records=0), Mortality(n_records=-5)])
 def test_no_records_are_no_data(files, source):
-    with pytest.raises(ValueError, match="data.n_records must be at least 1"):
+    with refused(ValueError, "data.n_records", "at least 1"):
         source.splits(0)
 
 

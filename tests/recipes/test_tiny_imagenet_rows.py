@@ -8,7 +8,9 @@ import torch
 from quick import check_quick
 from torch.testing import assert_close
 
+from messages import refused
 from romae.experiments.datasets import tiny_imagenet
+from romae.experiments.datasets.files import MissingFile
 from romae.experiments.recipe import find
 from romae.experiments.recipes.tiny_imagenet import RECIPES, TinyImageNet, _from_text
 from romae.model.autoencoder import Decoder, Encoder
@@ -136,7 +138,7 @@ def test_packed_parts_serve_the_recipes_too(data, tmp_path, monkeypatch):
 
 def test_without_files_a_sentence_says_where_they_belong(tmp_path, monkeypatch):
     monkeypatch.setenv("ROMAE_DATA", str(tmp_path))
-    with pytest.raises(ValueError, match="cannot find .*tiny_imagenet.*wnids.txt; download http"):
+    with refused(MissingFile, "cannot find", "wnids.txt", "download http"):
         find("tiny_imagenet/b-no-cls").data.splits(0)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from quick import check_quick
 
+from messages import refused
 from romae.experiments import baselines, metrics
 from romae.experiments.datasets.uea import SIZES, load
 from romae.experiments.minirocket import MiniRocketClassifier
@@ -73,7 +74,7 @@ def test_thirty_percent_of_the_steps_are_dropped_and_the_others_stay_where_they_
 
 
 def test_a_share_of_dropped_steps_that_cannot_be_is_refused(archive):
-    with pytest.raises(ValueError, match="data.drop is the share of time steps to drop"):
+    with refused(ValueError, "data.drop", "time steps"):
         find("uea/lsst-house").overridden("data.drop=-3").data.splits(0)
 
 
