@@ -526,7 +526,7 @@ def test_a_grid_of_times_leaves_no_axis_open(tmp_path):
             "width 25 .* 2 heads",
         ),
         (lambda: from_dict(ScalingConfig, {"origin": "foo"}), "'none' or 'first' or 'min'"),
-        (lambda: ModelSettings(encoder="huge"), "there is no size 'huge'; there are .*'tiny'"),
+        (lambda: ModelSettings(encoder="huge"), "there is no size 'huge'; .*'tiny'"),
         (lambda: from_dict(PretrainConfig, {"mask": {}}), "unknown key 'mask'; PretrainConfig has"),
         (lambda: from_dict(FinetuneConfig, {"model": {}}), "unknown key 'model'; FinetuneConfig has"),
     ],

@@ -458,7 +458,7 @@ def test_show_gives_docstring_settings_and_command(romae, known):
         (["run", "waves/two-stages", "--set", "stages.0.train.seed=5"], "'stages.0.train.seed=5' would be ignored"),
         (["run", "waves/two-stages", "--set", "stages.0.train={seed=5}"], "'stages.0.train={seed=5}' would be ignored"),
         (["run", "waves/two-stages", "--resume"], "--resume needs --out"),
-        (["run", "waves/two-stages", "--device", "tpu"], "--device must be auto or cpu"),
+        (["run", "waves/two-stages", "--device", "tpu"], "device must be 'auto', 'cpu', 'cuda'"),
         (["show", "nothing"], "no recipe 'nothing'"),
     ],
 )

@@ -100,9 +100,15 @@ def _is_ours(directory: Path) -> bool:
     return (directory / WEIGHTS).is_file()
 
 
-def load(path: str | Path) -> Task:
+def load(
+    path: str | Path,
+    *,
+    revision: str | None = None,
+    token: str | bool | None = None,
+    cache_dir: str | Path | None = None,
+) -> Task:
     """Read a task from a folder, or by its name on the Hugging Face Hub; every weight has its place and vice versa."""
-    directory = _local(path)
+    directory = _local(path, revision, token, cache_dir)
     description = _current(read_json(directory / CONFIG), directory / CONFIG)
     name = description.get("task")
     if not isinstance(name, str) or name not in TASKS:
@@ -143,20 +149,40 @@ def push_to_hub(task: Task, name: str, *, private: bool = False, half: bool = Fa
     return f"https://huggingface.co/{name}"
 
 
-def _local(path: str | Path) -> Path:
+def _local(path: str | Path, revision: str | None, token: str | bool | None, cache_dir: str | Path | None) -> Path:
     """The folder itself, or the files of a name on the Hub."""
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"a model is loaded from a folder or by its name on the Hub, not from {path!r}")
-    if Path(path).is_dir():
-        return _itself(Path(path))
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)):
-        raise ValueError(f"there is no checkpoint folder {path}")
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        if revision is not None:
+            raise ValueError(f"{path} is a folder here, which has no revision {revision!r}; leave revision out")
+        return _itself(folder)
+    if not _is_hub_name(str(path)):
+        raise ValueError(
+            f"there is no checkpoint folder {path}; give one that exists, or the name of a model on the Hub, such as "
+            "someone/light-curves"
+        )
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(str(path), allow_patterns=[CONFIG, WEIGHTS]))
+        return Path(
+            snapshot_download(
+                str(path),
+                allow_patterns=[CONFIG, WEIGHTS],
+                revision=revision,
+                token=token,
+                cache_dir=cache_dir,
+            )
+        )
     except Exception as error:
         raise ValueError(f"there is no folder {path}, and the Hub has no such model for us: {error}") from None
+
+
+def _is_hub_name(text: str) -> bool:
+    """Whether a text can be a name on the Hub: owner/model. What looks like a path here is never asked of the Hub."""
+    is_file = Path(text).suffix != "" and Path(text).parent.is_dir()
+    return re.fullmatch(r"\w[\w.-]*/[\w.-]+", text) is not None and not is_file
 
 
 def _itself(folder: Path) -> Path:

@@ -1,10 +1,11 @@
 """What a model is made of, as a value: its sizes and its settings."""
 
+import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from romae.config import check_types
 from romae.tokens.ladder import Ladder, nearest_multiples
@@ -31,6 +32,18 @@ class Size:
                 f"the nearest are {nearest_multiples(self.width, self.heads)}"
             )
 
+    @classmethod
+    def named(cls, name: str) -> "Size":
+        """The size of a name, one of `SIZES`."""
+        if name in SIZES:
+            return SIZES[name]
+        near = difflib.get_close_matches(name, SIZES, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}? There" if near else "there"
+        raise ValueError(
+            f"there is no size {name!r}; {hint} are {sorted(SIZES)}, or give its width, heads and depth: "
+            "romae.Size(width=…, heads=…, depth=…)"
+        )
+
     @property
     def head_dim(self) -> int:
         return self.width // self.heads
@@ -48,6 +61,12 @@ SIZES: Mapping[str, Size] = MappingProxyType(
         "base": Size(width=720, heads=12, depth=12),
     }
 )
+
+
+if TYPE_CHECKING:
+    SizeOrName = Size | Any  # for type checkers: written as a Size or its name, read as a Size
+else:
+    SizeOrName = Size | str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +93,8 @@ class ModelConfig:
 
     channels: int
     position_dims: int
-    encoder: Size = SIZES["tiny"]
-    decoder: Size = SIZES["tiny-shallow"]
+    encoder: SizeOrName = SIZES["tiny"]
+    decoder: SizeOrName = SIZES["tiny-shallow"]
     cls: bool = True
     positions: Literal["rope", "absolute"] = "rope"
     queries: Literal["independent", "joint"] = "independent"

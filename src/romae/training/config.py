@@ -1,14 +1,15 @@
 """How to train: all settings of the loop, as a value."""
 
 import math
+import os
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 from romae.config import check_types
 
-Device = Literal["auto", "cpu"]
 # What may differ when a run is resumed, because it changes how a step is taken and not what it computes.
-FREE = {f"train.{name}" for name in ("workers", "compile", "graph", "shard", "n_states", "trackers")}
+FREE = {f"train.{name}" for name in ("workers", "compile", "graph", "shard", "n_states", "trackers", "device")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,7 @@ class TrainConfig:
     clip: float | None = 1.0
     ema: float | None = None
     precision: Literal["float32", "tf32", "bf16", "fp16"] = "float32"
-    device: Device = "auto"
+    device: str = "auto"
     workers: int = 0
     seed: int = 0
     validate_every: int | None = None
@@ -62,6 +63,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
+        require_device_name(self.device)
         whole = ("epochs", "batch_size", "tokens_per_batch", "accumulate", "n_states", "validate_every", "save_every")
         for name in (*whole, "patience"):
             value = getattr(self, name)
@@ -84,8 +86,33 @@ class TrainConfig:
             raise ValueError(f"ema is the weight of the past, between 0 and 1, not {self.ema}")
 
 
-def chosen_device(device: Device) -> Literal["cuda", "cpu"]:
-    """Where a model is trained and asked."""
+def require_device_name(device: str) -> None:
+    """Refuse what is no name of a device; whether this machine has it is asked when it is used."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
+        raise ValueError(
+            f"device must be 'auto', 'cpu', 'cuda' or one GPU of several, such as 'cuda:1', not {device!r}"
+        )
+
+
+def chosen_device(device: str) -> str:
+    """Where a model is trained and asked: "cpu", "cuda" or "cuda:1"; a GPU that is not there is refused.
+
+    A GPU with a number becomes the current one of torch, because kernels are launched there.
+    """
     import torch
 
-    return "cuda" if device == "auto" and torch.cuda.is_available() else "cpu"
+    require_device_name(device)
+    n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device == "auto":
+        return "cuda" if n_gpus else "cpu"
+    if device == "cpu":
+        return device
+    number = device.partition(":")[2]
+    if int(number or 0) >= n_gpus:
+        there = "no GPU that torch can use" if n_gpus == 0 else f"{n_gpus} GPUs, cuda:0 to cuda:{n_gpus - 1}"
+        raise ValueError(f"device={device!r}, but this machine has {there}; use 'cpu', or 'auto' to take what is there")
+    if number and int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        raise ValueError(f"each process has a GPU of its own, so device={device!r} cannot be had; use 'cuda'")
+    if number:
+        torch.cuda.set_device(device)
+    return device

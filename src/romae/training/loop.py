@@ -117,7 +117,8 @@ class _Trainer:
 
         self.task, self.config, self.log, self.title, self.quiet = task, config, log, title, quiet
         mixed = config.precision if config.precision in ("bf16", "fp16") else "no"
-        AcceleratorState._reset_state()  # an earlier run in this process may have had another precision
+        # An earlier run in this process may have had another precision or device.
+        AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
         self.accelerator = Accelerator(
             mixed_precision=mixed,
             cpu=chosen_device(config.device) == "cpu",
