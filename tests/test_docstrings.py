@@ -61,8 +61,10 @@ def described(section: str) -> list[str]:
 def expected_parameters(function: Callable[..., Any]) -> list[str]:
     """The parameters of a signature as they are written in a docstring."""
     stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
-    parameters = inspect.signature(function).parameters.values()
-    return [stars.get(one.kind, "") + one.name for one in parameters if one.name not in ("self", "cls")]
+    parameters = list(inspect.signature(function).parameters.values())
+    if not isinstance(function, type) and parameters and parameters[0].name in ("self", "cls"):
+        parameters = parameters[1:]
+    return [stars.get(one.kind, "") + one.name for one in parameters]
 
 
 def refuses(function: Callable[..., Any]) -> bool:
@@ -73,7 +75,7 @@ def refuses(function: Callable[..., Any]) -> bool:
         return False
     calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
     names = [call.id if isinstance(call, ast.Name) else getattr(call, "attr", "") for call in calls]
-    is_checked = any(re.match(r"_?(require|check_types)", name) for name in names)
+    is_checked = any(re.match(r"_?require_|check_types", name) for name in names)
     return is_checked or any(isinstance(node, ast.Raise) for node in ast.walk(tree))
 
 

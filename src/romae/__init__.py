@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from romae.moved import find_moved_modules
 
 __version__ = "0.1.0"
+"""The version of romae."""
 
 _HOME = {
     "Tokens": "tokens.tokens",

@@ -107,7 +107,54 @@ def load(
     token: str | bool | None = None,
     cache_dir: str | Path | None = None,
 ) -> Task:
-    """Read a task from a folder, or by its name on the Hugging Face Hub; every weight has its place and vice versa."""
+    """Load a trained model from a folder, or by its name on the Hugging Face Hub.
+
+    Parameters
+    ----------
+    path : str or Path
+        The folder of a checkpoint, or a name such as "someone/light-curves". What looks like a path (it begins with
+        ".", "/" or "~", ends in a separator, holds several of them, or names a file in a folder that exists) is never
+        looked up on the Hub.
+    revision : str, optional
+        A branch, tag or commit on the Hub; by default the newest.
+    token : str or bool, optional
+        An access token for private models; by default the one that `hf auth login` stored. False sends none.
+    cache_dir : str or Path, optional
+        The folder for downloads; by default the cache of huggingface_hub.
+
+    Returns
+    -------
+    MaskedReconstruction, Classification or Regression
+        The task, in evaluation mode, with its scaling and schema. Every weight has its place and vice versa.
+
+    Raises
+    ------
+    ValueError
+        If there is no such checkpoint, it is damaged, or was written by a newer version.
+    TypeError
+        If the path is something else.
+
+    See Also
+    --------
+    Task.save : writes such a folder.
+    Task.push_to_hub : uploads it.
+
+    Notes
+    -----
+    A checkpoint is safetensors and JSON. No pickle is read, so that one from a stranger cannot run code.
+
+    Examples
+    --------
+    >>> import romae
+    >>> config = romae.ModelConfig(channels=1, position_dims=1, encoder="tiny-shallow")
+    >>> romae.Classification(config, n_classes=3).save("model")
+    >>> romae.load("model").n_classes
+    3
+    >>> romae.load("./modle")
+    Traceback (most recent call last):
+    ...
+    ValueError: there is no checkpoint folder ./modle; ...
+    """
     directory = _local(path, revision, token, cache_dir)
     description = _current(read_json(directory / CONFIG), directory / CONFIG)
     name = description.get("task")

@@ -281,9 +281,21 @@ class Estimator(BaseEstimator):
     # Saving
 
     def save(self, path: str | Path) -> None:
-        """Write the estimator to a folder, whole or not at all; an estimator that is already there is replaced.
+        """Write the estimator to a folder, whole or not at all.
 
         Its part `model` is a checkpoint like any other, for `romae.load`, the command line and `pretrained=`.
+
+        Parameters
+        ----------
+        path : str or Path
+            A new or empty folder, or that of an estimator, which is replaced.
+
+        Raises
+        ------
+        ValueError
+            If the folder holds something else.
+        NotFittedError
+            If the estimator has not been fitted.
         """
         check_is_fitted(self, "task_")
         path = Path(path).resolve()
@@ -300,7 +312,23 @@ class Estimator(BaseEstimator):
 
     @classmethod
     def load(cls: type[E], path: str | Path) -> E:
-        """Read an estimator from the folder that `save` wrote."""
+        """Read an estimator from the folder that `save` wrote.
+
+        Parameters
+        ----------
+        path : str or Path
+            The folder.
+
+        Returns
+        -------
+        Estimator
+            Fitted. One that was fitted on a GPU answers on the CPU where there is none, with a warning.
+
+        Raises
+        ------
+        ValueError
+            If the folder holds no estimator of this class, is damaged, or was written by a newer version.
+        """
         path = Path(path)
         description = checkpoint.read_json(path / DESCRIPTION)
         parts = {"format", "estimator", "settings", "fitted"}

@@ -106,6 +106,7 @@ SIZES: Mapping[str, Size] = MappingProxyType(
         "base": Size(width=720, heads=12, depth=12),
     }
 )
+"""The sizes of the paper by name: "tiny-shallow", "tiny", "small" and "base"; `ModelConfig(encoder="small")`."""
 
 
 if TYPE_CHECKING:
