@@ -52,6 +52,14 @@ def test_a_gpu_that_is_not_there_is_refused(n_gpus, device, parts, machine):
     assert all(part in str(caught.value) for part in parts)
 
 
+@pytest.mark.cuda
+def test_a_run_is_where_it_was_asked_for_whatever_the_last_one_was():
+    for device, kind in (("cpu", "cpu"), ("cuda:0", "cuda"), ("cpu", "cpu"), ("cuda", "cuda")):
+        task = training_job.task()
+        train(task, training_job.samples(), training_job.config("epochs=1", f"device={device}"), quiet=True)
+        assert next(task.parameters()).device.type == kind
+
+
 def test_processes_have_a_gpu_each(machine, monkeypatch):
     machine(2)
     monkeypatch.setenv("WORLD_SIZE", "2")

@@ -59,11 +59,11 @@ def from_image(
     channels : int, optional
         The dimension of an array that holds the channels: 0 for [c, h, w], -1 for [h, w, c]; None for grey images
         [h, w]. Files and Pillow images bring their own.
-    mode : {"L", "RGB"}, optional
+    mode : "L", "RGB" or None, default None
         Convert a file or Pillow image to grey or colour.
     size : tuple of int, optional
         Scale to this height and width in pixels first.
-    fit : {"crop", "resize"}, optional
+    fit : "crop", "resize" or None, default None
         What to do where the patch does not divide the size: cut the border off, or scale to the nearest multiple.
         Without it, such images are refused.
     mean : float or sequence of float, default 0.0
@@ -132,11 +132,11 @@ def from_image_folder(
     classes : sequence of str, optional
         The names of the classes in their order; by default sorted. For test data hand over those of training:
         `classes=train.class_names`.
-    mode : {"L", "RGB"}, optional
+    mode : "L", "RGB" or None, default None
         Convert all images to grey or colour.
     size : tuple of int, optional
         Scale to this height and width in pixels first.
-    fit : {"crop", "resize"}, optional
+    fit : "crop", "resize" or None, default None
         What to do where the patch does not divide the size: cut the border off, or scale to the nearest multiple.
         Without it, such images are refused.
     mean : float or sequence of float, default 0.0
@@ -199,11 +199,11 @@ def from_stack(
     channels : int, optional
         The dimension of an array that holds the channels, counted within one image: 0 for [c, h, w], -1 for [h, w, c];
         None for grey images [h, w]. Files and Pillow images bring their own.
-    mode : {"L", "RGB"}, optional
+    mode : "L", "RGB" or None, default None
         Convert a file or Pillow image to grey or colour.
     size : tuple of int, optional
         Scale to this height and width in pixels first.
-    fit : {"crop", "resize"}, optional
+    fit : "crop", "resize" or None, default None
         What to do where the patch does not divide the size: cut the border off, or scale to the nearest multiple.
         Without it, such images are refused.
     mean : float or sequence of float, default 0.0
@@ -265,11 +265,11 @@ def from_video(
     channels : int, optional
         The dimension of an array that holds the channels, counted within one frame: 0 for [c, h, w], -1 for [h, w, c];
         None for grey images [h, w]. Files and Pillow images bring their own.
-    mode : {"L", "RGB"}, optional
+    mode : "L", "RGB" or None, default None
         Convert a file or Pillow image to grey or colour.
     size : tuple of int, optional
         Scale to this height and width in pixels first.
-    fit : {"crop", "resize"}, optional
+    fit : "crop", "resize" or None, default None
         What to do where the patch does not divide the size: cut the border off, or scale to the nearest multiple.
         Without it, such images are refused.
     mean : float or sequence of float, default 0.0

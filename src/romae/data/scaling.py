@@ -398,7 +398,7 @@ def fit_scaling(
         "standard" subtracts the mean and divides by the standard deviation. "robust" takes the median and the
         interquartile range, in standard deviations of a normal distribution, for data with outliers. "asinh" is the
         inverse hyperbolic sine of the value over the median size of values, for fluxes that span orders of magnitude.
-    per : {"all", "column", "channel"}, optional
+    per : "all", "column", "channel" or None, default None
         One scale for everything, for each column of values, or for each column in each channel (the index on the last
         position axis). By default "channel" where the schema has such an axis, else "column".
     origin : {"none", "first", "min"}, float, or sequence of them, default "none"

@@ -42,7 +42,7 @@ class Schema:
         The name of each index on the channel axis.
     classes : tuple of str, int or bool, optional
         The name of each class index; None where targets are numbers or absent.
-    time_unit : {"second", "minute", "hour", "day"}, optional
+    time_unit : "second", "minute", "hour", "day" or None, default None
         What dates were counted in, since 1970; None where times are numbers.
     time_zone : str, optional
         The zone that dates are shown in.

@@ -26,7 +26,7 @@ from romae.tokens.tokens import Batch, Tokens, require_kinds
 class Loss(NamedTuple):
     """A loss as a sum and the number of terms, so that batches and ranks can be added up and divided once.
 
-    Parameters
+    Attributes
     ----------
     total : Tensor
         The sum.

@@ -185,7 +185,8 @@ class _Trainer:
         self.task, self.config, self.log, self.title, self.quiet = task, config, log, title, quiet
         mixed = config.precision if config.precision in ("bf16", "fp16") else "no"
         # An earlier run in this process may have had another precision or device.
-        AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
+        is_alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
+        AcceleratorState._reset_state(reset_partial_state=is_alone)
         self.accelerator = Accelerator(
             mixed_precision=mixed,
             cpu=chosen_device(config.device) == "cpu",
