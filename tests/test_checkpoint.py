@@ -111,6 +111,29 @@ def test_a_checkpoint_of_the_first_format_is_read(tmp_path):
     assert load(tmp_path / "a").scaling is None
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["./someone/sines", "../sines", "~/sines", "/someone/sines", "someone/sines/", "runs/a/b", "a\\b", "runs/best.pt"],
+)
+def test_what_looks_like_a_path_is_never_looked_up_on_the_hub(path, tmp_path, monkeypatch):
+    def snapshot_download(*name, **asked):
+        raise AssertionError("the Hub was asked")
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    with pytest.raises(ValueError) as caught:
+        load(path)
+    assert path in str(caught.value) and "someone/light-curves" in str(caught.value)
+
+
+def test_a_folder_has_no_revision(tmp_path):
+    TASKS[0].save(tmp_path / "a")
+    with pytest.raises(ValueError) as caught:
+        load(tmp_path / "a", revision="v2")
+    assert "'v2'" in str(caught.value) and "revision" in str(caught.value)
+
+
 def test_the_hub_is_a_folder_far_away(tmp_path, monkeypatch, without_shape_checks):
     uploaded = {}
 
@@ -121,8 +144,9 @@ def test_the_hub_is_a_folder_far_away(tmp_path, monkeypatch, without_shape_check
         def upload_folder(self, repo_id, folder_path):
             shutil.copytree(folder_path, tmp_path / "hub" / repo_id)
 
-    def snapshot_download(name, allow_patterns):
+    def snapshot_download(name, allow_patterns, **asked):
         assert set(allow_patterns) == {"config.json", "model.safetensors"}
+        uploaded["asked"] = asked
         if not (tmp_path / "hub" / name).exists():
             raise OSError("404 not found")
         return str(tmp_path / "hub" / name)
@@ -131,6 +155,10 @@ def test_the_hub_is_a_folder_far_away(tmp_path, monkeypatch, without_shape_check
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
     TASKS[0].push_to_hub("someone/sines")
     assert load("someone/sines").config == CONFIG and uploaded["name"] == "someone/sines"
+    assert uploaded["asked"] == {"revision": None, "token": None, "cache_dir": None}
+    asked = {"revision": "v2", "token": "secret", "cache_dir": tmp_path / "cache"}
+    load("someone/sines", **asked)
+    assert uploaded["asked"] == asked
     with refused(ValueError, "the Hub", "404"):
         load("someone/cosines")
     with refused(TypeError, "folder", "the Hub", "None"):

@@ -83,7 +83,7 @@ def test_settings_are_addressed_by_their_path():
         ),
         (lambda: from_dict(Example, {"epochs": 1, "masking": {"ratio": 0.5}}), ["masking", "kind"]),
         (lambda: from_dict(Example, {"epochs": 1, "masking": {"kind": "rows", "ratio": 1.5}}), ["share of rows"]),
-        (lambda: ModelConfig(channels=1, position_dims=1, encoder="tiny"), ["encoder", "Size", "not 'tiny'"]),
+        (lambda: ModelConfig(channels=1, position_dims=1, encoder=3), ["encoder", "Size", "not 3"]),
         (lambda: ModelConfig(channels=2.5, position_dims=1), ["channels", "be int", "not 2.5"]),
         (lambda: ModelConfig(channels=1, position_dims=1, cls="no"), ["cls", "bool", "not 'no'"]),
         (lambda: ModelConfig(channels=1, position_dims=1, norm_eps=-1.0), ["norm_eps", "above 0"]),
@@ -150,3 +150,13 @@ def test_a_file_of_settings_is_read_in_utf_8(tmp_path, monkeypatch):
     path = tmp_path / "job.toml"
     path.write_bytes('id = "étoile"'.encode())
     assert load_config(Named, path).id == "étoile"
+
+
+def test_a_size_is_given_by_its_name():
+    named = ModelConfig(channels=1, position_dims=1, encoder="small", decoder="tiny")
+    assert (named.encoder, named.decoder) == (SIZES["small"], SIZES["tiny"])
+    assert from_dict(ModelConfig, {"channels": 1, "position_dims": 1, "encoder": "small", "decoder": "tiny"}) == named
+    assert override(named, "encoder=base").encoder == SIZES["base"]
+    with pytest.raises(ValueError) as caught:
+        ModelConfig(channels=1, position_dims=1, encoder="tinny")
+    assert all(part in str(caught.value) for part in ("'tinny'", "did you mean 'tiny'", "'base'", "romae.Size("))

@@ -461,7 +461,7 @@ def test_show_gives_docstring_settings_and_command(romae, known):
         (["run", "waves/two-stages", "--set", "stages.0.train.seed=5"], ["'stages.0.train.seed=5'", "ignored"]),
         (["run", "waves/two-stages", "--set", "stages.0.train={seed=5}"], ["'stages.0.train={seed=5}'", "ignored"]),
         (["run", "waves/two-stages", "--resume"], ["--resume needs --out"]),
-        (["run", "waves/two-stages", "--device", "tpu"], ["--device", "auto or cpu"]),
+        (["run", "waves/two-stages", "--device", "tpu"], ["device", "auto", "cuda"]),
         (["show", "nothing"], ["no recipe 'nothing'"]),
     ],
 )

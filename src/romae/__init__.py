@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from romae.moved import find_moved_modules
 
 __version__ = "0.1.0"
+"""The version of romae."""
 
 _HOME = {
     "Tokens": "tokens.tokens",
@@ -54,13 +55,22 @@ _HOME = {
     "Channels": "tokens.masking",
     "Spans": "tokens.masking",
     "Future": "tokens.masking",
+    "Masking": "tokens.masking",
     "hide": "tokens.masking",
     "Loss": "model.tasks",
+    "Task": "model.tasks",
     "MaskedReconstruction": "model.tasks",
     "Classification": "model.tasks",
     "Regression": "model.tasks",
     "TrainConfig": "training.config",
     "train": "training.loop",
+    "History": "training.run_folder",
+    "Interrupted": "training.loop",
+    "evaluate": "training.validation",
+    "Pretrain": "training.stages",
+    "Classify": "training.stages",
+    "Regress": "training.stages",
+    "run_stages": "training.stages",
     "predict": "inference.predictions",
     "predict_proba": "inference.predictions",
     "embed": "inference.predictions",
@@ -116,11 +126,13 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test holds 
     from romae.model.tasks import Loss as Loss
     from romae.model.tasks import MaskedReconstruction as MaskedReconstruction
     from romae.model.tasks import Regression as Regression
+    from romae.model.tasks import Task as Task
     from romae.tokens.augmentation import Noise as Noise
     from romae.tokens.augmentation import RandAugment as RandAugment
     from romae.tokens.ladder import Ladder as Ladder
     from romae.tokens.masking import Channels as Channels
     from romae.tokens.masking import Future as Future
+    from romae.tokens.masking import Masking as Masking
     from romae.tokens.masking import Rows as Rows
     from romae.tokens.masking import Spans as Spans
     from romae.tokens.masking import UniformTokens as UniformTokens
@@ -135,7 +147,14 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test holds 
     from romae.tokens.tokens import collate as collate
     from romae.tokens.tokens import concat as concat
     from romae.training.config import TrainConfig as TrainConfig
+    from romae.training.loop import Interrupted as Interrupted
     from romae.training.loop import train as train
+    from romae.training.run_folder import History as History
+    from romae.training.stages import Classify as Classify
+    from romae.training.stages import Pretrain as Pretrain
+    from romae.training.stages import Regress as Regress
+    from romae.training.stages import run_stages as run_stages
+    from romae.training.validation import evaluate as evaluate
 else:
 
     def __getattr__(name: str) -> Any:

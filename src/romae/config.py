@@ -166,6 +166,8 @@ def _read(hint: Any, value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(hint):
         if isinstance(value, hint):  # type: ignore[arg-type]
             return value
+        if isinstance(value, str) and hasattr(hint, "named"):
+            return hint.named(value)
         if not isinstance(value, Mapping):
             raise TypeError(f"{where} must be a {hint.__name__}, not {value!r}")  # type: ignore[union-attr]
         return from_dict(hint, value, where=where)  # type: ignore[arg-type]
@@ -212,6 +214,8 @@ def _read_union(arguments: tuple[Any, ...], value: Any, where: str) -> Any:
         try:
             return _read(kind, value, where)
         except (TypeError, ValueError) as error:
+            if isinstance(value, str) and hasattr(kind, "named"):
+                raise  # a name that is misspelt is no text for the next kind
             reasons.append(error)
     if len(reasons) == 1:
         raise reasons[0]

@@ -34,7 +34,31 @@ _NAMES = {
 
 
 def load_reference(directory: str | Path) -> Task:
-    """The authors' checkpoint folder (model.safetensors, model_config.json) as a task of ours."""
+    """Load a checkpoint of the paper's authors as a task of ours.
+
+    Parameters
+    ----------
+    directory : str or Path
+        The folder, which holds model.safetensors and model_config.json.
+
+    Returns
+    -------
+    MaskedReconstruction, Classification or Regression
+        The task, in evaluation mode, with joint queries as in the paper.
+
+    Raises
+    ------
+    ValueError
+        If the folder lacks a file, or holds something unexpected.
+
+    Examples
+    --------
+    >>> import romae
+    >>> romae.load_reference("no-such-folder")
+    Traceback (most recent call last):
+    ...
+    ValueError: no-such-folder/model_config.json does not exist; ...
+    """
     directory = Path(directory)
     settings = read_json(directory / "model_config.json")
     try:

@@ -100,9 +100,62 @@ def _is_ours(directory: Path) -> bool:
     return (directory / WEIGHTS).is_file()
 
 
-def load(path: str | Path) -> Task:
-    """Read a task from a folder, or by its name on the Hugging Face Hub; every weight has its place and vice versa."""
-    directory = _local(path)
+def load(
+    path: str | Path,
+    *,
+    revision: str | None = None,
+    token: str | bool | None = None,
+    cache_dir: str | Path | None = None,
+) -> Task:
+    """Load a trained model from a folder, or by its name on the Hugging Face Hub.
+
+    Parameters
+    ----------
+    path : str or Path
+        The folder of a checkpoint, or a name such as "someone/light-curves". What looks like a path (it begins with
+        ".", "/" or "~", ends in a separator, holds several of them, or names a file in a folder that exists) is never
+        looked up on the Hub.
+    revision : str, optional
+        A branch, tag or commit on the Hub; by default the newest.
+    token : str or bool, optional
+        An access token for private models; by default the one that `hf auth login` stored. False sends none.
+    cache_dir : str or Path, optional
+        The folder for downloads; by default the cache of huggingface_hub.
+
+    Returns
+    -------
+    MaskedReconstruction, Classification or Regression
+        The task, in evaluation mode, with its scaling and schema. Every weight has its place and vice versa.
+
+    Raises
+    ------
+    ValueError
+        If there is no such checkpoint, it is damaged, or was written by a newer version.
+    TypeError
+        If the path is something else.
+
+    See Also
+    --------
+    Task.save : writes such a folder.
+    Task.push_to_hub : uploads it.
+
+    Notes
+    -----
+    A checkpoint is safetensors and JSON. No pickle is read, so that one from a stranger cannot run code.
+
+    Examples
+    --------
+    >>> import romae
+    >>> config = romae.ModelConfig(channels=1, position_dims=1, encoder="tiny-shallow")
+    >>> romae.Classification(config, n_classes=3).save("model")
+    >>> romae.load("model").n_classes
+    3
+    >>> romae.load("./modle")
+    Traceback (most recent call last):
+    ...
+    ValueError: there is no checkpoint folder ./modle; ...
+    """
+    directory = _local(path, revision, token, cache_dir)
     description = _current(read_json(directory / CONFIG), directory / CONFIG)
     name = description.get("task")
     if not isinstance(name, str) or name not in TASKS:
@@ -143,20 +196,40 @@ def push_to_hub(task: Task, name: str, *, private: bool = False, half: bool = Fa
     return f"https://huggingface.co/{name}"
 
 
-def _local(path: str | Path) -> Path:
+def _local(path: str | Path, revision: str | None, token: str | bool | None, cache_dir: str | Path | None) -> Path:
     """The folder itself, or the files of a name on the Hub."""
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"a model is loaded from a folder or by its name on the Hub, not from {path!r}")
-    if Path(path).is_dir():
-        return _itself(Path(path))
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)):
-        raise ValueError(f"there is no checkpoint folder {path}")
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        if revision is not None:
+            raise ValueError(f"{path} is a folder here, which has no revision {revision!r}; leave revision out")
+        return _itself(folder)
+    if not _is_hub_name(str(path)):
+        raise ValueError(
+            f"there is no checkpoint folder {path}; give one that exists, or the name of a model on the Hub, such as "
+            "someone/light-curves"
+        )
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(str(path), allow_patterns=[CONFIG, WEIGHTS]))
+        return Path(
+            snapshot_download(
+                str(path),
+                allow_patterns=[CONFIG, WEIGHTS],
+                revision=revision,
+                token=token,
+                cache_dir=cache_dir,
+            )
+        )
     except Exception as error:
         raise ValueError(f"there is no folder {path}, and the Hub has no such model for us: {error}") from None
+
+
+def _is_hub_name(text: str) -> bool:
+    """Whether a text can be a name on the Hub: owner/model. What looks like a path here is never asked of the Hub."""
+    is_file = Path(text).suffix != "" and Path(text).parent.is_dir()
+    return re.fullmatch(r"\w[\w.-]*/[\w.-]+", text) is not None and not is_file
 
 
 def _itself(folder: Path) -> Path:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -86,7 +86,7 @@ def run(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in --out stopped.")] = False,
     save: Annotated[Path | None, typer.Option(help="A folder for the model, with a card; for one seed.")] = None,
-    device: Annotated[str, typer.Option(help="auto, or cpu.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, or one GPU of several: cuda:1.")] = "auto",
     as_json: Json = False,
 ) -> None:
     """Run an experiment: make or read its data, train, measure, and write results/NAME/SEED.json.
@@ -101,13 +101,14 @@ def run(
     from romae.experiments.recipe import effective_seed, find
     from romae.experiments.recipe import run as run_recipe
     from romae.files import require_writable
+    from romae.training.config import require_device_name
 
     recipe = find(name)
     if seed is not None and seeds is not None:
         raise ValueError("give either --seed or --seeds, not both")
     if resume and out is None:
         raise ValueError("--resume needs --out, the folder of the run that was stopped")
-    chosen_device = _read_device(device)
+    require_device_name(device)
     wanted: list[int | None] = [seed] if seeds is None else list(_read_seeds(seeds))
     if save is not None and len(wanted) > 1:
         raise ValueError("--save keeps the model of one seed; give --seed instead of --seeds")
@@ -117,7 +118,7 @@ def run(
     chosen = [effective_seed(one, settings or [])[0] for one in wanted]
     found = []
     same = [word for word in sys.argv[1:] if word != "--resume"]
-    start = partial(run_recipe, recipe, quick=quick, overrides=settings or (), device=chosen_device, resume=resume)
+    start = partial(run_recipe, recipe, quick=quick, overrides=settings or (), device=device, resume=resume)
     with resumable(None if out is None else out / name, *same):
         for one in chosen:
             finished = start(one, out=None if out is None else out / name / str(one))
@@ -217,12 +218,6 @@ def _in_one_line(recipe: "Recipe", result: "Result") -> str:
     trial = " (a trial, not counted)" if result.is_trial else ""
     spent = f"{result.seconds:.0f} s{' since it was resumed' if result.resumed else ''}"
     return f"{recipe.metric} {result.metrics[recipe.metric]:.4g}{trial}; {', '.join(beside)}; {spent}"
-
-
-def _read_device(text: str) -> Literal["auto", "cpu"]:
-    if text not in ("auto", "cpu"):
-        raise ValueError(f"--device must be auto or cpu, not {text!r}; choose a GPU with CUDA_VISIBLE_DEVICES")
-    return "cpu" if text == "cpu" else "auto"
 
 
 def _read_seeds(text: str) -> list[int]:

@@ -43,11 +43,56 @@ def from_audio(
     target: Any = None,
     id: Hashable = None,
 ) -> Sample:
-    """A sample from one sound: the patches (time, frequency) of its log-mel spectrogram of 128 bins.
+    """A sample from one sound: the patches of its log-mel spectrogram of 128 bins.
 
-    An array needs its sample `rate`; a file brings its own, and a `rate` given beside it must agree. `frames` cuts
-    the spectrogram at its end, or lengthens it with `fill`, to that many frames of 10 ms; without it the patch
-    must divide the number of frames. Values are (x - mean) / std. See `read_waveform` for the other arguments.
+    Parameters
+    ----------
+    audio : str, Path, array or tensor
+        A file (WAV, FLAC, Ogg, MP3, AIFF), or a waveform [n], or one with several channels, of which the mean is taken.
+        Whole numbers are brought to the range -1 to 1.
+    rate : int, optional
+        The sample rate in Hz. An array needs it; a file brings its own, which must agree.
+    patch : sequence of int, default (16, 16)
+        Frames and mel bins of a patch; each patch is one token.
+    frames : int, optional
+        Cut or lengthen the spectrogram at its end to this many frames of 10 ms. Without it, the patch must divide the
+        number of frames.
+    fill : float, default the value of silence
+        What the spectrogram is lengthened with.
+    resample_to : int, default 16000
+        The sample rate in Hz that the spectrogram is computed at.
+    channels : int, optional
+        The dimension of an array that holds the channels, 0 or -1.
+    mean : float, default 0.0
+        Subtracted from the spectrogram.
+    std : float, default 1.0
+        What it is divided by.
+    target : int, float or array, optional
+        A class index or numbers to predict.
+    id : hashable, optional
+        A name for the sample; by default the path of a file.
+
+    Returns
+    -------
+    Sample
+        One token per patch, at its index along time and frequency.
+
+    Raises
+    ------
+    ValueError
+        If the sound cannot be read, is too short, has no rate, or the patch does not divide its frames.
+    TypeError
+        If it is no sound.
+    ImportError
+        If a file is to be read and soundfile is not installed: pip install 'romae[audio]'.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> tone = np.sin(2 * np.pi * 440 * np.arange(16000) / 16000)
+    >>> romae.from_audio(tone, rate=16000, frames=96)
+    Sample(48 tokens, 256 channels, 2 position dims)
     """
     if id is None and isinstance(audio, str | os.PathLike):
         id = str(audio)
@@ -90,10 +135,52 @@ def from_audio_folder(
     mean: float = 0.0,
     std: float = 1.0,
 ) -> Folder:
-    """The sounds in a folder and all folders in it, as a sequence that reads each one when it is asked for.
+    """The sounds of a folder and all folders in it, as samples that are read when they are asked for.
 
-    With `has_classes` each folder directly inside is a class, also an empty one. Classes are sorted by name; for test
-    data hand over those of training, `classes=train.class_names`. See `from_audio` for the other arguments.
+    Parameters
+    ----------
+    folder : str or Path
+        The folder.
+    has_classes : bool, default False
+        Whether each folder directly inside is a class, also an empty one.
+    classes : sequence of str, optional
+        The names of the classes in their order; by default sorted. For test data hand over those of training:
+        `classes=train.class_names`.
+    patch : sequence of int, default (16, 16)
+        Frames and mel bins of a patch; each patch is one token.
+    frames : int, optional
+        Cut or lengthen the spectrogram at its end to this many frames of 10 ms. Without it, the patch must divide the
+        number of frames.
+    fill : float, default the value of silence
+        What the spectrogram is lengthened with.
+    resample_to : int, default 16000
+        The sample rate in Hz that the spectrogram is computed at.
+    mean : float, default 0.0
+        Subtracted from the spectrograms.
+    std : float, default 1.0
+        What they are divided by.
+
+    Returns
+    -------
+    Folder
+        A sequence of samples in the order of their paths, which are their ids; `class_names` are its classes.
+
+    Raises
+    ------
+    ValueError
+        If there is no such folder, no sound in it, or a class that is not among `classes`. A file that cannot be read
+        is named when it is asked for.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> import soundfile
+    >>> import romae
+    >>> Path("clips").mkdir()
+    >>> soundfile.write("clips/1.wav", np.zeros(16000), 16000)
+    >>> romae.from_audio_folder("clips", frames=96)[0]
+    Sample('1.wav': 48 tokens, 256 channels, 2 position dims)
     """
     read = partial(from_audio, patch=patch, frames=frames, fill=fill, resample_to=resample_to, mean=mean, std=std)
     measure = partial(audio_length, patch=tuple(patch), frames=frames, resample_to=resample_to)

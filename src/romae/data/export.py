@@ -30,13 +30,44 @@ def to_table(
     positions: Any = None,
     columns: Sequence[str] | None = None,
 ) -> "pd.DataFrame":
-    """A long table with one row per token: id, time, further positions, channel, and the predicted values.
+    """A long table of predictions or samples: one row per token.
 
-    `samples` are in the data's own units, and so are `predictions`: one array [n, c] per sample, or all of them end
-    to end [t, c]. For samples with tokens to hide, predictions of the hidden ones alone are taken as well.
-    `positions` are where the predictions belong, if not at the samples' own tokens, as `interpolate` takes them.
-    `columns` names what is predicted, if not the values. Without predictions the table holds the samples themselves,
-    as `from_table` reads them, less the label.
+    Parameters
+    ----------
+    samples : sequence of Sample
+        The samples, in the data's own units.
+    predictions : list of arrays [n, c] or array [t, c], optional
+        Values at every token, one array per sample or all of them end to end, in the data's own units. Where samples
+        hide tokens, predictions of the hidden ones alone are taken as well. Without predictions the table holds the
+        samples themselves, as `from_table` reads them, less the label.
+    schema : Schema, optional
+        The names of the columns; that of a `SampleSet` by default.
+    positions : list of arrays [q, d] or [q], optional
+        Where the predictions belong, if not at the samples' own tokens: what `interpolate` was asked.
+    columns : sequence of str, optional
+        Names for what is predicted, if not those of the values.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Id, time (as a date if it was one), further positions, channel by name, and the values.
+
+    Raises
+    ------
+    ValueError
+        If there is no sample, no schema, or shapes and names do not fit.
+    TypeError
+        If positions are no numbers or dates.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> samples = romae.from_arrays([np.array([[1.0], [2.0]])], times=[[0.0, 2.5]], ids=["a"], channels=["flux"])
+    >>> print(romae.to_table(samples).to_string(index=False))
+    id  time  flux
+     a   0.0   1.0
+     a   2.5   2.0
     """
     members: Sequence[Sample] = samples if isinstance(samples, Sequence) else as_source(samples)
     schema = _schema_of(members, schema)
@@ -56,11 +87,39 @@ def to_table(
 def to_sample_table(
     samples: SampleSource, predictions: Any, schema: Schema | None = None, *, columns: Sequence[str] | None = None
 ) -> "pd.DataFrame":
-    """A table with one row per sample: its id and what was predicted for it.
+    """A table of predictions with one row per sample: classes with their probabilities, or numbers.
 
-    Where the schema has classes, predictions are their probabilities [b, classes]; the label column holds the most
-    probable one, and a column `probability_<class>` each probability. Otherwise they are numbers [b] or [b, k],
-    under the name of the label, or under `columns`.
+    Parameters
+    ----------
+    samples : sequence of Sample
+        The samples.
+    predictions : array [b] or [b, k]
+        Probabilities of the classes, where the schema has classes (`predict_proba`), or numbers (`predict`).
+    schema : Schema, optional
+        The names of columns and classes; that of a `SampleSet` by default.
+    columns : sequence of str, optional
+        Names for predicted numbers, if not that of the label.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The id; then the most probable class in the column of the label, and `probability_<class>` for each; or the
+        numbers.
+
+    Raises
+    ------
+    ValueError
+        If shapes or names do not fit, or probabilities do not sum to 1 (logits need a softmax first).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> samples = romae.from_arrays(np.zeros((2, 3, 1)), y=["up", "down"], ids=["a", "b"])
+    >>> print(romae.to_sample_table(samples, [[0.2, 0.8], [0.5, 0.5]]).to_string(index=False))
+    id label  probability_down  probability_up
+     a    up               0.2             0.8
+     b  down               0.5             0.5
     """
     members: Sequence[Sample] = samples if isinstance(samples, Sequence) else as_source(samples)
     schema = _schema_of(members, schema)

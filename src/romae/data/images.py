@@ -50,13 +50,58 @@ def from_image(
     target: Any = None,
     id: Hashable = None,
 ) -> Sample:
-    """A sample from one image: a path, a pillow image, an array or a tensor.
+    """A sample from one image of any size, cut into patches.
 
-    `channels` says which dimension of an array holds the channels (0 or -1; None for a grey image [h, w]), `mode`
-    converts a file to grey ("L") or colour ("RGB"). Files and pillow images are turned upright as their EXIF
-    orientation says. `size` scales the image to a height and width. If the patch does not divide the size, `fit` cuts
-    the border off ("crop") or scales to the nearest multiple ("resize"). Values are (x - mean) / std, with x from 0
-    to 1 for images of whole numbers.
+    Parameters
+    ----------
+    image : str, Path, Pillow image, array or tensor
+        The image. Files and Pillow images are turned upright as their EXIF orientation says.
+    patch : sequence of int
+        Height and width of a patch in pixels; each patch is one token.
+    channels : int, optional
+        The dimension of an array that holds the channels: 0 for [c, h, w], -1 for [h, w, c]; None for grey images
+        [h, w]. Files and Pillow images bring their own.
+    mode : "L", "RGB" or None, default None
+        Convert a file or Pillow image to grey or colour.
+    size : tuple of int, optional
+        Scale to this height and width in pixels first.
+    fit : "crop", "resize" or None, default None
+        What to do where the patch does not divide the size: cut the border off, or scale to the nearest multiple.
+        Without it, such images are refused.
+    mean : float or sequence of float, default 0.0
+        Subtracted from pixel values, which are from 0 to 1 for images of whole numbers; one number, or one per channel.
+    std : float or sequence of float, default 1.0
+        What they are divided by, likewise.
+    target : int, float or array, optional
+        A class index or numbers to predict.
+    id : hashable, optional
+        A name for the sample; by default the path of a file.
+
+    Returns
+    -------
+    Sample
+        One token per patch, at the row and column of the patch, with all its pixels as values.
+
+    Raises
+    ------
+    ValueError
+        If the image cannot be read, or the patch does not divide its size and `fit` is None.
+    TypeError
+        If it is no image.
+    ImportError
+        If a file is to be read and Pillow is not installed: pip install 'romae[images]'.
+
+    See Also
+    --------
+    to_image : the inverse.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> sample = romae.from_image(np.zeros((32, 48, 3), dtype=np.uint8), (16, 16), channels=-1)
+    >>> sample.values.shape, sample.positions[-1].tolist()
+    (torch.Size([6, 768]), [1.0, 2.0])
     """
     if id is None and isinstance(image, str | os.PathLike):
         id = str(image)
@@ -76,10 +121,54 @@ def from_image_folder(
     mean: Statistic = 0.0,
     std: Statistic = 1.0,
 ) -> Folder:
-    """The images in a folder and all folders in it, as a sequence that reads each one when it is asked for.
+    """The images of a folder and all folders in it, as samples that are read when they are asked for.
 
-    With `has_classes` each folder directly inside is a class, also an empty one. Classes are sorted by name; for test
-    data hand over those of training, `classes=train.class_names`. See `from_image` for the other arguments.
+    Parameters
+    ----------
+    folder : str or Path
+        The folder.
+    patch : sequence of int
+        Height and width of a patch in pixels.
+    has_classes : bool, default False
+        Whether each folder directly inside is a class, as in ImageNet; also an empty one.
+    classes : sequence of str, optional
+        The names of the classes in their order; by default sorted. For test data hand over those of training:
+        `classes=train.class_names`.
+    mode : "L", "RGB" or None, default None
+        Convert all images to grey or colour.
+    size : tuple of int, optional
+        Scale to this height and width in pixels first.
+    fit : "crop", "resize" or None, default None
+        What to do where the patch does not divide the size: cut the border off, or scale to the nearest multiple.
+        Without it, such images are refused.
+    mean : float or sequence of float, default 0.0
+        Subtracted from pixel values, which are from 0 to 1 for images of whole numbers; one number, or one per channel.
+    std : float or sequence of float, default 1.0
+        What they are divided by, likewise.
+
+    Returns
+    -------
+    Folder
+        A sequence of samples in the order of their paths, which are their ids; `class_names` are its classes.
+
+    Raises
+    ------
+    ValueError
+        If there is no such folder, no image in it, or a class that is not among `classes`. An image that cannot be read
+        is named when it is asked for.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> from PIL import Image
+    >>> import romae
+    >>> for name in ("cat", "dog"):
+    ...     Path("pets", name).mkdir(parents=True)
+    ...     Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save(Path("pets", name, "1.png"))
+    >>> images = romae.from_image_folder("pets", (4, 4), has_classes=True)
+    >>> len(images), images.class_names, images[1]
+    (2, ('cat', 'dog'), Sample('dog/1.png': 4 tokens, 16 channels, 2 position dims, target 1))
     """
     read = partial(from_image, patch=patch, mode=mode, size=size, fit=fit, mean=mean, std=std)
     measure = partial(image_length, patch=tuple(patch), size=size, fit=fit)
@@ -118,11 +207,54 @@ def from_stack(
     target: Any = None,
     id: Hashable = None,
 ) -> Sample:
-    """A sample from images of one scene at irregular times, with positions (time, row, column).
+    """A sample from images of one scene at irregular times, such as satellite passes.
 
-    `images` is a list of what `from_image` takes, or one array of them; `times` has one number for each
-    (turn dates into days or seconds first); `channels` is counted within one image. The patch is (1, height, width),
-    since images at irregular times do not share a position.
+    Parameters
+    ----------
+    images : list of images, or array
+        The images, as `from_image` takes them, all of one size.
+    times : sequence of float
+        The time of each image. Turn dates into days or seconds first.
+    patch : sequence of int
+        (1, height, width): images at irregular times do not share a position.
+    channels : int, optional
+        The dimension of an array that holds the channels, counted within one image: 0 for [c, h, w], -1 for [h, w, c];
+        None for grey images [h, w]. Files and Pillow images bring their own.
+    mode : "L", "RGB" or None, default None
+        Convert a file or Pillow image to grey or colour.
+    size : tuple of int, optional
+        Scale to this height and width in pixels first.
+    fit : "crop", "resize" or None, default None
+        What to do where the patch does not divide the size: cut the border off, or scale to the nearest multiple.
+        Without it, such images are refused.
+    mean : float or sequence of float, default 0.0
+        Subtracted from pixel values, which are from 0 to 1 for images of whole numbers; one number, or one per channel.
+    std : float or sequence of float, default 1.0
+        What they are divided by, likewise.
+    target : int, float or array, optional
+        A class index or numbers to predict.
+    id : hashable, optional
+        A name for the sample; none by default.
+
+    Returns
+    -------
+    Sample
+        One token per patch and time, at the positions (time, row, column).
+
+    Raises
+    ------
+    ValueError
+        If images differ in size, times do not fit, or the patch does not divide the images.
+    TypeError
+        If something is no image, or times are no numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> stack = romae.from_stack(np.zeros((3, 8, 8)), times=[0.0, 2.5, 10.0], patch=(1, 4, 4))
+    >>> len(stack), stack.positions[-1].tolist()
+    (12, [10.0, 1.0, 1.0])
     """
     grid = _read_frames(images, mode=mode, channels=channels)
     coordinates = {0: _read_times(times, len(grid))}
@@ -142,10 +274,53 @@ def from_video(
     target: Any = None,
     id: Hashable = None,
 ) -> Sample:
-    """A sample from evenly spaced frames, with the patch (time, height, width) and positions in patches.
+    """A sample from a video: evenly spaced frames, cut into patches of time, height and width.
 
-    `video` is a list of what `from_image` takes, one array of such frames, or the path of an animated image (GIF,
-    PNG, WebP). Other video files need a decoder, whose frames can be handed over as an array.
+    Parameters
+    ----------
+    video : list of images, array, str or Path
+        The frames, as `from_image` takes them, or the path of an animated image (GIF, PNG, WebP). Other video files
+        need a decoder, whose frames can be handed over as an array.
+    patch : sequence of int
+        Frames, height and width of a patch.
+    channels : int, optional
+        The dimension of an array that holds the channels, counted within one frame: 0 for [c, h, w], -1 for [h, w, c];
+        None for grey images [h, w]. Files and Pillow images bring their own.
+    mode : "L", "RGB" or None, default None
+        Convert a file or Pillow image to grey or colour.
+    size : tuple of int, optional
+        Scale to this height and width in pixels first.
+    fit : "crop", "resize" or None, default None
+        What to do where the patch does not divide the size: cut the border off, or scale to the nearest multiple.
+        Without it, such images are refused.
+    mean : float or sequence of float, default 0.0
+        Subtracted from pixel values, which are from 0 to 1 for images of whole numbers; one number, or one per channel.
+    std : float or sequence of float, default 1.0
+        What they are divided by, likewise.
+    target : int, float or array, optional
+        A class index or numbers to predict.
+    id : hashable, optional
+        A name for the sample; by default the path of a file.
+
+    Returns
+    -------
+    Sample
+        One token per patch, at its index along time, height and width.
+
+    Raises
+    ------
+    ValueError
+        If frames differ in size, cannot be read, or the patch does not divide the video.
+    TypeError
+        If something is no image.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> clip = romae.from_video(np.zeros((4, 8, 8)), patch=(2, 4, 4))
+    >>> clip.values.shape
+    torch.Size([8, 32])
     """
     if isinstance(video, str | os.PathLike):
         id = str(video) if id is None else id
@@ -164,11 +339,46 @@ def to_image(
     std: Statistic = 1.0,
     as_uint8: bool = False,
 ) -> Float32[Tensor, "..."] | UInt8[Tensor, "..."]:
-    """The image that tokens make up: the inverse of `from_image`, `from_stack` and `from_video`.
+    """The image that patches make up: the inverse of `from_image`, `from_stack` and `from_video`.
 
-    `size` is (height, width) or (time, height, width), the size that was cut into patches. The channels go to
-    dimension `channels` of each image, or nowhere for a grey image if that is None. With `as_uint8` the values are
-    brought from 0 to 1 to whole numbers from 0 to 255, and what lies outside is clipped.
+    Parameters
+    ----------
+    values : array or tensor [n, k]
+        The values of all patches, such as a sample's own or predicted ones.
+    patch : sequence of int
+        The patch that the image was cut by.
+    size : sequence of int
+        (height, width) or (time, height, width), the size that was cut.
+    channels : int or None, default -1
+        The dimension of each image that the channels go to; None for a grey image [h, w].
+    mean : float or sequence of float, default 0.0
+        The mean that was subtracted.
+    std : float or sequence of float, default 1.0
+        The standard deviation that values were divided by.
+    as_uint8 : bool, default False
+        Whether to round to whole numbers from 0 to 255; what lies outside is clipped.
+
+    Returns
+    -------
+    Float32 or UInt8 Tensor
+        The image, with values from 0 to 1 if it was made of whole numbers.
+
+    Raises
+    ------
+    ValueError
+        If the values do not fill an image of this size.
+    TypeError
+        If the values are no numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> image = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    >>> sample = romae.from_image(image, (4, 4), channels=-1)
+    >>> again = romae.to_image(sample.values, (4, 4), (8, 8), as_uint8=True)
+    >>> bool((again.numpy() == image).all())
+    True
     """
     if channels is not None and channels not in range(-3, 3):
         raise ValueError(f"channels={channels} is no dimension of an image; use -1 for [h, w, c] or 0 for [c, h, w]")

@@ -21,12 +21,54 @@ Transform = Callable[[Batch, int], Any]
 
 
 class Loader:
-    """Packed batches of a sequence of samples.
+    """Packed batches of samples in memory or on disk, in an order that follows from seed and epoch alone.
 
-    A batch has `batch_size` samples, or as many as fit into `tokens_per_batch` tokens. `group` puts samples of similar
-    length together. Several ranks share each batch without overlap, and each rank's share may come in `pieces`, one
-    after the other; a piece is None where a short last batch has no sample left for it. Any epoch can be started at
-    any batch. `transform(batch, epoch)` is applied where a batch is made: here, or in a worker process.
+    `train` makes its own. Use it for a loop of your own: any epoch can be started at any batch, and several ranks share
+    each batch without overlap.
+
+    Parameters
+    ----------
+    samples : sequence of Sample or Store
+        What to load.
+    batch_size : int, optional
+        Samples per batch, over all ranks. Give this or `tokens_per_batch`.
+    tokens_per_batch : int, optional
+        Tokens per batch, over all ranks: as many samples as fit.
+    shuffle : bool, default False
+        Whether each epoch has an order of its own.
+    seed : int, default 0
+        Decides the order, with the epoch.
+    group : bool, default False
+        Whether to put samples of similar length into one batch.
+    rank : int, default 0
+        The index of this process.
+    n_ranks : int, default 1
+        The number of processes.
+    pieces : int, default 1
+        Into how many pieces this rank's share of a batch is cut (gradient accumulation). A piece is None where a short
+        last batch has no sample left for it.
+    workers : int, default 0
+        Processes that make batches ahead; 0 makes them in this one.
+    pin : bool, default False
+        Whether batches come in pinned memory, for a GPU.
+    transform : callable, optional
+        `transform(batch, epoch)`, applied where a batch is made: here, or in a worker.
+
+    Raises
+    ------
+    ValueError
+        If there are no samples, both or none of the batch sizes are given, or a sample exceeds the budget of tokens.
+    TypeError
+        If a number is not whole.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> samples = romae.from_arrays([np.zeros((n, 1)) for n in (2, 5, 3, 4)])
+    >>> loader = romae.Loader(samples, batch_size=3, shuffle=True, seed=1)
+    >>> loader.n_batches(), [len(batch) for batch in loader.epoch(0)]
+    (2, [3, 1])
     """
 
     def __init__(
@@ -70,7 +112,25 @@ class Loader:
             )
 
     def plan(self, epoch: int = 0) -> list[Indices]:
-        """The indices of every batch of an epoch, over all ranks: a pure function of seed and epoch."""
+        """The indices of every batch of an epoch, over all ranks: a pure function of seed and epoch.
+
+        Parameters
+        ----------
+        epoch : int, default 0
+            The number of the epoch.
+
+        Returns
+        -------
+        list of Int64 array
+            One array of indices per batch.
+
+        Raises
+        ------
+        ValueError
+            If the epoch is negative.
+        TypeError
+            If the epoch is no whole number.
+        """
         _require_whole("epoch", epoch)
         generator = np.random.default_rng((self.seed, epoch))
         order = generator.permutation(len(self.lengths)) if self.shuffle else np.arange(len(self.lengths))
@@ -82,13 +142,35 @@ class Loader:
         return batches
 
     def n_batches(self, epoch: int = 0) -> int:
-        """How many batches an epoch has."""
+        """The number of batches of an epoch.
+
+        Parameters
+        ----------
+        epoch : int, default 0
+            The number of the epoch; it matters with `tokens_per_batch` alone.
+
+        Returns
+        -------
+        int
+            Over all ranks.
+        """
         if self.batch_size is not None:  # the same in every epoch, and no plan is needed
             return -(-len(self.lengths) // self.batch_size)
         return len(self.plan(epoch))
 
     def batch(self, indices: Indices) -> Batch:
-        """The samples at these indices as a packed batch, as it is before `transform`."""
+        """The samples at these indices as a packed batch, as it is before `transform`.
+
+        Parameters
+        ----------
+        indices : Int64 array
+            Which samples.
+
+        Returns
+        -------
+        Batch
+            With `Batch.indices` set.
+        """
         batch = self.source.batch(indices, by_row=True) if self.by_row else self.source.batch(indices)  # type: ignore[call-arg]
         return replace(batch, indices=torch.from_numpy(indices))
 
@@ -102,16 +184,64 @@ class Loader:
         return self.epoch(self.n_iterated - 1)
 
     def stand_in(self) -> Batch:
-        """A sample that a rank without one works on, so that it can meet the others; it must count nothing."""
+        """A batch of one sample for a rank that has none, so that it can take part in the step; its weight must be 0.
+
+        Returns
+        -------
+        Batch
+            The first sample.
+        """
         return self.batch(np.zeros(1, dtype=np.int64))
 
     def epoch(self, epoch: int = 0, start: int = 0) -> Iterator[Any]:
-        """This rank's share of an epoch, piece by piece, from batch number `start` on."""
+        """This rank's share of an epoch, piece by piece.
+
+        Parameters
+        ----------
+        epoch : int, default 0
+            The number of the epoch.
+        start : int, default 0
+            The number of the batch to start at, for a run that is resumed.
+
+        Yields
+        ------
+        Batch or None
+            A piece; what `transform` makes of it, where there is one.
+
+        Raises
+        ------
+        ValueError
+            If the epoch has no such batch.
+        TypeError
+            If a number is not whole.
+        """
         _require_whole("epoch", epoch)
         return self.epochs(epoch, epoch + 1, start)
 
     def epochs(self, first: int, end: int, start: int = 0) -> Iterator[Any]:
-        """The shares of one epoch after the other, the first from batch number `start` on; workers stay between."""
+        """This rank's shares of one epoch after the other; workers stay alive between them.
+
+        Parameters
+        ----------
+        first : int
+            The number of the first epoch.
+        end : int
+            The number of the epoch to stop before.
+        start : int, default 0
+            The number of the batch of the first epoch to start at.
+
+        Yields
+        ------
+        Batch or None
+            A piece; what `transform` makes of it, where there is one.
+
+        Raises
+        ------
+        ValueError
+            If the first epoch has no such batch.
+        TypeError
+            If a number is not whole.
+        """
         _require_whole("start", start)
         plan = self.plan(first)
         if start > len(plan):

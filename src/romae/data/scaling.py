@@ -35,13 +35,45 @@ _QUARTILES_APART = 1.3489795003921634
 
 @dataclass(frozen=True, kw_only=True)
 class Scaling:
-    """Subtract and divide, with the numbers to do it; `Scaling()` leaves everything as it is.
+    """Normalisation of values, positions and targets, and its exact inverse.
 
-    `centre` and `scale` have one row, or with `by_channel` one for each index on the last position axis, and one
-    number per column of values. A scale of 0 marks a channel that the training data did not have. `origins` and
-    `units` have one entry per position axis: from each coordinate the origin is subtracted in float64, which is a
-    number or the sample's own first or smallest coordinate; then it is divided by the unit. Targets that are numbers
-    have `target_mean` subtracted and are divided by `target_scale`.
+    `fit_scaling` finds the numbers; `Scaling()` leaves everything as it is. A task that was trained with a scaling
+    keeps it and answers in the data's own units.
+
+    Parameters
+    ----------
+    method : {"none", "standard", "robust", "asinh"}, default "none"
+        What is done to values: (x - centre) / scale, and for "asinh" the inverse hyperbolic sine of that.
+    by_channel : bool, default False
+        Whether `centre` and `scale` have one row for each index on the last position axis, instead of one row for all.
+    centre : tuple of tuple of float, default ()
+        What is subtracted: rows as above, with one number per column of values.
+    scale : tuple of tuple of float, default ()
+        What values are divided by, likewise. 0 marks a channel that the training data did not have.
+    origins : tuple, default ()
+        For each position axis what is subtracted from coordinates, in double precision: a number, or "first" or "min"
+        for the sample's own first or smallest coordinate, or "none".
+    units : tuple of float, default ()
+        For each position axis what coordinates are divided by.
+    target_mean : tuple of float, optional
+        What is subtracted from targets that are numbers, one entry per target.
+    target_scale : tuple of float, optional
+        What they are divided by.
+
+    Raises
+    ------
+    ValueError
+        If parts are missing or contradict each other.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> samples = romae.from_arrays(np.random.default_rng(0).normal(5.0, 2.0, size=(20, 30, 1)))
+    >>> scaling = romae.fit_scaling(samples)
+    >>> scaled = scaling.apply(samples[0])
+    >>> np.allclose(scaling.invert_values(scaled.values), samples[0].values)
+    True
     """
 
     method: Method = "none"
@@ -67,7 +99,23 @@ class Scaling:
             raise ValueError("targets need both a mean and a scale, or neither")
 
     def apply(self, sample: Sample) -> Sample:
-        """The sample as the model sees it, scaled values in single precision. Positions stay float64 if they were."""
+        """Scale a sample, as the model sees it.
+
+        Parameters
+        ----------
+        sample : Sample
+            In the data's own units.
+
+        Returns
+        -------
+        Sample
+            Scaled. Positions stay in double precision if they were.
+
+        Raises
+        ------
+        ValueError
+            If the sample has other columns or axes than the scaling was fitted on, or a channel that it does not know.
+        """
         try:
             values = sample.values
             if self.method != "none":
@@ -116,7 +164,21 @@ class Scaling:
     def scale_values(
         self, values: Float[Tensor, "n c"], positions: Float[Tensor, "n d"] | None = None
     ) -> Float64[Tensor, "n c"]:
-        """Values as the model sees them; `positions` in the data's own units say which channel each belongs to."""
+        """Scale values.
+
+        Parameters
+        ----------
+        values : Tensor [n, c]
+            In the data's own units.
+        positions : Tensor [n, d], optional
+            The positions of these values in the data's own units, which say what channel each belongs to. A scaling by
+            channel needs them.
+
+        Returns
+        -------
+        Float64 Tensor [n, c]
+            As the model sees them.
+        """
         values = values.double()
         if self.method == "none":
             return values
@@ -127,7 +189,21 @@ class Scaling:
     def invert_values(
         self, values: Float[Tensor, "n c"], positions: Float[Tensor, "n d"] | None = None
     ) -> Float64[Tensor, "n c"]:
-        """Values in the data's own units: the inverse of `scale_values`, for the same unscaled positions."""
+        """Scale values back to the data's own units: the inverse of `scale_values`.
+
+        Parameters
+        ----------
+        values : Tensor [n, c]
+            As the model sees them.
+        positions : Tensor [n, d], optional
+            The positions of these values in the data's own units, which say what channel each belongs to. A scaling by
+            channel needs them.
+
+        Returns
+        -------
+        Float64 Tensor [n, c]
+            In the data's own units.
+        """
         values = values.double()
         if self.method == "none":
             return values
@@ -135,7 +211,23 @@ class Scaling:
         return (values.sinh() if self.method == "asinh" else values) * scale + centre
 
     def origin(self, positions: Float[Tensor, "n d"]) -> Float64[Tensor, "d"]:
-        """What `apply` subtracts from the positions of a sample; keep it to invert positions later."""
+        """What `apply` subtracts from the positions of a sample; keep it to invert positions later.
+
+        Parameters
+        ----------
+        positions : Tensor [n, d]
+            All positions of the sample, in the data's own units.
+
+        Returns
+        -------
+        Float64 Tensor [d]
+            The origin of each axis.
+
+        Raises
+        ------
+        ValueError
+            If the positions have other axes than the scaling was fitted on.
+        """
         positions = positions.double()
         self._require_axes(positions)
         origin = positions.new_zeros(positions.shape[1])
@@ -149,38 +241,124 @@ class Scaling:
         return origin
 
     def scale_positions(self, positions: Float[Tensor, "n d"], origin: Float64[Tensor, "*n d"]) -> Float[Tensor, "n d"]:
-        """Positions as the model sees them, for any positions of the sample that has this origin, or of several."""
+        """Scale positions of a sample, such as those of its tokens or those asked for in interpolation.
+
+        Parameters
+        ----------
+        positions : Tensor [n, d]
+            In the data's own units.
+        origin : Float64 Tensor [d]
+            That of the sample, from `origin`.
+
+        Returns
+        -------
+        Tensor [n, d]
+            As the model sees them.
+
+        Raises
+        ------
+        ValueError
+            If the positions have other axes than the scaling was fitted on.
+        """
         self._require_axes(positions)
         return ((positions.double() - origin) / self._unit(positions)).to(positions.dtype)
 
     def invert_positions(self, positions: Float[Tensor, "n d"], origin: Float64[Tensor, "d"]) -> Float64[Tensor, "n d"]:
-        """Positions in the data's own units: the inverse of `scale_positions`."""
+        """Scale positions back to the data's own units: the inverse of `scale_positions`.
+
+        Parameters
+        ----------
+        positions : Tensor [n, d]
+            As the model sees them.
+        origin : Float64 Tensor [d]
+            That of the sample, from `origin`.
+
+        Returns
+        -------
+        Float64 Tensor [n, d]
+            In the data's own units.
+
+        Raises
+        ------
+        ValueError
+            If the positions have other axes than the scaling was fitted on.
+        """
         self._require_axes(positions)
         return positions.double() * self._unit(positions) + origin
 
     def scale_target(self, target: Float[Tensor, "..."]) -> Float64[Tensor, "..."]:
-        """Numbers to predict as the model sees them: a number, a vector [k] or rows [n, k]."""
+        """Scale targets that are numbers.
+
+        Parameters
+        ----------
+        target : Float Tensor
+            A number, a vector [k] or rows [n, k], in the data's own units.
+
+        Returns
+        -------
+        Float64 Tensor
+            As the model sees them.
+        """
         mean, scale = self._target_tables(target)
         return (target.double() - mean) / scale
 
     def invert_target(self, target: Float[Tensor, "..."]) -> Float64[Tensor, "..."]:
-        """Predicted numbers in the data's own units: the inverse of `scale_target`."""
+        """Scale predicted numbers back to the data's own units: the inverse of `scale_target`.
+
+        Parameters
+        ----------
+        target : Float Tensor
+            A number, a vector [k] or rows [n, k], as the model gives them.
+
+        Returns
+        -------
+        Float64 Tensor
+            In the data's own units.
+        """
         if self.target_mean is None:
             return target.double()
         mean, scale = self._target_tables(target)
         return target.double() * scale + mean
 
     def is_known(self, n_channels: int) -> Bool[Tensor, "m"]:
-        """Which of so many channels the training data had, as far as this scaling can tell."""
+        """Which channels the training data had, as far as this scaling can tell.
+
+        Parameters
+        ----------
+        n_channels : int
+            How many channels there are.
+
+        Returns
+        -------
+        Bool Tensor [n_channels]
+            True on those that have a scale.
+        """
         return (self._tables[1] != 0).all(1) if self.by_channel else torch.ones(n_channels, dtype=torch.bool)
 
     def with_target(self, samples: SampleSource) -> "Scaling":
-        """The same for values and positions, with the targets of these samples, which are numbers, standardised."""
+        """The same scaling of values and positions, with targets standardised.
+
+        Parameters
+        ----------
+        samples : sequence of Sample
+            The training samples, whose targets are numbers.
+
+        Returns
+        -------
+        Scaling
+            With the mean and standard deviation of these targets.
+        """
         fitted = fit_scaling(samples, values="none", target=True)
         return replace(self, target_mean=fitted.target_mean, target_scale=fitted.target_scale)
 
     def without_target(self) -> "Scaling":
-        """The same for values and positions, with targets left as they are."""
+        """The same scaling of values and positions, with targets left as they are.
+
+        Returns
+        -------
+        Scaling
+            Without `target_mean` and `target_scale`.
+        """
         return replace(self, target_mean=None, target_scale=None)
 
     @cached_property
@@ -204,7 +382,13 @@ class Scaling:
         return centre, scale
 
     def require_still_channels(self) -> None:
-        """Refuse, for a model with kinds, to move the axis whose whole numbers they are."""
+        """Refuse, for a model with kinds, a scaling that moves the axis whose whole numbers they are.
+
+        Raises
+        ------
+        ValueError
+            If the last position axis has an origin or a unit.
+        """
         if self.origins and (self.origins[-1], self.units[-1]) != ("none", 1.0):
             raise ValueError(
                 "the scaling moves the last position axis, whose whole numbers are the kinds of the model; give that "
@@ -241,18 +425,54 @@ def fit_scaling(
     unit: Unit | Sequence[Unit] = 1.0,
     target: bool = False,
 ) -> Scaling:
-    """The scaling that suits these samples, which should be the training data, or a share of it that fits into memory.
+    """Fit the normalisation of values, times and targets to training data.
 
-    "standard" subtracts the mean and divides by the standard deviation; "robust" takes the median and the distance
-    between the quartiles, in standard deviations of a normal distribution (where they all but coincide, the
-    standard deviation); "asinh" is the inverse hyperbolic sine of the value over the median size of values, for
-    fluxes that span orders of magnitude. A constant has scale 1. It is done once for all values, for each column of
-    values, or for each column and each index on the last position axis ("channel", the default where the samples
-    have such an axis by their schema).
+    Parameters
+    ----------
+    samples : sequence of Sample
+        The training data, or a share of it that fits into memory. Never the test data.
+    values : {"standard", "robust", "asinh", "none"}, default "standard"
+        "standard" subtracts the mean and divides by the standard deviation. "robust" takes the median and the
+        interquartile range, in standard deviations of a normal distribution, for data with outliers. "asinh" is the
+        inverse hyperbolic sine of the value over the median size of values, for fluxes that span orders of magnitude.
+    per : "all", "column", "channel" or None, default None
+        One scale for everything, for each column of values, or for each column in each channel (the index on the last
+        position axis). By default "channel" where the schema has such an axis, else "column".
+    origin : {"none", "first", "min"}, float, or sequence of them, default "none"
+        What is subtracted from coordinates: nothing, the sample's own first or smallest coordinate, or a number. One is
+        for the first axis (time); a sequence starts with it, and axes that are not named keep theirs. "first" suits
+        series whose absolute date means nothing.
+    unit : float, "gap", or sequence of them, default 1.0
+        What coordinates are divided by, likewise. "gap" is the median gap between neighbouring coordinates of a sample.
+    target : bool, default False
+        Whether to standardise targets, which are numbers; for regression.
 
-    A single `origin` or `unit` is for the first axis; lists start with it, and axes not named keep theirs. The unit
-    "gap" is the median gap between neighbouring distinct coordinates of a sample. `target` standardises
-    targets that are numbers.
+    Returns
+    -------
+    Scaling
+        For `train(…, scaling=…)`, which keeps it in the task, or for `scaling.apply(sample)`.
+
+    Raises
+    ------
+    ValueError
+        If there are no samples, they do not agree, or an axis has no gap.
+
+    Notes
+    -----
+    What is constant has the scale 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> values = np.random.default_rng(0).normal(5.0, 2.0, size=(20, 30, 1))
+    >>> samples = romae.from_arrays(values, times=np.arange(30) + 60000.0)
+    >>> scaling = romae.fit_scaling(samples, origin="first")
+    >>> scaled = samples.map(scaling.apply)
+    >>> scaled[0].positions[:3, 0].tolist()
+    [0.0, 1.0, 2.0]
+    >>> round(float(np.concatenate([sample.values for sample in scaled]).std()), 3)
+    1.0
     """
     source = as_source(samples)
     schema = source.schema
@@ -291,10 +511,39 @@ def scaled(samples: SampleSource, scaling: Scaling | None) -> Source:
 
 
 def fit_ladders(samples: SampleSource, scaling: Scaling | None = None) -> tuple[Ladder, ...]:
-    """The frequencies that suit the positions of these samples, for each axis, once a scaling is applied to them.
+    """Fit the wavelengths of the rotary embedding to the gaps and spans of data.
 
-    The scale is the median gap between neighbouring distinct coordinates. Wavelengths climb from one radian per gap to
-    one radian over the longest span of a sample. An axis on which no sample has two coordinates keeps the default.
+    The wavelengths of an axis grow from 2π median gaps between neighbouring coordinates to 2π times the longest span of
+    a sample, so that neighbours and ends can both be told apart.
+
+    Parameters
+    ----------
+    samples : sequence of Sample
+        The training data.
+    scaling : Scaling, optional
+        The scaling that the model is trained with; ladders are for positions as it leaves them.
+
+    Returns
+    -------
+    tuple of Ladder
+        One per position axis, for `ModelConfig(ladders=…)`. An axis on which no sample has two coordinates keeps the
+        default.
+
+    Raises
+    ------
+    ValueError
+        If there are no samples.
+    TypeError
+        If the scaling is none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> samples = romae.from_arrays(np.zeros((2, 11, 1)), times=np.arange(11) * 0.5)
+    >>> ladder = romae.fit_ladders(samples)[0]
+    >>> ladder.scale, round(ladder.longest / ladder.shortest)
+    (0.5, 10)
     """
     packed = _pack(scaled(samples, scaling))
     ladders = []

@@ -19,11 +19,47 @@ from romae.tokens.sample import Sample
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
-    """The names of the data that samples come from, under which results are handed back.
+    """The names of the data that samples come from: columns, channels, classes, and the unit of time.
 
-    `id`, `time`, `positions`, `channel`, `values` and `label` are columns; `channel` is None where a token holds all
-    channels as its values. `channels` names each index on the channel axis, `classes` each class index. Times that
-    were dates are counted since 1970 in `time_unit`, and `time_zone` is the zone they are shown in.
+    The functions that read data make it, a task keeps it, and results are handed back under its names.
+
+    Parameters
+    ----------
+    id : str, default "id"
+        The column of ids.
+    time : str, default "time"
+        The column of times, the first position axis.
+    positions : tuple of str, default ()
+        The columns of further position axes.
+    channel : str, optional
+        The column that names what was measured, the last position axis; None where a token holds all channels as
+        values.
+    values : tuple of str, default ("value",)
+        The columns of values.
+    label : str, optional
+        The column of targets.
+    channels : tuple of str, int or bool, default ()
+        The name of each index on the channel axis.
+    classes : tuple of str, int or bool, optional
+        The name of each class index; None where targets are numbers or absent.
+    time_unit : "second", "minute", "hour", "day" or None, default None
+        What dates were counted in, since 1970; None where times are numbers.
+    time_zone : str, optional
+        The zone that dates are shown in.
+
+    Raises
+    ------
+    ValueError
+        If there is no column of values, or a name occurs twice.
+    TypeError
+        If a column's name is no text.
+
+    Examples
+    --------
+    >>> import romae
+    >>> schema = romae.Schema(id="star", time="day", channel="band", values=("flux",), channels=("g", "r"))
+    >>> schema.columns, schema.position_dims, schema.n_channels
+    (('star', 'day', 'flux', 'band'), 2, 2)
     """
 
     id: str = "id"
@@ -56,11 +92,12 @@ class Schema:
 
     @property
     def position_dims(self) -> int:
+        """The number of position axes: time, further positions, and the channel where it is one."""
         return 1 + len(self.positions) + (self.channel is not None)
 
     @property
     def n_channels(self) -> int | None:
-        """How many indices the last position axis has; None where it is no axis of channels."""
+        """The number of indices on the channel axis; None where there is no such axis."""
         return len(self.channels) if self.channel is not None and self.channels else None
 
 
@@ -108,7 +145,28 @@ def _moved(found: Sequence[str], known: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SampleSet(Sequence[Sample]):
-    """A sequence of samples with the names of the data they come from; slices and index arrays keep the names."""
+    """Samples together with the names of the data they come from: what `from_table` and `from_arrays` return.
+
+    It is a sequence. Slices, index arrays and boolean masks give smaller sets with the same names, so that
+    `train_test_split` and cross-validation of scikit-learn work on it.
+
+    Parameters
+    ----------
+    samples : sequence of Sample
+        The samples.
+    schema : Schema
+        Their names.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> samples = romae.from_arrays(np.zeros((4, 3, 1)), y=["up", "down", "up", "up"])
+    >>> samples[1:3]
+    SampleSet(2 samples of channel_0, 2 classes)
+    >>> samples.schema.classes
+    ('down', 'up')
+    """
 
     samples: Sequence[Sample]
     schema: Schema
@@ -123,7 +181,7 @@ class SampleSet(Sequence[Sample]):
 
     @property
     def shape(self) -> tuple[int]:
-        """As of an array of samples: scikit-learn then splits by index arrays, which keep the names."""
+        """(number of samples,), as of an array, for scikit-learn's splitters."""
         return (len(self),)
 
     def __iter__(self) -> Iterator[Sample]:
@@ -144,5 +202,16 @@ class SampleSet(Sequence[Sample]):
         return f"SampleSet({len(self)} samples of {', '.join(self.schema.values)}{labelled})"
 
     def map(self, function: Callable[[Sample], Sample]) -> "SampleSet":
-        """The samples that a function, such as `scaling.apply`, makes of these."""
+        """Apply a function to every sample.
+
+        Parameters
+        ----------
+        function : callable
+            Takes a sample and returns one, such as `scaling.apply`.
+
+        Returns
+        -------
+        SampleSet
+            The new samples with the same names.
+        """
         return SampleSet([function(sample) for sample in self.samples], self.schema)

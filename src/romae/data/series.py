@@ -39,20 +39,63 @@ def from_arrays(
     time_zone: str | None = None,
     for_training: bool = True,
 ) -> SampleSet:
-    """Samples from a list of [n, c] arrays of any length, or from one array [b, n, c]; NaN means missing.
+    """Samples from arrays of time series, regular or irregular, of any length; NaN means missing.
 
-    `tokens="steps"` makes one token of each time step, with all channels as its values; steps that are missing
-    altogether are left out. `tokens="scalars"` makes one token of each number, with the index of its channel as the
-    last position, so that any of them may be missing. `layout="bcn"` takes arrays that have the channels first.
+    Parameters
+    ----------
+    X : array [b, n, c] or list of arrays [n, c]
+        n time steps of c channels for each of b series. Pandas tables name their channels by their columns.
+    times : array [n] or list of arrays [n], optional
+        One array for all series or one for each: numbers, or dates, which are counted in `time_unit` since 1970.
+        Without them, steps are counted from 0.
+    y : sequence, optional
+        One label per series (text and integers are classes, floats are numbers), a vector [k] per series, or one row
+        per time step [n, k]. A pandas column may be indexed by `ids`.
+    tokens : {"steps", "scalars"}, default "steps"
+        What a token is: a time step with all its channels as values (steps that are missing altogether are left out),
+        or a single number with the index of its channel as last position, so that any of them may be missing.
+    layout : {"bnc", "bcn"}, default "bnc"
+        The order of dimensions: channels last, or channels first.
+    ids : sequence of hashable, optional
+        A name for each series; by default 0, 1, 2, …
+    channels : sequence of str, int or bool, optional
+        A name for each channel.
+    classes : sequence of str, int or bool, optional
+        The names of the classes in their order, such as those known from training; others are then an error.
+    time_unit : {"second", "minute", "hour", "day"}, default "second"
+        What dates are counted in.
+    time_zone : str, optional
+        The zone of dates that have none, such as "Europe/Paris".
+    for_training : bool, default True
+        Refuse data whose variation single precision would lose. False for data that are only to be predicted.
 
-    `times` are one array for all samples or one for each, numbers or dates (counted in `time_unit` since 1970, to the
-    microsecond, and taken in `time_zone` where they have none); without them, steps are counted from 0. `y` holds one
-    label per sample (text and integers are classes, floats are numbers to predict), a vector per sample, or one row
-    per time step. Name the `classes` known from training, and another one is an error. Where `ids` are given, a pandas
-    `y` may be indexed by them. Pandas tables name their channels by their columns.
+    Returns
+    -------
+    SampleSet
+        One sample per series, in the units of the arrays, with a schema.
 
-    Where single precision would lose the variation of a channel, the data are refused, unless they are not
-    `for_training`: samples that are only to be predicted are good where the whole training set was.
+    Raises
+    ------
+    ValueError
+        If shapes do not agree, a series has no measurement, a time step lacks some of its channels with tokens="steps",
+        or numbers are infinite.
+    TypeError
+        If something cannot be read as an array.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> series = [np.array([[1.0], [2.0], [3.0]]), np.array([[4.0], [5.0]])]
+    >>> samples = romae.from_arrays(series, times=[[0.0, 0.4, 2.5], [1.0, 1.1]], y=["up", "down"])
+    >>> samples
+    SampleSet(2 samples of channel_0, 2 classes)
+
+    Sensors that are read at different times:
+
+    >>> gaps = np.array([[[1.0, np.nan], [np.nan, 7.0]]])
+    >>> romae.from_arrays(gaps, tokens="scalars")[0].positions.tolist()  # time, channel
+    [[0.0, 0.0], [1.0, 1.0]]
     """
     if tokens not in ("steps", "scalars"):
         raise ValueError(f"tokens must be 'steps' or 'scalars', not {tokens!r}")

@@ -36,10 +36,37 @@ NUMBERS = {
 
 
 def write_store(samples: Iterable[Sample], path: str | Path, *, metadata: Mapping[str, Any] | None = None) -> "Store":
-    """Write samples one after the other, holding no more than a chunk in memory; whole or not at all.
+    """Write samples to a file on disk, one after the other, for data that do not fit into memory.
 
-    The names of the data are kept with the samples. `metadata` is kept beside them, as JSON, for whatever else belongs
-    to the data.
+    Parameters
+    ----------
+    samples : iterable of Sample
+        The samples; a generator will do. No more than a chunk is held in memory.
+    path : str or Path
+        The file to write, such as "curves.arrow". It appears when it is whole; one that is there already is replaced.
+    metadata : mapping, optional
+        What to keep beside the samples, as JSON. The schema of the data is kept in any case.
+
+    Returns
+    -------
+    Store
+        The store, opened.
+
+    Raises
+    ------
+    ValueError
+        If there is no sample, samples do not agree, the path is a folder, or the metadata cannot be written as JSON.
+    TypeError
+        If something else than samples is given.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> samples = romae.from_arrays(np.zeros((4, 3, 1)))
+    >>> store = romae.write_store(samples, "zeros.arrow", metadata={"channels": ["flux"]})
+    >>> store, store.metadata
+    (Store('zeros.arrow': 4 samples, 12 tokens), {'channels': ['flux']})
     """
     path, stream = Path(path), iter(samples)
     if path.is_dir():
@@ -65,7 +92,32 @@ def write_store(samples: Iterable[Sample], path: str | Path, *, metadata: Mappin
 
 
 class Store(Source):
-    """Samples on disk, read as they are asked for."""
+    """Samples on disk, memory-mapped and read as they are asked for.
+
+    A sequence of samples, written by `write_store`, that `train`, `Loader`, `predict` and `fit_scaling` take like a
+    list.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    memory_budget : int, default 1 GiB
+        The bytes that may be read before their pages are handed back to the system.
+
+    Raises
+    ------
+    ValueError
+        If there is no such file, it is damaged, or no store.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> _ = romae.write_store(romae.from_arrays(np.zeros((4, 3, 1))), "zeros.arrow")
+    >>> store = romae.Store("zeros.arrow")
+    >>> len(store), store[0], store.lengths.tolist()
+    (4, Sample(0: 3 tokens, 1 channels, 1 position dims), [3, 3, 3, 3])
+    """
 
     def __init__(self, path: str | Path, *, memory_budget: int = 1 << 30) -> None:
         self.path, self.memory_budget = Path(path).absolute(), memory_budget
@@ -136,7 +188,18 @@ class Store(Source):
         )
 
     def batch(self, indices: Sequence[int] | np.ndarray) -> Batch:
-        """The samples at these indices as a packed batch; negative ones count from the end."""
+        """The samples at these indices as a packed batch, gathered straight from the file.
+
+        Parameters
+        ----------
+        indices : sequence of int or array
+            Which samples; negative ones count from the end.
+
+        Returns
+        -------
+        Batch
+            On the host.
+        """
         return self.packed(indices).batch()
 
     def _checked(self, indices: Sequence[Any] | np.ndarray) -> Int64[np.ndarray, "b"]:

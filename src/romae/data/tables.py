@@ -37,16 +37,67 @@ def from_table(
     classes: Sequence[Name] | None = None,
     time_unit: TimeUnit = "second",
 ) -> SampleSet:
-    """Samples from a long table: a pandas or pyarrow table, or the path of a CSV or Parquet file.
+    """Samples from a long table: one row per measurement, for irregularly sampled time series.
 
-    Each row is one measurement of the sample `id` at `time`, with one or more `values` (flux and its error). Its
-    position is the time, then the further `positions`, then the index of its `channel` if there is such a column.
-    Rows may come in any order: samples are sorted by id, tokens by position, and repeated times are kept. Times may
-    be dates, which become numbers counted in `time_unit` since 1970, to the microsecond.
+    Parameters
+    ----------
+    table : pandas.DataFrame, pyarrow.Table, str or Path
+        The table, or the path of a CSV (also .csv.gz) or Parquet file. Rows may come in any order.
+    id : str
+        The column that says which series a row belongs to.
+    time : str
+        The column of times: numbers, or dates, which are counted in `time_unit` since 1970, to the microsecond.
+    channel : str, optional
+        The column that names what was measured (a band, a sensor, a laboratory value), where each row holds one of
+        several. The index of the channel becomes the last position axis.
+    values : str or sequence of str
+        The column or columns with what was measured at that time, such as flux and its error.
+    label : str, optional
+        The column with the target, the same in all rows of an id. Text and integers are classes, floats are numbers.
+    positions : str or sequence of str, default ()
+        Further columns with coordinates, such as longitude and latitude; they follow the time.
+    channels : sequence of str, int or bool, optional
+        The names of the channels in their order. Others are then an error. By default they are those of the table,
+        sorted.
+    classes : sequence of str, int or bool, optional
+        The names of the classes in their order, likewise.
+    time_unit : {"second", "minute", "hour", "day"}, default "second"
+        What dates are counted in.
 
-    The `label` is one per sample: text and integers are classes, floats are numbers to predict. `channels` and
-    `classes` fix the names and their order, for example those known from training; others are then an error. Rows
-    that lack a value are dropped and counted in one warning.
+    Returns
+    -------
+    SampleSet
+        One sample per id, sorted by id, its tokens sorted by position, in the units of the table, with its schema.
+
+    Raises
+    ------
+    ValueError
+        If a column is not there, holds text among numbers, positions are infinite, labels contradict each other, or a
+        sample has no complete row. The message names the row and the column.
+    TypeError
+        If the table is of another type.
+
+    Warns
+    -----
+    UserWarning
+        If rows lack a value and are dropped; it counts them.
+
+    See Also
+    --------
+    from_table_like : a table to predict, read as the training table was.
+    from_arrays : series in arrays.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import romae
+    >>> table = pd.DataFrame({"star": ["a", "a", "b"], "day": [0.0, 1.5, 3.0], "flux": [1.0, 2.0, 3.0]})
+    >>> table["type"] = ["x", "x", "y"]
+    >>> samples = romae.from_table(table, id="star", time="day", values="flux", label="type")
+    >>> samples
+    SampleSet(2 samples of flux, 2 classes)
+    >>> samples[0]
+    Sample('a': 2 tokens, 1 channels, 1 position dims, target 0)
     """
     schema = Schema(
         id=id,
@@ -66,11 +117,42 @@ def from_table(
 
 
 def from_table_like(table: Any, schema: Schema) -> SampleSet:
-    """Samples from another table with the columns, channels and classes of a schema, such as that of the training set.
+    """Samples from another table with the columns, channels and classes of a schema, such as a table to predict.
 
-    The label column may be absent; where the schema names one but no classes, it holds numbers. Dates without a time
-    zone are taken in that of the schema. What single precision loses of a column is not looked at here: that is for
-    the training set, as a whole.
+    Parameters
+    ----------
+    table : pandas.DataFrame, pyarrow.Table, str or Path
+        What `from_table` reads. The label column may be absent.
+    schema : Schema
+        That of the training samples (`samples.schema`) or of a model (`task.schema`).
+
+    Returns
+    -------
+    SampleSet
+        With this schema: channels and classes have the indices that they had in training.
+
+    Raises
+    ------
+    ValueError
+        If the table lacks a column, has a channel or class that training did not have, or dates where the schema has
+        numbers.
+    TypeError
+        If the schema is none.
+
+    Notes
+    -----
+    Dates without a time zone are taken in that of the schema. Where the schema names a label but no classes, labels are
+    numbers.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import romae
+    >>> training = pd.DataFrame({"id": [1, 1], "time": [0.0, 1.5], "band": ["g", "r"], "flux": [1.0, 2.0]})
+    >>> schema = romae.from_table(training, id="id", time="time", channel="band", values="flux").schema
+    >>> new = pd.DataFrame({"id": [9], "time": [0.5], "band": ["r"], "flux": [4.0]})
+    >>> romae.from_table_like(new, schema)[0].positions.tolist()  # the time, and r is still channel 1
+    [[0.5, 1.0]]
     """
     if not isinstance(schema, Schema):
         raise TypeError(f"the schema is that of other samples, such as samples.schema, not {type(schema).__name__}")

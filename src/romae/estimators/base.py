@@ -3,6 +3,7 @@
 import json
 import os
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -27,9 +28,9 @@ from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Task
 from romae.tokens.masking import UniformTokens
 from romae.tokens.sample import Sample
-from romae.training.config import Device, TrainConfig, chosen_device
+from romae.training.config import TrainConfig, chosen_device
 from romae.training.stages import Pretrain, Stage, run_stages
-from romae.training.tables import load_model, size_named
+from romae.training.tables import load_model
 
 E = TypeVar("E", bound="Estimator")
 FORMAT = 1
@@ -50,7 +51,7 @@ class _SettingTypes:
     frozen: bool
     early_stopping: bool
     validation_fraction: float | None
-    device: Device
+    device: str
     verbose: int | bool
 
 
@@ -93,6 +94,7 @@ class Estimator(BaseEstimator):
     def _begin(self) -> Task | None:
         """Look at the settings that nothing below looks at, and load the model to start from, if there is one."""
         from_dict(_SettingTypes, {field.name: getattr(self, field.name) for field in fields(_SettingTypes)})
+        chosen_device(self.device)  # refused before anything is read
         if self.size is not None:
             _size_in_full(self.size)
         if self.validation_fraction is not None and not 0 < self.validation_fraction < 1:
@@ -269,15 +271,31 @@ class Estimator(BaseEstimator):
         )
 
     def _placed(self, task: Task) -> Task:
-        """The task where its answers are computed."""
-        return task.to(chosen_device(self.device))
+        """The task where its answers are computed; on a CPU where it was fitted on a GPU that is not here."""
+        try:
+            return task.to(chosen_device(self.device))
+        except ValueError as error:
+            warnings.warn(f"the estimator answers on the CPU: {error}", stacklevel=3)
+            return task
 
     # Saving
 
     def save(self, path: str | Path) -> None:
-        """Write the estimator to a folder, whole or not at all; an estimator that is already there is replaced.
+        """Write the estimator to a folder, whole or not at all.
 
         Its part `model` is a checkpoint like any other, for `romae.load`, the command line and `pretrained=`.
+
+        Parameters
+        ----------
+        path : str or Path
+            A new or empty folder, or that of an estimator, which is replaced.
+
+        Raises
+        ------
+        ValueError
+            If the folder holds something else.
+        NotFittedError
+            If the estimator has not been fitted.
         """
         check_is_fitted(self, "task_")
         path = Path(path).resolve()
@@ -294,7 +312,23 @@ class Estimator(BaseEstimator):
 
     @classmethod
     def load(cls: type[E], path: str | Path) -> E:
-        """Read an estimator from the folder that `save` wrote."""
+        """Read an estimator from the folder that `save` wrote.
+
+        Parameters
+        ----------
+        path : str or Path
+            The folder.
+
+        Returns
+        -------
+        Estimator
+            Fitted. One that was fitted on a GPU answers on the CPU where there is none, with a warning.
+
+        Raises
+        ------
+        ValueError
+            If the folder holds no estimator of this class, is damaged, or was written by a newer version.
+        """
         path = Path(path)
         description = checkpoint.read_json(path / DESCRIPTION)
         parts = {"format", "estimator", "settings", "fitted"}
@@ -356,7 +390,9 @@ class Estimator(BaseEstimator):
 
 
 def _size_in_full(size: str | Size | Mapping[str, int]) -> Size:
-    return from_dict(Size, size, where="size") if isinstance(size, Mapping) else size_named(size)
+    if isinstance(size, str):
+        return Size.named(size)
+    return from_dict(Size, size, where="size") if isinstance(size, Mapping) else size
 
 
 def _written(value: Any) -> Any:

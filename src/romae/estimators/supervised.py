@@ -81,15 +81,110 @@ class _Supervised(Estimator):
 
 
 class RoMAEClassifier(ClassifierMixin, _Supervised):
-    """Tells the class of a series. Labels are of any kind that scikit-learn takes for classes."""
+    """Classifier for irregularly sampled time series, with the interface of scikit-learn.
+
+    Masked pre-training on all series, then fine-tuning on those with labels. Series may have different lengths, uneven
+    times and missing values. What is left None follows from the data.
+
+    Parameters
+    ----------
+    size : str, Size, dict or None, default None
+        The size of the encoder: a name in `SIZES`, a `Size`, or a dictionary of its width, heads and depth. None takes
+        "tiny-shallow" below 1000 series, else "tiny".
+    pretrain_epochs : int or None, default None
+        Epochs of masked pre-training; 0 for none. None takes 1500 steps, but 5 to 60 epochs, and none with
+        `pretrained`.
+    epochs : int or None, default None
+        Epochs of fine-tuning. None takes 1500 steps, but 10 to 60 epochs.
+    batch_size : int or None, default None
+        Series per step. None takes an eighth of them, a power of two from 8 to 128.
+    lr : float or None, default None
+        The learning rate of all stages. None takes 0.001 for pre-training, 0.0005 for fine-tuning, 0.01 for a head on a
+        frozen encoder, less in proportion for wider sizes.
+    mask_ratio : float, default 0.5
+        The share of each series to hide in pre-training.
+    scaling : {"standard", "robust", "asinh", "none"}, default "standard"
+        The normalisation of values, by channel, as in `fit_scaling`.
+    tokens : "steps", "scalars" or None, default None
+        What a token is: a time step, or a single number. None takes steps unless some lack a part of their channels.
+    columns : dict, optional
+        Where X is a table, its columns in the words of `from_table`: id, time, values, and channel, positions, label,
+        time_unit where there are such.
+    pretrained : str or Path, optional
+        A model to start from: the folder of a saved estimator, of a run or of a checkpoint, or a name on the Hub.
+    frozen : bool, default False
+        Whether the encoder keeps its weights after pre-training, and only the head is trained (linear probing).
+    early_stopping : bool, default True
+        Whether to keep the weights that do best on a validation split, and to stop when they no longer improve.
+    validation_fraction : float or None, default None
+        The share of series for that split. None takes a fifth of up to 500, a tenth of 1000 and more, none of fewer
+        than 20.
+    device : str, default "auto"
+        "auto", "cpu", "cuda", or one GPU of several, such as "cuda:1".
+    random_state : int, RandomState or None, default None
+        Decides the split, the first weights, the order and the masks. Give a number for results that can be repeated.
+    verbose : int, default 0
+        1 shows progress.
+
+    Attributes
+    ----------
+    classes_ : array [k]
+        The classes, sorted.
+    task_ : Classification
+        The trained task, for `romae.predict`, `romae.embed` and the like.
+    histories_ : list of list of dict
+        The losses of each stage.
+    n_features_in_ : int
+        The number of channels.
+
+    See Also
+    --------
+    RoMAERegressor : predicts numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> random = np.random.default_rng(0)
+    >>> X = [(np.sort(random.uniform(0, 10, n)), random.normal(size=n)) for n in random.integers(5, 12, 12)]
+    >>> y = ["up", "down"] * 6
+    >>> classifier = romae.RoMAEClassifier(
+    ...     size={"width": 16, "heads": 2, "depth": 1}, pretrain_epochs=1, epochs=1, random_state=0
+    ... )
+    >>> classifier.fit(X, y).predict_proba(X).shape
+    (12, 2)
+    >>> classifier.classes_.tolist()
+    ['down', 'up']
+    """
 
     _saved: ClassVar[tuple[str, ...]] = (*Estimator._saved, "classes_")
     classes_: Shaped[np.ndarray, "k"]
 
     def fit(self, X: Any, y: Any = None, unlabelled: Any = None) -> "RoMAEClassifier":
-        """Pre-train on the series, and on more that have no labels, then learn the classes.
+        """Pre-train on the series, then fine-tune on their classes.
 
-        Without y, the labels are those that samples or a table bring along. `unlabelled` must fit the names of X.
+        Parameters
+        ----------
+        X : list of (times, values) pairs, list of arrays [n, c], array [b, n, c], samples or table
+            The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
+            `columns`.
+        y : sequence, optional
+            One class per series; for a table a pandas column indexed by id, or a dictionary. Without it, labels are
+            those that samples or a table bring along.
+        unlabelled : as X, optional
+            Further series without labels to pre-train on, read under the names of X.
+
+        Returns
+        -------
+        RoMAEClassifier
+            The estimator itself.
+
+        Raises
+        ------
+        ValueError
+            If X, y and the settings do not fit together; the message names the series.
+        TypeError
+            If something is of another type.
         """
         before = self._begin()
         samples = self._read(X, before, with_labels=y is None)
@@ -111,23 +206,156 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         return self
 
     def predict_proba(self, X: Any) -> Float64[np.ndarray, "b k"]:
-        """The probability of each class, in the order of `classes_`."""
+        """The probability of each class.
+
+        Parameters
+        ----------
+        X : list of (times, values) pairs, list of arrays [n, c], array [b, n, c], samples or table
+            The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
+            `columns`.
+
+        Returns
+        -------
+        Float64 array [b, k]
+            In the order of `classes_`.
+
+        Raises
+        ------
+        ValueError
+            If X cannot be read, or does not fit the data that the estimator was fitted on.
+        NotFittedError
+            If the estimator has not been fitted.
+        """
         samples = self._asked(X)
         return inference.predict_proba(self.task_, samples)
 
     def predict(self, X: Any) -> Shaped[np.ndarray, "b"]:
-        """The most probable class of each series."""
+        """The most probable class of each series.
+
+        Parameters
+        ----------
+        X : list of (times, values) pairs, list of arrays [n, c], array [b, n, c], samples or table
+            The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
+            `columns`.
+
+        Returns
+        -------
+        array [b]
+            Labels as they were in y.
+
+        Raises
+        ------
+        ValueError
+            If X cannot be read, or does not fit the data that the estimator was fitted on.
+        NotFittedError
+            If the estimator has not been fitted.
+        """
         chances = self.predict_proba(X)
         return self.classes_[chances.argmax(1)]
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """The share of series whose class is told right."""
+        """Accuracy: the share of series whose class is predicted correctly.
+
+        Parameters
+        ----------
+        X : list of (times, values) pairs, list of arrays [n, c], array [b, n, c], samples or table
+            The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
+            `columns`.
+        y : sequence, optional
+            The true classes; by default those that samples or a table bring along.
+        sample_weight : array [b], optional
+            A weight for each series.
+
+        Returns
+        -------
+        float
+            From 0 to 1.
+
+        Raises
+        ------
+        ValueError
+            If X cannot be read, or does not fit the data that the estimator was fitted on.
+        NotFittedError
+            If the estimator has not been fitted.
+        """
         samples, labels = self._judged(X, y)
         return float(super().score(samples, labels, sample_weight))
 
 
 class RoMAERegressor(RegressorMixin, _Supervised):
-    """Tells one or several numbers of a series."""
+    """Regressor for irregularly sampled time series, with the interface of scikit-learn.
+
+    Masked pre-training on all series, then fine-tuning on those with targets: one or several numbers per series. What
+    is left None follows from the data.
+
+    Parameters
+    ----------
+    size : str, Size, dict or None, default None
+        The size of the encoder: a name in `SIZES`, a `Size`, or a dictionary of its width, heads and depth. None takes
+        "tiny-shallow" below 1000 series, else "tiny".
+    pretrain_epochs : int or None, default None
+        Epochs of masked pre-training; 0 for none. None takes 1500 steps, but 5 to 60 epochs, and none with
+        `pretrained`.
+    epochs : int or None, default None
+        Epochs of fine-tuning. None takes 1500 steps, but 10 to 60 epochs.
+    batch_size : int or None, default None
+        Series per step. None takes an eighth of them, a power of two from 8 to 128.
+    lr : float or None, default None
+        The learning rate of all stages. None takes 0.001 for pre-training, 0.0005 for fine-tuning, 0.01 for a head on a
+        frozen encoder, less in proportion for wider sizes.
+    mask_ratio : float, default 0.5
+        The share of each series to hide in pre-training.
+    scaling : {"standard", "robust", "asinh", "none"}, default "standard"
+        The normalisation of values, by channel, as in `fit_scaling`.
+    tokens : "steps", "scalars" or None, default None
+        What a token is: a time step, or a single number. None takes steps unless some lack a part of their channels.
+    columns : dict, optional
+        Where X is a table, its columns in the words of `from_table`: id, time, values, and channel, positions, label,
+        time_unit where there are such.
+    pretrained : str or Path, optional
+        A model to start from: the folder of a saved estimator, of a run or of a checkpoint, or a name on the Hub.
+    frozen : bool, default False
+        Whether the encoder keeps its weights after pre-training, and only the head is trained (linear probing).
+    early_stopping : bool, default True
+        Whether to keep the weights that do best on a validation split, and to stop when they no longer improve.
+    validation_fraction : float or None, default None
+        The share of series for that split. None takes a fifth of up to 500, a tenth of 1000 and more, none of fewer
+        than 20.
+    device : str, default "auto"
+        "auto", "cpu", "cuda", or one GPU of several, such as "cuda:1".
+    random_state : int, RandomState or None, default None
+        Decides the split, the first weights, the order and the masks. Give a number for results that can be repeated.
+    verbose : int, default 0
+        1 shows progress.
+
+    Attributes
+    ----------
+    n_outputs_ : int
+        The number of targets.
+    task_ : Regression
+        The trained task, for `romae.predict`, `romae.embed` and the like.
+    histories_ : list of list of dict
+        The losses of each stage.
+    n_features_in_ : int
+        The number of channels.
+
+    See Also
+    --------
+    RoMAEClassifier : predicts classes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> random = np.random.default_rng(0)
+    >>> X = [(np.sort(random.uniform(0, 10, n)), random.normal(size=n)) for n in random.integers(5, 12, 12)]
+    >>> y = [values.mean() for times, values in X]
+    >>> regressor = romae.RoMAERegressor(
+    ...     size={"width": 16, "heads": 2, "depth": 1}, pretrain_epochs=1, epochs=1, random_state=0
+    ... )
+    >>> regressor.fit(X, y).predict(X).shape
+    (12,)
+    """
 
     _saved: ClassVar[tuple[str, ...]] = (*Estimator._saved, "n_outputs_", "is_flat_")
     n_outputs_: int
@@ -144,9 +372,30 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         return labels
 
     def fit(self, X: Any, y: Any = None, unlabelled: Any = None) -> "RoMAERegressor":
-        """Pre-train on the series, and on more that have no labels, then learn the numbers y: [b], or [b, k].
+        """Pre-train on the series, then fine-tune on their targets.
 
-        Without y, the numbers are those that samples or a table bring along. `unlabelled` must fit the names of X.
+        Parameters
+        ----------
+        X : list of (times, values) pairs, list of arrays [n, c], array [b, n, c], samples or table
+            The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
+            `columns`.
+        y : sequence, optional
+            One number, or row of numbers, per series; for a table a pandas column indexed by id, or a dictionary.
+            Without it, labels are those that samples or a table bring along.
+        unlabelled : as X, optional
+            Further series without labels to pre-train on, read under the names of X.
+
+        Returns
+        -------
+        RoMAERegressor
+            The estimator itself.
+
+        Raises
+        ------
+        ValueError
+            If X, y and the settings do not fit together; the message names the series.
+        TypeError
+            If something is of another type.
         """
         before = self._begin()
         samples = self._read(X, before, with_labels=y is None)
@@ -162,13 +411,55 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         return self
 
     def predict(self, X: Any) -> Float64[np.ndarray, "b *k"]:
-        """The numbers of each series, shaped as y was."""
+        """The numbers of each series.
+
+        Parameters
+        ----------
+        X : list of (times, values) pairs, list of arrays [n, c], array [b, n, c], samples or table
+            The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
+            `columns`.
+
+        Returns
+        -------
+        Float64 array [b] or [b, k]
+            Shaped as y was, in its units.
+
+        Raises
+        ------
+        ValueError
+            If X cannot be read, or does not fit the data that the estimator was fitted on.
+        NotFittedError
+            If the estimator has not been fitted.
+        """
         samples = self._asked(X)
         numbers = np.asarray(inference.predict(self.task_, samples))
         return numbers.reshape(len(samples)) if self.is_flat_ else numbers.reshape(len(samples), -1)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """The coefficient of determination R²: 1 is perfect, 0 as good as the mean of y."""
+        """Coefficient of determination R²: 1 is perfect, 0 as good as the mean of y.
+
+        Parameters
+        ----------
+        X : list of (times, values) pairs, list of arrays [n, c], array [b, n, c], samples or table
+            The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
+            `columns`.
+        y : sequence, optional
+            The true numbers; by default those that samples or a table bring along.
+        sample_weight : array [b], optional
+            A weight for each series.
+
+        Returns
+        -------
+        float
+            At most 1.
+
+        Raises
+        ------
+        ValueError
+            If X cannot be read, or does not fit the data that the estimator was fitted on.
+        NotFittedError
+            If the estimator has not been fitted.
+        """
         samples, labels = self._judged(X, y)
         return float(super().score(samples, labels, sample_weight))
 

@@ -66,14 +66,98 @@ class _Unsupervised(Estimator):
         self.verbose = verbose
 
     def fit(self: U, X: Any, y: Any = None) -> U:
-        """Learn to predict hidden measurements from the others. y is not looked at."""
+        """Learn to predict hidden measurements from the others.
+
+        Parameters
+        ----------
+        X : list of (times, values) pairs, list of arrays [n, c], array [b, n, c], samples or table
+            The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
+            `columns`.
+        y : ignored
+            For pipelines.
+
+        Returns
+        -------
+        RoMAEInterpolator or RoMAEEmbedder
+            The estimator itself.
+
+        Raises
+        ------
+        ValueError
+            If X, y and the settings do not fit together; the message names the series.
+        TypeError
+            If something is of another type.
+        """
         before = self._begin()
         self._train(self._read(X, before), before)
         return self
 
 
 class RoMAEInterpolator(_Unsupervised):
-    """Tells the values of a series at any time, from its own measurements and from what others have taught."""
+    """Interpolator for irregularly sampled time series: values at any time, learned from many series.
+
+    Trained by masked autoencoding, without labels. What is left None follows from the data.
+
+    Parameters
+    ----------
+    size : str, Size, dict or None, default None
+        The size of the encoder: a name in `SIZES`, a `Size`, or a dictionary of its width, heads and depth. None takes
+        "tiny-shallow" below 1000 series, else "tiny".
+    pretrain_epochs : int or None, default None
+        Epochs of masked pre-training; 0 for none. None takes 1500 steps, but 5 to 60 epochs, and none with
+        `pretrained`.
+    batch_size : int or None, default None
+        Series per step. None takes an eighth of them, a power of two from 8 to 128.
+    lr : float or None, default None
+        The learning rate of all stages. None takes 0.001, less in proportion for wider sizes.
+    mask_ratio : float, default 0.5
+        The share of each series to hide in pre-training.
+    scaling : {"standard", "robust", "asinh", "none"}, default "standard"
+        The normalisation of values, by channel, as in `fit_scaling`.
+    tokens : "steps", "scalars" or None, default None
+        What a token is: a time step, or a single number. None takes steps unless some lack a part of their channels.
+    columns : dict, optional
+        Where X is a table, its columns in the words of `from_table`: id, time, values, and channel, positions, label,
+        time_unit where there are such.
+    pretrained : str or Path, optional
+        A model to start from: the folder of a saved estimator, of a run or of a checkpoint, or a name on the Hub.
+    early_stopping : bool, default True
+        Whether to keep the weights that do best on a validation split, and to stop when they no longer improve.
+    validation_fraction : float or None, default None
+        The share of series for that split. None takes a fifth of up to 500, a tenth of 1000 and more, none of fewer
+        than 20.
+    device : str, default "auto"
+        "auto", "cpu", "cuda", or one GPU of several, such as "cuda:1".
+    random_state : int, RandomState or None, default None
+        Decides the split, the first weights, the order and the masks. Give a number for results that can be repeated.
+    verbose : int, default 0
+        1 shows progress.
+
+    Attributes
+    ----------
+    task_ : MaskedReconstruction
+        The trained task, for `romae.predict`, `romae.embed` and the like.
+    histories_ : list of list of dict
+        The losses of each stage.
+    n_features_in_ : int
+        The number of channels.
+
+    See Also
+    --------
+    interpolate : the same for a task and any positions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> random = np.random.default_rng(0)
+    >>> X = [(np.sort(random.uniform(0, 10, n)), random.normal(size=n)) for n in random.integers(5, 12, 12)]
+    >>> interpolator = romae.RoMAEInterpolator(
+    ...     size={"width": 16, "heads": 2, "depth": 1}, pretrain_epochs=1, random_state=0
+    ... )
+    >>> interpolator.fit(X).interpolate(X, times=[0.0, 2.5, 5.0]).shape
+    (12, 3, 1)
+    """
 
     def _begin(self) -> Task | None:
         before = super()._begin()
@@ -87,11 +171,30 @@ class RoMAEInterpolator(_Unsupervised):
     def interpolate(self, X: Any, times: Any) -> list[Float64[np.ndarray, "_ *c"]] | Float64[np.ndarray, "b q *c"]:
         """The values of all channels at these times, in the units of the data.
 
-        `times` is one array for all series, which gives an array [b, q, c], or a list with one for each, which gives a
-        list of arrays [q, c]. Where a measurement has several values, such as a flux and its error, and channels are an
-        axis, they are the last axis: [b, q, c, k]. A channel that was never measured in training is NaN. Where data
-        have more position axes than time and channel, positions [q, d] take the place of times, as in
-        `romae.interpolate`.
+        Parameters
+        ----------
+        X : list of (times, values) pairs, list of arrays [n, c], array [b, n, c], samples or table
+            The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
+            `columns`.
+        times : array [q] or list of arrays [q]
+            One array for all series, or one for each. Where data have more position axes than time and channel,
+            positions [q, d] take the place of times, as in `romae.interpolate`.
+
+        Returns
+        -------
+        Float64 array [b, q, c] or list of arrays [q, c]
+            An array for times that all series share, else a list. Where a measurement has several values, such as a
+            flux and its error, and channels are an axis, they are the last axis: [b, q, c, k]. A channel that was never
+            measured in training is NaN.
+
+        Raises
+        ------
+        ValueError
+            If X or the times do not fit the data that the estimator was fitted on.
+        TypeError
+            If the times are no array.
+        NotFittedError
+            If the estimator has not been fitted.
         """
         samples = self._asked(X)
         times = times.to_numpy() if hasattr(times, "iloc") else times  # a pandas column is indexed by its own labels
@@ -116,12 +219,32 @@ class RoMAEInterpolator(_Unsupervised):
         return np.stack(values) if is_shared else values
 
     def score(self, X: Any, y: Any = None) -> float:
-        """How well measurements are predicted once the share `mask_ratio` of each series is hidden.
+        """R² of measurements that are hidden and predicted from the others.
 
-        The coefficient of determination R² of the hidden values in their own units, found for each column of values in
-        each channel and then averaged: 1 is perfect, 0 as good as the mean of what is hidden there. Where all of that
-        is alike there is no R², and series of a single measurement are left out. What is hidden of a series follows
-        from its own numbers, unless samples say themselves what they hide.
+        The share `mask_ratio` of each series is hidden. R² is computed in the units of the data for each column of
+        values in each channel, and averaged: 1 is perfect, 0 as good as the mean of what is hidden there. Series of a
+        single measurement are left out. What is hidden of a series follows from its own numbers, unless samples say
+        themselves what they hide.
+
+        Parameters
+        ----------
+        X : list of (times, values) pairs, list of arrays [n, c], array [b, n, c], samples or table
+            The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
+            `columns`.
+        y : ignored
+            For cross-validation.
+
+        Returns
+        -------
+        float
+            At most 1.
+
+        Raises
+        ------
+        ValueError
+            If X does not fit, no series has two measurements, or the hidden values do not vary.
+        NotFittedError
+            If the estimator has not been fitted.
         """
         samples = _with_hidden([sample for sample in self._asked(X) if len(sample) > 1], self.mask_ratio)
         found = np.concatenate(inference.predict(self.task_, samples))
@@ -133,7 +256,71 @@ class RoMAEInterpolator(_Unsupervised):
 
 
 class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsupervised):
-    """Turns each series into a vector, for whatever comes next in a pipeline."""
+    """Transformer of scikit-learn that turns irregularly sampled time series into embeddings.
+
+    Trained by masked autoencoding, without labels; its vectors go to any classifier, clustering or plot. What is left
+    None follows from the data.
+
+    Parameters
+    ----------
+    size : str, Size, dict or None, default None
+        The size of the encoder: a name in `SIZES`, a `Size`, or a dictionary of its width, heads and depth. None takes
+        "tiny-shallow" below 1000 series, else "tiny".
+    pretrain_epochs : int or None, default None
+        Epochs of masked pre-training; 0 for none. None takes 1500 steps, but 5 to 60 epochs, and none with
+        `pretrained`.
+    batch_size : int or None, default None
+        Series per step. None takes an eighth of them, a power of two from 8 to 128.
+    lr : float or None, default None
+        The learning rate of all stages. None takes 0.001, less in proportion for wider sizes.
+    mask_ratio : float, default 0.5
+        The share of each series to hide in pre-training.
+    scaling : {"standard", "robust", "asinh", "none"}, default "standard"
+        The normalisation of values, by channel, as in `fit_scaling`.
+    tokens : "steps", "scalars" or None, default None
+        What a token is: a time step, or a single number. None takes steps unless some lack a part of their channels.
+    columns : dict, optional
+        Where X is a table, its columns in the words of `from_table`: id, time, values, and channel, positions, label,
+        time_unit where there are such.
+    pretrained : str or Path, optional
+        A model to start from: the folder of a saved estimator, of a run or of a checkpoint, or a name on the Hub.
+    early_stopping : bool, default True
+        Whether to keep the weights that do best on a validation split, and to stop when they no longer improve.
+    validation_fraction : float or None, default None
+        The share of series for that split. None takes a fifth of up to 500, a tenth of 1000 and more, none of fewer
+        than 20.
+    device : str, default "auto"
+        "auto", "cpu", "cuda", or one GPU of several, such as "cuda:1".
+    random_state : int, RandomState or None, default None
+        Decides the split, the first weights, the order and the masks. Give a number for results that can be repeated.
+    verbose : int, default 0
+        1 shows progress.
+
+    Attributes
+    ----------
+    task_ : MaskedReconstruction
+        The trained task, for `romae.predict`, `romae.embed` and the like.
+    histories_ : list of list of dict
+        The losses of each stage.
+    n_features_in_ : int
+        The number of channels.
+
+    See Also
+    --------
+    embed : the same for a task.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> random = np.random.default_rng(0)
+    >>> X = [(np.sort(random.uniform(0, 10, n)), random.normal(size=n)) for n in random.integers(5, 12, 12)]
+    >>> embedder = romae.RoMAEEmbedder(
+    ...     size={"width": 16, "heads": 2, "depth": 1}, pretrain_epochs=1, random_state=0
+    ... )
+    >>> embedder.fit_transform(X).shape
+    (12, 16)
+    """
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -141,9 +328,25 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         return tags
 
     def transform(self, X: Any) -> Any:
-        """The encoder's view of each series [b, w].
+        """The embedding of each series.
 
-        With `set_output(transform="pandas")` it is a frame, and that of a table has its ids as index.
+        Parameters
+        ----------
+        X : list of (times, values) pairs, list of arrays [n, c], array [b, n, c], samples or table
+            The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
+            `columns`.
+
+        Returns
+        -------
+        Float32 array [b, w]
+            One row per series. With `set_output(transform="pandas")` a table, that of a table with its ids as index.
+
+        Raises
+        ------
+        ValueError
+            If X cannot be read, or does not fit the data that the estimator was fitted on.
+        NotFittedError
+            If the estimator has not been fitted.
         """
         samples = self._asked(X)
         vectors = np.asarray(inference.embed(self.task_, samples))

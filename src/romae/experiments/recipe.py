@@ -193,7 +193,7 @@ def run(
     *,
     quick: bool = False,
     overrides: Sequence[str] = (),
-    device: Literal["auto", "cpu"] = "auto",
+    device: str = "auto",
     out: str | Path | None = None,
     resume: bool = False,
 ) -> Finished:

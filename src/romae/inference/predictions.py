@@ -44,12 +44,46 @@ _LOCK = threading.Lock()
 def predict(
     task: Task, samples: SampleSource, *, tokens_per_batch: int = TOKENS_PER_BATCH
 ) -> Shaped[np.ndarray, "b *k"] | list[Float64[np.ndarray, "_ _"]]:
-    """What the task was trained to say about each sample.
+    """Predict classes, numbers or hidden values of samples, in the data's own units.
 
-    Classification: the most probable class [b], by name where the task's schema names its classes, else by index.
-    Regression: numbers [b], or [b, k] for several targets, or a list of arrays [n, k] for targets per token.
-    Masked reconstruction: a list of arrays [n, c] with the values of the tokens that each sample hides; what a sample
-    hides is decoded together.
+    Parameters
+    ----------
+    task : Task
+        A trained task, such as `romae.load` gives; it answers on the device that it is on, without dropout.
+    samples : sequence of Sample
+        The samples, as they were read: they are scaled as the training data were. Tokens that a sample hides are not
+        shown to the model.
+    tokens_per_batch : int, default 32768
+        The most tokens at once; lower it if memory is short. It does not change the results.
+
+    Returns
+    -------
+    array or list of arrays
+        Classification: the most probable class [b], by name where the task's schema names its classes, else by index.
+        Regression: numbers [b], or [b, k] for several targets, or a list of arrays [n, k] for targets per token. Masked
+        reconstruction: a list of arrays [n, c] with the values of the tokens that each sample hides; those of one
+        sample are decoded together.
+
+    Raises
+    ------
+    ValueError
+        If samples do not fit the model; the message names the sample.
+    TypeError
+        If the task is none of this library, or something else than samples is given.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> random = np.random.default_rng(0)
+    >>> samples = romae.from_arrays(random.normal(size=(16, 8, 1)), y=[0, 1] * 8)
+    >>> size = romae.Size(width=16, heads=2, depth=1)
+    >>> model = romae.ModelConfig(channels=1, position_dims=1, encoder=size, decoder=size)
+    >>> config = romae.TrainConfig(epochs=2, batch_size=8, device="cpu")
+    >>> task = romae.Classification(model, n_classes=2)
+    >>> _ = romae.train(task, samples, config, quiet=True)
+    >>> romae.predict(task, samples).shape
+    (16,)
     """
     if isinstance(task, Classification):
         names = _class_names(task)
@@ -67,7 +101,44 @@ def predict(
 def predict_proba(
     task: Task, samples: SampleSource, *, tokens_per_batch: int = TOKENS_PER_BATCH
 ) -> Float64[np.ndarray, "b k"]:
-    """The probability of each class, in the order of the class indices."""
+    """Predict the probability of each class.
+
+    Parameters
+    ----------
+    task : Classification
+        A trained task, such as `romae.load` gives; it answers on the device that it is on, without dropout.
+    samples : sequence of Sample
+        The samples, as they were read: they are scaled as the training data were. Tokens that a sample hides are not
+        shown to the model.
+    tokens_per_batch : int, default 32768
+        The most tokens at once; lower it if memory is short. It does not change the results.
+
+    Returns
+    -------
+    Float64 array [b, k]
+        One row per sample, which sums to 1, in the order of the class indices (`task.schema.classes`).
+
+    Raises
+    ------
+    ValueError
+        If samples do not fit the model; the message names the sample.
+    TypeError
+        If the task is no Classification, or something else than samples is given.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> random = np.random.default_rng(0)
+    >>> samples = romae.from_arrays(random.normal(size=(16, 8, 1)), y=[0, 1] * 8)
+    >>> size = romae.Size(width=16, heads=2, depth=1)
+    >>> model = romae.ModelConfig(channels=1, position_dims=1, encoder=size, decoder=size)
+    >>> config = romae.TrainConfig(epochs=2, batch_size=8, device="cpu")
+    >>> task = romae.Classification(model, n_classes=2)
+    >>> _ = romae.train(task, samples, config, quiet=True)
+    >>> np.allclose(romae.predict_proba(task, samples).sum(1), 1.0)
+    True
+    """
     if not isinstance(task, Classification):
         raise TypeError(f"probabilities need a Classification task, not {type(task).__name__}")
 
@@ -84,9 +155,47 @@ def embed(
     per: Literal["sample", "token"] = "sample",
     tokens_per_batch: int = TOKENS_PER_BATCH,
 ) -> Float32[np.ndarray, "b w"] | list[Float32[np.ndarray, "_ _"]]:
-    """The encoder's view of each sample: the CLS token, or the mean of all tokens in a model without CLS.
+    """Embeddings of samples or tokens, for clustering, search, plots or another model.
 
-    `per="token"` gives a list of arrays [n, w] instead, one row for each token, CLS left out.
+    Parameters
+    ----------
+    task : Task
+        A trained task, such as `romae.load` gives; it answers on the device that it is on, without dropout.
+    samples : sequence of Sample
+        The samples, as they were read: they are scaled as the training data were. Tokens that a sample hides are not
+        shown to the model.
+    per : {"sample", "token"}, default "sample"
+        What has an embedding: samples, by CLS or the mean of all tokens, or tokens, CLS left out.
+    tokens_per_batch : int, default 32768
+        The most tokens at once; lower it if memory is short. It does not change the results.
+
+    Returns
+    -------
+    Float32 array [b, w] or list of arrays [n, w]
+        One row per sample; or for each sample one row per token.
+
+    Raises
+    ------
+    ValueError
+        If samples do not fit the model; the message names the sample.
+    TypeError
+        If the task is none, or something else than samples is given.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> random = np.random.default_rng(0)
+    >>> samples = romae.from_arrays(random.normal(size=(16, 8, 1)), y=[0, 1] * 8)
+    >>> size = romae.Size(width=16, heads=2, depth=1)
+    >>> model = romae.ModelConfig(channels=1, position_dims=1, encoder=size, decoder=size)
+    >>> config = romae.TrainConfig(epochs=2, batch_size=8, device="cpu")
+    >>> task = romae.MaskedReconstruction(model)
+    >>> _ = romae.train(task, samples, config, quiet=True)
+    >>> romae.embed(task, samples).shape
+    (16, 16)
+    >>> len(romae.embed(task, samples, per="token")[0])
+    8
     """
     if per not in ("sample", "token"):
         raise ValueError(f"per must be 'sample' or 'token', not {per!r}")
@@ -110,16 +219,53 @@ def interpolate(
     grouped: bool = False,
     tokens_per_batch: int = TOKENS_PER_BATCH,
 ) -> list[Float64[np.ndarray, "_ _"]]:
-    """The values at any positions: a list of arrays [q, c], in the order in which they were asked for.
+    """Predict values at any positions: interpolation, imputation, forecasts, super-resolution.
 
-    `positions` holds one array [q, d] for each sample, in the data's own units, or [q] where time is the only axis;
-    such times may be dates if those of the data were. Where each scalar is a token of its own, the index of its
-    channel is the last coordinate. A sample may have no query or a million: it is encoded once.
+    Parameters
+    ----------
+    task : MaskedReconstruction
+        A trained task, such as `romae.load` gives; it answers on the device that it is on, without dropout.
+    samples : sequence of Sample
+        The samples, as they were read: they are scaled as the training data were. Tokens that a sample hides are not
+        shown to the model.
+    positions : list of arrays [q, d] or [q]
+        One array for each sample, in the data's own units; [q] where time is the only axis. Times may be dates if those
+        of the data were. Where each scalar is a token of its own, the index of its channel is the last coordinate. A
+        sample may have no query or a million: it is encoded once.
+    grouped : bool, default False
+        Whether to decode all queries of a sample together, in models with queries="joint" (the paper's decoder), where
+        queries see each other. By default each is decoded as if it were alone, so that a result does not depend on what
+        else is asked; but such models were trained with many queries at a time and may do worse with one. For models
+        with independent queries it makes no difference.
+    tokens_per_batch : int, default 32768
+        The most tokens at once; lower it if memory is short. It does not change the results.
 
-    In models with `queries="joint"`, the paper's decoder, queries see each other. By default each is decoded as if it
-    were alone, so that a result does not depend on what else is asked; but such models were trained with many queries
-    at a time and may do worse with one. `grouped=True` decodes all queries of a sample together. For models with
-    independent queries it makes no difference.
+    Returns
+    -------
+    list of Float64 arrays [q, c]
+        One array per sample, in the order of its positions, in the data's own units.
+
+    Raises
+    ------
+    ValueError
+        If samples or positions do not fit the model, or it was trained with normalise=True.
+    TypeError
+        If the task is no MaskedReconstruction, or positions are no numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> random = np.random.default_rng(0)
+    >>> samples = romae.from_arrays(random.normal(size=(16, 8, 1)), y=[0, 1] * 8)
+    >>> size = romae.Size(width=16, heads=2, depth=1)
+    >>> model = romae.ModelConfig(channels=1, position_dims=1, encoder=size, decoder=size)
+    >>> config = romae.TrainConfig(epochs=2, batch_size=8, device="cpu")
+    >>> task = romae.MaskedReconstruction(model)
+    >>> _ = romae.train(task, samples, config, quiet=True)
+    >>> values = romae.interpolate(task, samples[:2], positions=[[0.5, 1.5, 2.5], [3.25]])
+    >>> [one.shape for one in values]
+    [(3, 1), (1, 1)]
     """
     if not isinstance(task, MaskedReconstruction):
         raise TypeError(f"only a MaskedReconstruction task can interpolate, not {type(task).__name__}")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from romae.data.schema import SampleSet, Schema
 from romae.files import write_whole
 from romae.inference import predictions as inference
 from romae.model.tasks import Classification, Regression, Task
-from romae.training.config import chosen_device
+from romae.training.config import chosen_device, require_device_name
 from romae.training.tables import Columns, load_model, read_samples, require_fit
 
 if TYPE_CHECKING:
@@ -26,8 +26,11 @@ class InferenceConfig:
     """What predicting, embedding and interpolating are told."""
 
     columns: Columns = Columns()
-    device: Literal["auto", "cpu"] = "auto"
+    device: str = "auto"
     tokens_per_batch: int = inference.TOKENS_PER_BATCH
+
+    def __post_init__(self) -> None:
+        require_device_name(self.device)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,22 @@ def _kinds(config: ModelConfig, size: Size) -> Kinds | None:
 
 
 class Encoder(nn.Module):
-    """Values [t, c] to embeddings [t, w]; with CLS, one more token at the front of each sample, at position 0."""
+    """The encoder: a transformer over the tokens of each sample, with rotary positions.
+
+    Parameters
+    ----------
+    config : ModelConfig
+        The architecture.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import romae
+    >>> encoder = romae.Encoder(romae.ModelConfig(channels=1, position_dims=1, encoder="tiny-shallow"))
+    >>> batch = romae.collate([romae.Sample([[0.1], [0.2], [0.3]], [[0.0], [0.4], [2.5]])])
+    >>> encoder(batch.tokens)  # CLS and three tokens
+    Tokens(1 samples of 4 tokens, 4 in all; 180 channels, 1 position dims, float32 on cpu)
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -54,6 +69,25 @@ class Encoder(nn.Module):
         self.transformer = Transformer(config.encoder, config)
 
     def forward(self, tokens: Tokens) -> Tokens:
+        """Encode a batch.
+
+        Parameters
+        ----------
+        tokens : Tokens
+            Values [t, c] at positions [t, d].
+
+        Returns
+        -------
+        Tokens
+            Embeddings [t, w]; with CLS, one more token at the front of each sample, at position 0.
+
+        Raises
+        ------
+        ValueError
+            If the tokens have other channels or position axes than the model.
+        TypeError
+            If the values have a higher precision than the model.
+        """
         config = self.config
         if tokens.channels != config.channels:
             raise ValueError(f"the model takes {config.channels} channels, but the tokens have {tokens.channels}")
@@ -78,7 +112,23 @@ class Encoder(nn.Module):
         return self.transformer(embedded)
 
     def rebuilt(self, **changes: Any) -> "Encoder":
-        """A new encoder with every weight of this one and some settings changed, for example dropout=0.2."""
+        """A new encoder with the weights of this one and some settings changed, such as for fine-tuning.
+
+        Parameters
+        ----------
+        **changes
+            Settings of `ModelConfig`, such as dropout=0.2.
+
+        Returns
+        -------
+        Encoder
+            A copy; this one stays as it is.
+
+        Raises
+        ------
+        ValueError
+            If the weights do not fit the changed settings.
+        """
         encoder = Encoder(replace(self.config, **changes))
         weight = self.projection.weight
         encoder.to(device=weight.device, dtype=weight.dtype).train(self.training)

@@ -1,10 +1,11 @@
 """What a model is made of, as a value: its sizes and its settings."""
 
+import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from romae.config import check_types
 from romae.tokens.ladder import Ladder, nearest_multiples
@@ -12,7 +13,34 @@ from romae.tokens.ladder import Ladder, nearest_multiples
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """Width, heads and depth of a stack of blocks; the feed-forward layer is four times the width by default."""
+    """Size of a transformer: width, heads and depth.
+
+    Parameters
+    ----------
+    width : int
+        The size of an embedding, a multiple of `heads`.
+    heads : int
+        Attention heads per layer.
+    depth : int
+        Layers.
+    feed_forward : int, optional
+        The width of the hidden layer of the MLP; by default four times the width.
+
+    Raises
+    ------
+    ValueError
+        If a number is below 1, or the width is no multiple of the heads.
+    TypeError
+        If a number is not whole.
+
+    Examples
+    --------
+    >>> import romae
+    >>> romae.Size(width=64, heads=4, depth=3).head_dim
+    16
+    >>> romae.Size.named("tiny")
+    Size(width=180, heads=3, depth=12, feed_forward=None)
+    """
 
     width: int
     heads: int
@@ -31,12 +59,42 @@ class Size:
                 f"the nearest are {nearest_multiples(self.width, self.heads)}"
             )
 
+    @classmethod
+    def named(cls, name: str) -> "Size":
+        """The size of a name.
+
+        Parameters
+        ----------
+        name : str
+            One of `SIZES`: "tiny-shallow", "tiny", "small" or "base".
+
+        Returns
+        -------
+        Size
+            Its width, heads and depth.
+
+        Raises
+        ------
+        ValueError
+            If there is no such name; the nearest is named.
+        """
+        if name in SIZES:
+            return SIZES[name]
+        near = difflib.get_close_matches(name, SIZES, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}? There" if near else "there"
+        raise ValueError(
+            f"there is no size {name!r}; {hint} are {sorted(SIZES)}, or give its width, heads and depth: "
+            "romae.Size(width=…, heads=…, depth=…)"
+        )
+
     @property
     def head_dim(self) -> int:
+        """The size of a head."""
         return self.width // self.heads
 
     @property
     def hidden(self) -> int:
+        """The width of the hidden layer of the MLP."""
         return self.feed_forward or 4 * self.width
 
 
@@ -48,34 +106,88 @@ SIZES: Mapping[str, Size] = MappingProxyType(
         "base": Size(width=720, heads=12, depth=12),
     }
 )
+"""The sizes of the paper by name: "tiny-shallow", "tiny", "small" and "base"; `ModelConfig(encoder="small")`."""
+
+
+if TYPE_CHECKING:
+    SizeOrName = Size | Any  # for type checkers: written as a Size or its name, read as a Size
+else:
+    SizeOrName = Size | str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """What a model is made of. Data is known by its channels and position dimensions alone.
+    """Architecture of a model: its inputs, its sizes, and how positions enter.
 
-    `queries` says what the decoder's MASK tokens see: the encoded tokens alone, so that a prediction does not depend
-    on what else is asked (independent), or each other too, as in the paper (joint).
-    `keep` is the share p of rotary frequencies in use; `ladders` sets them per axis (default: the paper's).
-    Rotations tell tokens how far apart they are, not what they are. With `kinds`, the last position is the number of a
-    token's kind, below `kinds` (a variable, a band), and each kind has an embedding of its own, whose numbers begin
-    with the deviation `kinds_spread`: near 1 kinds are told apart from the start, near 0 they are learned as one until
-    they prove different. A scaling has to leave that axis as it is.
-    A model without CLS sums a sample up by the mean of its tokens. With `pool="kinds"` that is the mean of the means of
-    its kinds, so that what is measured often does not drown what is measured once.
-    `dropout` acts on attention scores and on the feed-forward layer, `attention_dropout` overrides it for the
-    scores; stochastic depth grows linearly over the layers up to its value. `window` lets tokens attend to so many
-    neighbours on either side along the first position axis, and to CLS, instead of all: an approximation for very long
-    samples; it is for `queries="joint"`, or for encoders alone.
-    `positions="absolute"` adds sines and cosines of the positions instead of rotating, which is the paper's baseline.
-    `checkpointing` computes each block again in the backward pass: less memory, more time. `norm_eps` keeps norms away
-    from a division by zero.
+    Parameters
+    ----------
+    channels : int
+        Values per token.
+    position_dims : int
+        Position axes per token.
+    encoder : Size or str, default "tiny"
+        The size of the encoder, or its name in `SIZES`.
+    decoder : Size or str, default "tiny-shallow"
+        The size of the decoder, which pre-training and interpolation use.
+    cls : bool, default True
+        Whether each sample gets a CLS token, from which it is classified. A model without one takes the mean of all
+        tokens, and does not notice when all positions of a sample shift.
+    positions : {"rope", "absolute"}, default "rope"
+        Rotary embeddings, or sines and cosines added to the tokens, the paper's baseline.
+    queries : {"independent", "joint"}, default "independent"
+        What the decoder's MASK tokens attend to: the encoded tokens alone, so that a prediction does not depend on what
+        else is asked, or each other too, as in the paper.
+    keep : float, default 0.75
+        The share of rotary frequencies in use (the p of p-RoPE), from 0 to 1.
+    ladders : tuple of Ladder, optional
+        The wavelengths of each position axis, such as `fit_ladders` finds; by default the paper's.
+    kinds : int, optional
+        The number of kinds of tokens (variables, bands, sensors), each with an embedding of its own. The last position
+        axis must then be the index of a token's kind, below `kinds`, and a scaling must leave it alone.
+    kinds_spread : float, default 0.1
+        The standard deviation of those embeddings at the start. Near 1, kinds differ from the start; near 0, they are
+        treated alike until they prove different.
+    pool : {"tokens", "kinds"}, default "tokens"
+        What a model without CLS averages: all tokens, or the means of the kinds, so that what is measured often does
+        not outweigh what is measured once.
+    dropout : float, default 0.0
+        Dropout of attention scores and of the MLP.
+    attention_dropout : float, optional
+        Dropout of attention scores, if it differs.
+    stochastic_depth : float, default 0.0
+        The probability that the last layer is skipped for a sample; it grows linearly over the layers.
+    norm_eps : float, default 1e-6
+        Keeps norms away from a division by zero.
+    checkpointing : bool, default False
+        Activation checkpointing: compute each block again in the backward pass, for less memory and more time.
+    window : int, optional
+        Let tokens attend to so many neighbours on either side along the first axis, and to CLS, instead of all: an
+        approximation for samples of ten thousand tokens. It needs queries="joint", or an encoder alone.
+
+    Raises
+    ------
+    ValueError
+        If a number lies outside its range, there is no size of that name, or heads cannot be split over the position
+        axes (the message names the nearest widths).
+    TypeError
+        If a setting is of another type.
+
+    Examples
+    --------
+    >>> import romae
+    >>> config = romae.ModelConfig(channels=1, position_dims=2, encoder="small")
+    >>> config.encoder
+    Size(width=432, heads=6, depth=12, feed_forward=None)
+    >>> romae.ModelConfig(channels=1, position_dims=1, encoder="smal")
+    Traceback (most recent call last):
+    ...
+    ValueError: there is no size 'smal'; did you mean 'small'? ...
     """
 
     channels: int
     position_dims: int
-    encoder: Size = SIZES["tiny"]
-    decoder: Size = SIZES["tiny-shallow"]
+    encoder: SizeOrName = SIZES["tiny"]
+    decoder: SizeOrName = SIZES["tiny-shallow"]
     cls: bool = True
     positions: Literal["rope", "absolute"] = "rope"
     queries: Literal["independent", "joint"] = "independent"
@@ -119,7 +231,20 @@ class ModelConfig:
         self.require_fit("encoder", self.encoder)
 
     def require_fit(self, part: str, size: Size) -> None:
-        """Refuse a stack whose heads cannot be split over the position axes."""
+        """Refuse a transformer whose heads cannot be split over the position axes.
+
+        Parameters
+        ----------
+        part : str
+            What to call it in the message, such as "encoder".
+        size : Size
+            Its size.
+
+        Raises
+        ------
+        ValueError
+            With the nearest widths that fit.
+        """
         step = 2 * self.position_dims
         if self.positions == "rope" and size.head_dim % step:
             raise ValueError(
@@ -130,4 +255,5 @@ class ModelConfig:
 
     @property
     def score_dropout(self) -> float:
+        """Dropout of attention scores."""
         return self.dropout if self.attention_dropout is None else self.attention_dropout

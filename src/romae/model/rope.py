@@ -56,11 +56,53 @@ class _Frequencies(nn.Module):
         return self
 
     def angles(self, positions: Float32[Tensor, "t d"]) -> Float32[Tensor, "t d pairs"]:
+        """The angles of every token.
+
+        Parameters
+        ----------
+        positions : Float32 Tensor [t, d]
+            The positions, as the model sees them.
+
+        Returns
+        -------
+        Float32 Tensor [t, d, pairs]
+            Radians.
+        """
         return positions.unsqueeze(-1) * self.frequencies
 
 
 class AxialRope(_Frequencies):
-    """Turns positions into a rotation. The head is split evenly over the axes, and nothing is trained."""
+    """Axial p-RoPE: rotary position embedding for real-valued positions on several axes.
+
+    The channels of a head are split evenly over the position axes, and each pair of channels is rotated by its
+    frequency times the coordinate. Nothing is trained.
+
+    Parameters
+    ----------
+    head_dim : int
+        The size of a head, a multiple of 2 x `position_dims`.
+    position_dims : int
+        The number of position axes.
+    keep : float, default 0.75
+        The share of channel pairs that rotate (the p of p-RoPE), from 0 to 1; those with the highest frequencies are
+        kept.
+    ladders : sequence of Ladder, optional
+        The wavelengths of each axis; by default the paper's.
+
+    Raises
+    ------
+    ValueError
+        If the head cannot be split over the axes, or a number lies outside its range.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import romae
+    >>> rope = romae.AxialRope(head_dim=8, position_dims=2)
+    >>> rotation = rope(torch.tensor([[0.0, 0.0], [1.5, 3.0]]))  # two tokens
+    >>> rotation.cos.shape  # tokens, heads, axes, pairs
+    torch.Size([2, 1, 2, 2])
+    """
 
     def __init__(
         self, head_dim: int, position_dims: int, *, keep: float = 0.75, ladders: Sequence[Ladder] | None = None
@@ -73,6 +115,18 @@ class AxialRope(_Frequencies):
         super().__init__(head_dim // (2 * max(position_dims, 1)), position_dims, keep, ladders)
 
     def forward(self, positions: Float32[Tensor, "t d"]) -> Rotation:
+        """The rotation of every token, for all heads and layers.
+
+        Parameters
+        ----------
+        positions : Float32 Tensor [t, d]
+            The positions, as the model sees them.
+
+        Returns
+        -------
+        Rotation
+            Cosine and sine of the angles.
+        """
         angles = self.angles(positions).unsqueeze(1)
         return Rotation(angles.cos(), angles.sin())
 

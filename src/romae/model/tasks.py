@@ -24,21 +24,81 @@ from romae.tokens.tokens import Batch, Tokens, require_kinds
 
 
 class Loss(NamedTuple):
-    """A sum and the number of things summed; whoever adds up batches and ranks divides once, at the end."""
+    """A loss as a sum and the number of terms, so that batches and ranks can be added up and divided once.
+
+    Attributes
+    ----------
+    total : Tensor
+        The sum.
+    weight : Tensor
+        The number of terms.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import romae
+    >>> romae.Loss(total=torch.tensor(6.0), weight=torch.tensor(4.0)).mean
+    tensor(1.5000)
+    """
 
     total: Tensor
     weight: Tensor
 
     @property
     def mean(self) -> Tensor:
+        """The sum divided by the number of terms; 0 where there are none."""
         return self.total / self.weight.clamp(min=1)
 
 
 class Task(nn.Module):
-    """An encoder with a purpose.
+    """An encoder with a head and a loss: the base of `MaskedReconstruction`, `Classification` and `Regression`.
 
-    `forward` is the loss, so that distribution and compilation wrap one call. What it draws at random (masks, dropped
-    tokens) is drawn by `prepare`, which may be called before, with a source of random numbers, on any device.
+    Subclass it for a loss of your own: define `forward`, which returns a `Loss`, `predict`, and `trivial`. `train`
+    takes any task. What a step draws at random (masks, dropped tokens) is drawn by `prepare`, before anything is
+    compiled.
+
+    Parameters
+    ----------
+    encoder : Encoder or ModelConfig
+        An encoder, such as that of a pre-trained task (`task.encoder.rebuilt()`), or the configuration of a new one.
+    drop_tokens : float
+        The largest share of each sample's tokens that is dropped at each step of training, from 0 to below 1.
+    settings : dict
+        What a checkpoint needs to make the task again, by the names of its parameters.
+
+    Attributes
+    ----------
+    encoder : Encoder
+        The encoder.
+    scaling : Scaling or None
+        What was done to the data in training; predictions undo it.
+    schema : Schema or None
+        The names of columns, channels and classes.
+
+    Raises
+    ------
+    ValueError
+        If `drop_tokens` lies outside its range.
+    TypeError
+        If the encoder is none.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import romae
+    >>> class Spread(romae.Task):
+    ...     def __init__(self, encoder):
+    ...         super().__init__(encoder, drop_tokens=0.0, settings={})
+    ...         self.head = torch.nn.Linear(self.config.encoder.width, 1)
+    ...     def predict(self, batch):
+    ...         return self.head(self.pooled(self.encoder(batch.tokens)))
+    ...     def forward(self, batch):
+    ...         error = (self.predict(batch).squeeze(-1) - batch.target).square()
+    ...         return romae.Loss(error.sum(), torch.tensor(float(len(error))))
+    >>> task = Spread(romae.ModelConfig(channels=1, position_dims=1, encoder="tiny-shallow"))
+    >>> sample = romae.Sample([[0.0], [2.0]], [[0.0], [1.0]], target=1.0)
+    >>> task(romae.collate([sample])).weight
+    tensor(1.)
     """
 
     def __init__(self, encoder: Encoder | ModelConfig, drop_tokens: float, settings: dict[str, Any]) -> None:
@@ -62,10 +122,31 @@ class Task(nn.Module):
 
     @property
     def config(self) -> ModelConfig:
+        """The architecture of the encoder."""
         return self.encoder.config
 
     def prepare(self, batch: Batch, source: Source = None, *, is_training: bool | None = None) -> Batch:
-        """The batch with its masks drawn and, in training, some of its tokens dropped."""
+        """Draw what is random in a step: masks and, in training, dropped tokens.
+
+        Parameters
+        ----------
+        batch : Batch
+            The batch; one that is prepared already comes back as it is.
+        source : torch.Generator, SampleKeys or None, default None
+            The source of random numbers; None is the global generator of torch.
+        is_training : bool, optional
+            Whether tokens are dropped; by default the mode of the module.
+
+        Returns
+        -------
+        Batch
+            With `is_prepared` set.
+
+        Raises
+        ------
+        ValueError
+            If targets or kinds do not fit the task.
+        """
         if batch.is_prepared:
             return batch
         if batch.tokens.device.type == "cpu":
@@ -76,16 +157,42 @@ class Task(nn.Module):
         return replace(batch, is_prepared=True)
 
     def require_kinds(self, batch: Batch) -> None:
-        """Refuse tokens of kinds that the model does not have; on a GPU this waits."""
+        """Refuse tokens of kinds that the model does not have; on a GPU this waits.
+
+        Parameters
+        ----------
+        batch : Batch
+            The batch.
+
+        Raises
+        ------
+        ValueError
+            If a token's last position is no kind of the model.
+        """
         if self.config.kinds is not None:
             for tokens in (batch.tokens, batch.hidden):
                 if tokens is not None:
                     require_kinds(tokens, self.config.kinds, batch.ids or ())
 
     def augmented(self, batch: Batch, generator: torch.Generator | None = None) -> Batch:
-        """The batch with its values changed at random, for a step of training; without `augment`, as it is.
+        """Augment the values of a batch for a step of training; without `augment`, it stays as it is.
 
-        The generator is on the device of the batch. Samples that only fill a batch are changed too, and count nothing.
+        Parameters
+        ----------
+        batch : Batch
+            The batch.
+        generator : torch.Generator, optional
+            The source of random numbers, on the device of the batch.
+
+        Returns
+        -------
+        Batch
+            With changed values.
+
+        Raises
+        ------
+        ValueError
+            If the augmentation is for images and the batch holds something else.
         """
         if self.augment is None:
             return batch
@@ -112,20 +219,82 @@ class Task(nn.Module):
         return replace(batch, tokens=batch.tokens.select(keep, lengths))
 
     def forward(self, batch: Batch) -> Loss:
+        """The loss of a batch.
+
+        Parameters
+        ----------
+        batch : Batch
+            The batch; it is prepared first if it is not.
+
+        Returns
+        -------
+        Loss
+            The sum over all targets, and their number.
+
+        Raises
+        ------
+        TypeError
+            If the task does not say what its loss is.
+        """
         raise TypeError(f"{type(self).__name__} does not say what its loss is")
 
     def predict(self, batch: Batch) -> Tensor:
+        """The output for a batch, as the model sees the data (scaled); `romae.predict` answers in the data's own units.
+
+        Parameters
+        ----------
+        batch : Batch
+            The batch.
+
+        Returns
+        -------
+        Tensor
+            One row per sample, per token or per hidden token.
+
+        Raises
+        ------
+        TypeError
+            If the task does not say what it predicts.
+        """
         raise TypeError(f"{type(self).__name__} does not say what it predicts")
 
     def trivial(self, batch: Batch) -> Loss:
-        """The loss of the best constant prediction for this batch: what a model that learns nothing would get."""
+        """The loss of the best constant prediction for a batch: what a model that learns nothing would get.
+
+        Parameters
+        ----------
+        batch : Batch
+            The batch.
+
+        Returns
+        -------
+        Loss
+            The sum over all targets, and their number.
+
+        Raises
+        ------
+        TypeError
+            If the task does not say what its trivial loss is.
+        """
         raise TypeError(f"{type(self).__name__} does not say what its trivial loss is")
 
     def save(self, directory: str | Path, *, half: bool = False, card: str | None = None) -> None:
         """Write weights and configuration to a folder that `romae.load` reads.
 
-        `half` stores weights in 16 bits, from which they come back in full precision, rounded. `card` is the text of a
-        README.md beside them.
+        Parameters
+        ----------
+        directory : str or Path
+            The folder. It appears when it is whole; a checkpoint that is there already is replaced, anything else is
+            refused.
+        half : bool, default False
+            Whether to store weights in 16 bits; they come back in full precision, rounded.
+        card : str, optional
+            The text of a README.md beside them (the model card).
+
+        Raises
+        ------
+        ValueError
+            If the folder holds something else, or the task could not be read back.
         """
         from romae.checkpoints import (
             native as checkpoint,  # a file below this one; imported when called, so that the core needs torch alone
@@ -134,30 +303,104 @@ class Task(nn.Module):
         checkpoint.save(self, directory, half=half, card=card)
 
     def push_to_hub(self, name: str, *, private: bool = False, half: bool = False, card: str | None = None) -> str:
-        """Upload to the Hugging Face Hub, from where `romae.load(name)` reads it, and return the address."""
+        """Upload to the Hugging Face Hub, from where `romae.load(name)` reads it.
+
+        Parameters
+        ----------
+        name : str
+            The name of the model there, such as "someone/light-curves".
+        private : bool, default False
+            Whether others cannot see it.
+        half : bool, default False
+            Whether to store weights in 16 bits; they come back in full precision, rounded.
+        card : str, optional
+            The text of a README.md beside them (the model card).
+
+        Returns
+        -------
+        str
+            Its address.
+
+        Raises
+        ------
+        ValueError
+            If the name is none, or the upload fails.
+        """
         from romae.checkpoints import native as checkpoint
 
         return checkpoint.push_to_hub(self, name, private=private, half=half, card=card)
 
     def pooled(self, encoded: Tokens) -> Float[Tensor, "b w"]:
-        """Each sample in one vector: its CLS, or the mean of its tokens or kinds."""
+        """Pool each sample into one vector: its CLS, or the mean of its tokens or kinds.
+
+        Parameters
+        ----------
+        encoded : Tokens
+            The output of the encoder.
+
+        Returns
+        -------
+        Tensor [b, w]
+            One row per sample.
+        """
         if self.config.pool == "kinds" and self.config.kinds is not None:
             kind = encoded.positions[:, -1].long()
             return kind_mean(encoded.values, kind, self.config.kinds, encoded.layout)
         return encoded.first() if self.config.cls else encoded.mean()
 
     def per_token(self, encoded: Tokens, layout: Layout) -> Float[Tensor, "t w"]:
-        """The embeddings of the tokens of a layout, CLS left out."""
+        """The embeddings of the tokens, CLS left out.
+
+        Parameters
+        ----------
+        encoded : Tokens
+            The output of the encoder.
+        layout : Layout
+            That of the tokens that went in.
+
+        Returns
+        -------
+        Tensor [t, w]
+            One row per token.
+        """
         if not self.config.cls:
             return encoded.values
         return second_part(encoded.values, Layout.singles(layout.n_samples, encoded.device), layout)
 
 
 class MaskedReconstruction(Task):
-    """Predict hidden tokens from visible ones: pre-training, and interpolation at any position.
+    """Masked autoencoding: predict hidden tokens from visible ones, for pre-training and interpolation.
 
-    With `normalise` each token's target is brought to mean 0 and variance 1 over its own channels, as is done for
-    image patches; predictions of known tokens are handed back in the data's units all the same.
+    Parameters
+    ----------
+    encoder : Encoder or ModelConfig
+        An encoder, such as that of a pre-trained task (`task.encoder.rebuilt()`), or the configuration of a new one.
+    masking : UniformTokens, Rows, Channels, Spans, Future or Masking, default UniformTokens(ratio=0.75)
+        Which tokens to hide. Samples that choose their own (`Sample.hidden`) keep them.
+    normalise : bool, default False
+        Whether each token's target is brought to mean 0 and variance 1 over its own channels, as is done for image
+        patches. Such a model cannot interpolate.
+    drop_tokens : float, default 0.0
+        The largest share of each sample's tokens that is dropped at each step of training, from 0 to below 1: the
+        regulariser for small data.
+
+    Raises
+    ------
+    ValueError
+        If `normalise` is asked of tokens with one channel, or a number lies outside its range.
+    TypeError
+        If the masking is no strategy.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> config = romae.ModelConfig(channels=1, position_dims=1, encoder="tiny-shallow")
+    >>> task = romae.MaskedReconstruction(config, masking=romae.UniformTokens(ratio=0.5))
+    >>> samples = romae.from_arrays(np.random.default_rng(0).normal(size=(4, 10, 1)))
+    >>> loss = task(romae.collate(samples))
+    >>> int(loss.weight)  # half of 40 tokens were hidden
+    20
     """
 
     def __init__(
@@ -207,7 +450,27 @@ class MaskedReconstruction(Task):
         return (target - mean) / deviation
 
     def reconstruct(self, visible: Tokens, positions: Float[Tensor, "q d"], layout: Layout) -> Float[Tensor, "q c"]:
-        """The head's output at positions laid out sample by sample; normalised if the targets were."""
+        """Decode at positions of your choice.
+
+        Parameters
+        ----------
+        visible : Tokens
+            The tokens that are seen.
+        positions : Float32 Tensor [q, d]
+            Where to decode, sample by sample, as the model sees positions.
+        layout : Layout
+            How many of these positions belong to each sample.
+
+        Returns
+        -------
+        Tensor [q, c]
+            The output of the head; normalised if the targets were.
+
+        Raises
+        ------
+        ValueError
+            If the positions do not fit the layout or the model.
+        """
         encoded = self.encoder(visible)
         if positions.ndim != 2 or positions.shape[1] != self.config.position_dims or len(positions) != layout.n_tokens:
             raise ValueError(
@@ -217,7 +480,18 @@ class MaskedReconstruction(Task):
         return self.head(self.decoder(encoded, positions, layout))
 
     def predict(self, batch: Batch) -> Float[Tensor, "q c"]:
-        """The values of the hidden tokens, in the units of the batch."""
+        """The values of the hidden tokens.
+
+        Parameters
+        ----------
+        batch : Batch
+            The batch.
+
+        Returns
+        -------
+        Tensor [q, c]
+            In the units of the batch.
+        """
         batch = self.prepare(batch)
         assert batch.hidden is not None
         hidden = batch.hidden
@@ -229,10 +503,38 @@ class MaskedReconstruction(Task):
 
 
 class Classification(Task):
-    """One class per sample, read from CLS, or from the mean of all tokens in a model without CLS.
+    """Classification of samples, from CLS or from the mean of all tokens.
 
-    `confidence` is the probability that the target gives to the true class; the others share the rest. `augment`
-    changes the values of every batch in training.
+    Parameters
+    ----------
+    encoder : Encoder or ModelConfig
+        An encoder, such as that of a pre-trained task (`task.encoder.rebuilt()`), or the configuration of a new one.
+    n_classes : int
+        The number of classes, at least 2. Targets are class indices.
+    confidence : float, default 1.0
+        The probability that the target gives to the true class; below 1 it is label smoothing, and the other classes
+        share the rest.
+    drop_tokens : float, default 0.0
+        The largest share of each sample's tokens that is dropped at each step of training, from 0 to below 1: the
+        regulariser for small data.
+    augment : RandAugment or Noise, optional
+        Augmentation of values in training.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two classes, a number lies outside its range, or RandAugment meets `drop_tokens`.
+    TypeError
+        If the augmentation is none.
+
+    Examples
+    --------
+    >>> import romae
+    >>> config = romae.ModelConfig(channels=1, position_dims=1, encoder="tiny-shallow")
+    >>> task = romae.Classification(config, n_classes=3, confidence=0.9)
+    >>> batch = romae.collate([romae.Sample([[0.1], [0.2]], [[0.0], [1.5]], target=2)])
+    >>> task.predict(batch).shape  # logits
+    torch.Size([1, 3])
     """
 
     def __init__(
@@ -283,7 +585,18 @@ class Classification(Task):
         return Loss(entropy * len(batch), _count(entropy, len(batch)))
 
     def predict(self, batch: Batch) -> Float[Tensor, "b k"]:
-        """The logits of each class."""
+        """The logits of each class.
+
+        Parameters
+        ----------
+        batch : Batch
+            The batch.
+
+        Returns
+        -------
+        Tensor [b, k]
+            One row per sample.
+        """
         return self._logits(batch.tokens).float()
 
     def _logits(self, tokens: Tokens) -> Float[Tensor, "b k"]:
@@ -291,9 +604,41 @@ class Classification(Task):
 
 
 class Regression(Task):
-    """Numbers per sample (from CLS or the mean) or per token (from each token's own embedding).
+    """Regression: one or several numbers per sample, or per token, with a squared error.
 
-    `augment` changes the values of every batch in training.
+    Parameters
+    ----------
+    encoder : Encoder or ModelConfig
+        An encoder, such as that of a pre-trained task (`task.encoder.rebuilt()`), or the configuration of a new one.
+    n_targets : int, default 1
+        The number of targets.
+    per : {"sample", "token"}, default "sample"
+        Whether targets belong to samples, read from CLS or the mean of all tokens, or to tokens.
+    drop_tokens : float, default 0.0
+        The largest share of each sample's tokens that is dropped at each step of training, from 0 to below 1: the
+        regulariser for small data.
+    augment : Noise, optional
+        Augmentation of values in training.
+
+    Raises
+    ------
+    ValueError
+        If there is no target, or `per` is something else.
+    TypeError
+        If the augmentation is none.
+
+    Notes
+    -----
+    Standardise targets: `fit_scaling(samples, target=True)`. Predictions come back in the data's own units.
+
+    Examples
+    --------
+    >>> import romae
+    >>> config = romae.ModelConfig(channels=1, position_dims=1, encoder="tiny-shallow")
+    >>> task = romae.Regression(config, n_targets=2)
+    >>> batch = romae.collate([romae.Sample([[0.1], [0.2]], [[0.0], [1.5]], target=[0.3, 0.7])])
+    >>> task.predict(batch).shape
+    torch.Size([1, 2])
     """
 
     def __init__(
@@ -345,7 +690,18 @@ class Regression(Task):
         return _squared_error(target.mean(0, keepdim=True).expand_as(target), target)
 
     def predict(self, batch: Batch) -> Float[Tensor, "n k"]:
-        """The targets of each sample, or of each token."""
+        """The targets of each sample, or of each token.
+
+        Parameters
+        ----------
+        batch : Batch
+            The batch.
+
+        Returns
+        -------
+        Tensor [n, k]
+            One row per sample or token.
+        """
         tokens = batch.tokens
         encoded = self.encoder(tokens)
         if self.per == "sample":

@@ -46,11 +46,49 @@ Images = UInt8[Tensor, "b c h w"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandAugment:
-    """Every image goes through `n` operations of its own, each drawn from `OPERATIONS` with equal chance.
+    """RandAugment for batches of images that come as patches: random operations of a fixed strength.
 
-    `magnitude` is their strength, from 0 to 30; those that have a direction take either with equal chance. Images have
-    this `size` (height and width) and come as tokens, cut by `patch`; their values are (x - mean) / std with x from 0
-    to 1, where mean and std are those of all channels or of each. Operations work on whole levels from 0 to 255.
+    Every image goes through `n` operations of its own, each drawn with equal probability from fourteen: identity, shear
+    and translation in x and y, rotation, brightness, colour, contrast, sharpness, posterise, solarise, autocontrast,
+    equalise. Operations that have a direction take either with equal probability.
+
+    Parameters
+    ----------
+    n : int, default 2
+        Operations per image, at least 1.
+    magnitude : int, default 9
+        Their strength, from 0 to 30.
+    size : tuple of int
+        Height and width of the images in pixels, at least 3 x 3.
+    patch : tuple of int
+        Height and width of a patch, as in `from_image`.
+    mean : tuple of float, default (0.0,)
+        The mean that was subtracted from pixel values between 0 and 1: one number for all channels, or one for each.
+    std : tuple of float, default (1.0,)
+        The standard deviation that they were divided by, likewise.
+    kind : "rand-augment"
+        The name of this augmentation in a configuration file.
+
+    Raises
+    ------
+    ValueError
+        If the patch does not divide the size, or a number lies outside its range.
+    TypeError
+        If a setting is of another type.
+
+    Notes
+    -----
+    Operations work on whole levels from 0 to 255, as they do in Pillow, and on all images of a batch at once, on its
+    device. It is for whole images: `Classification` refuses it together with `drop_tokens`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import romae
+    >>> augment = romae.RandAugment(size=(8, 8), patch=(4, 4))
+    >>> values = torch.rand(3 * 4, 16)  # three grey images of four patches
+    >>> augment(values, torch.Generator().manual_seed(0)).shape
+    torch.Size([12, 16])
     """
 
     n: int = 2
@@ -77,11 +115,29 @@ class RandAugment:
 
     @property
     def n_tokens(self) -> int:
-        """The tokens of an image."""
+        """Tokens per image."""
         return math.prod(grid_counts(self.size, self.patch))
 
     def __call__(self, values: Float[Tensor, "t k"], generator: torch.Generator | None = None) -> Float[Tensor, "t k"]:
-        """The values of changed images; the generator is on the device of the values."""
+        """Augment the images of a batch.
+
+        Parameters
+        ----------
+        values : Tensor [t, k]
+            The patches of whole images, end to end.
+        generator : torch.Generator, optional
+            The source of random numbers, on the device of the values.
+
+        Returns
+        -------
+        Tensor [t, k]
+            The patches of the augmented images.
+
+        Raises
+        ------
+        ValueError
+            If the values are no whole images of this size and patch.
+        """
         counts = grid_counts(self.size, self.patch)
         self._require_images(values)
         tokens = values.unflatten(0, (-1, self.n_tokens))
@@ -98,7 +154,22 @@ class RandAugment:
     def drawn(
         self, n_images: int, generator: torch.Generator | None, device: torch.device | str
     ) -> tuple[Int64[Tensor, "n b"], Float32[Tensor, "n b"]]:
-        """The operations of each image, as indices, and their directions, 1 or -1."""
+        """Draw the operations of each image.
+
+        Parameters
+        ----------
+        n_images : int
+            How many images there are.
+        generator : torch.Generator or None
+            The source of random numbers, on the device.
+        device : torch.device or str
+            Where to draw.
+
+        Returns
+        -------
+        tuple of Tensor [n, b]
+            The indices of the operations, and their directions, 1 or -1.
+        """
         shape = (self.n, n_images)
         operations = torch.randint(len(OPERATIONS), shape, generator=generator, device=device)
         return operations, 1.0 - 2.0 * torch.randint(2, shape, generator=generator, device=device)
@@ -119,7 +190,32 @@ class RandAugment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """Gaussian noise on the values of every token, of a strength that each token draws between 0 and `scale`."""
+    """Gaussian noise on the values of every token, as augmentation in training.
+
+    Each token draws its own standard deviation, uniformly between 0 and `scale`, so that some tokens stay almost clean.
+
+    Parameters
+    ----------
+    scale : float
+        The largest standard deviation of the noise, above 0, in units of the values as the model sees them (scaled).
+    kind : "noise"
+        The name of this augmentation in a configuration file.
+
+    Raises
+    ------
+    ValueError
+        If `scale` is not a positive, finite number.
+    TypeError
+        If `scale` is no number.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import romae
+    >>> noisy = romae.Noise(scale=0.1)(torch.zeros(1000, 1), torch.Generator().manual_seed(0))
+    >>> bool(noisy.std() < 0.1)
+    True
+    """
 
     scale: float
     kind: Literal["noise"] = "noise"
@@ -130,7 +226,20 @@ class Noise:
             raise ValueError(f"scale is the largest standard deviation of the noise, above 0, not {self.scale}")
 
     def __call__(self, values: Float[Tensor, "t k"], generator: torch.Generator | None = None) -> Float[Tensor, "t k"]:
-        """The values with noise; the generator is on their device."""
+        """Add noise to the values of a batch.
+
+        Parameters
+        ----------
+        values : Tensor [t, k]
+            The values of all tokens.
+        generator : torch.Generator, optional
+            The source of random numbers, on the device of the values.
+
+        Returns
+        -------
+        Tensor [t, k]
+            The values with noise.
+        """
         strength = self.scale * torch.rand(len(values), 1, generator=generator, device=values.device)
         noise = strength * torch.randn(values.shape, generator=generator, device=values.device)
         return values + noise.to(values.dtype)

@@ -13,11 +13,42 @@ from romae.config import check_types
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ladder:
-    """The frequencies of one position axis.
+    """Wavelengths of the rotary embedding (RoPE) along one position axis.
 
-    Positions are divided by `scale` first, so the wavelengths are in units of it. By default the wavelengths
-    climb as in the paper, from 2π by powers of `base`. `shortest` and `longest` give the two ends instead, and
-    `wavelengths` names them one by one.
+    By default the wavelengths are the paper's: they grow from 2π by powers of `base`. `shortest` and `longest` give a
+    geometric series between two ends instead, and `wavelengths` lists them.
+
+    Parameters
+    ----------
+    scale : float, default 1.0
+        Positions are divided by it first, so that wavelengths are in units of it. Above 0.
+    base : float, default 10000.0
+        The base of the default wavelengths, above 1.
+    shortest : float, optional
+        The shortest wavelength of a geometric series; comes with `longest`.
+    longest : float, optional
+        The longest wavelength of a geometric series.
+    wavelengths : tuple of float, optional
+        Every wavelength by itself; channel pairs beyond them are not rotated.
+
+    Raises
+    ------
+    ValueError
+        If a number is not positive, only one end is given, or both ends and wavelengths are.
+    TypeError
+        If a setting is of another type.
+
+    See Also
+    --------
+    fit_ladders : the ladders that suit a data set.
+
+    Examples
+    --------
+    >>> import math
+    >>> import romae
+    >>> ladder = romae.Ladder(shortest=1.0, longest=100.0)
+    >>> (2 * math.pi / ladder.frequencies(n_pairs=3, keep=1.0)).tolist()
+    [1.0, 10.0, 100.0]
     """
 
     scale: float = 1.0
@@ -43,9 +74,24 @@ class Ladder:
                 raise ValueError(f"wavelengths must be above 0, got {list(self.wavelengths)}")
 
     def frequencies(self, n_pairs: int, keep: float) -> Float64[Tensor, "n"]:
-        """Radians per unit of position for each pair of channels; zero for the pairs that are not rotated.
+        """Angular frequencies of the channel pairs.
 
-        p-RoPE keeps the share `keep` of the pairs, those with the highest frequencies.
+        Parameters
+        ----------
+        n_pairs : int
+            Pairs of channels that a head has for this axis.
+        keep : float
+            The share of pairs that rotate (the p of p-RoPE), from 0 to 1; those with the highest frequencies are kept.
+
+        Returns
+        -------
+        Float64 Tensor [n_pairs]
+            Radians per unit of position; 0 for pairs that are not rotated.
+
+        Raises
+        ------
+        ValueError
+            If there are more `wavelengths` than pairs.
         """
         n_kept = int(keep * n_pairs)
         if self.wavelengths is not None:

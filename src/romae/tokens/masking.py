@@ -68,9 +68,46 @@ def noise(layout: Layout, source: Source) -> Float32[Tensor, "t"]:
 
 @runtime_checkable
 class Masking(Protocol):
-    """A way to hide tokens."""
+    """What a masking strategy is: an object that says which tokens of a batch are hidden.
 
-    def hidden(self, tokens: Tokens, source: Source = None) -> Bool[Tensor, "t"]: ...
+    `MaskedReconstruction` takes any object with this method. Checkpoints and run folders hold the strategies of romae
+    alone, because a class of your own cannot be read back from JSON.
+
+    See Also
+    --------
+    UniformTokens, Rows, Channels, Spans, Future : the strategies of romae.
+
+    Examples
+    --------
+    Hide what lies beyond position 1:
+
+    >>> import romae
+    >>> class Beyond:
+    ...     def hidden(self, tokens, source=None):
+    ...         return tokens.positions[:, 0] > 1.0
+    >>> isinstance(Beyond(), romae.Masking)
+    True
+    >>> batch = romae.collate([romae.Sample([[0.1], [0.2]], [[0.5], [1.5]])])
+    >>> Beyond().hidden(batch.tokens)
+    tensor([False,  True])
+    """
+
+    def hidden(self, tokens: Tokens, source: Source = None) -> Bool[Tensor, "t"]:
+        """The mask of a batch.
+
+        Parameters
+        ----------
+        tokens : Tokens
+            The tokens of a batch.
+        source : torch.Generator, SampleKeys or None, default None
+            The source of random numbers; None is the global generator of torch.
+
+        Returns
+        -------
+        Bool Tensor [t]
+            True on the tokens to hide. A sample should keep at least one visible.
+        """
+        ...
 
 
 def split(tokens: Tokens, masking: Masking, source: Source = None) -> tuple[Tokens, Tokens]:
@@ -94,24 +131,109 @@ class _Share:
             raise ValueError(f"ratio is the share of tokens to hide, between 0 and 1, not {self.ratio}")
 
     def n_hidden(self, layout: Layout) -> Int64[Tensor, "b"]:
+        """The number of tokens to hide in each sample.
+
+        Parameters
+        ----------
+        layout : Layout
+            The samples of a batch.
+
+        Returns
+        -------
+        Int64 Tensor [b]
+            On the host; never all tokens of a sample, and at least one where there are two or more.
+        """
         return share_of(layout.lengths, self.ratio)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniformTokens(_Share):
-    """Tokens at random, each as likely as the next."""
+    """Masking of tokens uniformly at random, as in the masked autoencoder (MAE).
+
+    Parameters
+    ----------
+    ratio : float, default 0.75
+        The mask ratio: the share of each sample's tokens to hide, between 0 and 1. Images bear 0.75; sparse series are
+        better served by 0.5.
+    kind : "tokens"
+        The name of this strategy in a configuration file.
+
+    Raises
+    ------
+    ValueError
+        If the ratio does not lie between 0 and 1.
+    TypeError
+        If the ratio is no number.
+
+    Notes
+    -----
+    The number of hidden tokens is exact for every sample. A sample with a single token keeps it and is not trained on.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import romae
+    >>> batch = romae.collate([romae.Sample(torch.zeros(8, 1), torch.arange(8.0)[:, None])])
+    >>> romae.UniformTokens(ratio=0.25).hidden(batch.tokens).sum()
+    tensor(2)
+    """
 
     kind: Literal["tokens"] = "tokens"
 
     def hidden(self, tokens: Tokens, source: Source = None) -> Bool[Tensor, "t"]:
+        """The mask of a batch: tokens at random.
+
+        Parameters
+        ----------
+        tokens : Tokens
+            The tokens of a batch.
+        source : torch.Generator, SampleKeys or None, default None
+            The source of random numbers; None is the global generator of torch.
+
+        Returns
+        -------
+        Bool Tensor [t]
+            True on the tokens to hide.
+        """
         return hide_at_random(noise(tokens.layout, source), tokens.layout, self.n_hidden(tokens.layout))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Whole rows: all tokens that share a coordinate on one axis, such as every variable measured at one time.
+    """Masking of whole rows: all tokens of a sample that share a coordinate on one axis.
 
-    A sample with a single row keeps it.
+    With times on the first axis, a row is everything that was measured at one time, so that a value cannot be read off
+    from another channel at the same moment.
+
+    Parameters
+    ----------
+    ratio : float, default 0.5
+        The share of each sample's rows to hide, between 0 and 1.
+    axis : int, default 0
+        The position axis whose coordinates make the rows; negative ones count from the last.
+    kind : "rows"
+        The name of this strategy in a configuration file.
+
+    Raises
+    ------
+    ValueError
+        If the ratio does not lie between 0 and 1.
+    TypeError
+        If a setting is of another type.
+
+    Notes
+    -----
+    A sample with a single row keeps it and is not trained on.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import romae
+    >>> positions = [[0.0, 0], [0.0, 1], [2.5, 0], [2.5, 1]]  # time, channel
+    >>> batch = romae.collate([romae.Sample(torch.zeros(4, 1), positions)])
+    >>> hidden = romae.Rows(ratio=0.5, axis=0).hidden(batch.tokens, torch.Generator().manual_seed(0))
+    >>> bool(hidden[0] == hidden[1]), bool(hidden[2] == hidden[3]), int(hidden.sum())
+    (True, True, 2)
     """
 
     ratio: float = 0.5
@@ -124,6 +246,25 @@ class Rows:
             raise ValueError(f"ratio is the share of rows to hide, between 0 and 1, not {self.ratio}")
 
     def hidden(self, tokens: Tokens, source: Source = None) -> Bool[Tensor, "t"]:
+        """The mask of a batch: whole rows at random.
+
+        Parameters
+        ----------
+        tokens : Tokens
+            The tokens of a batch.
+        source : torch.Generator, SampleKeys or None, default None
+            The source of random numbers; None is the global generator of torch.
+
+        Returns
+        -------
+        Bool Tensor [t]
+            True on the tokens to hide.
+
+        Raises
+        ------
+        ValueError
+            If the tokens have no such axis.
+        """
         rows, row_of_token = _rows(tokens, _axis(tokens, self.axis))
         hidden_rows = hide_at_random(noise(rows, source), rows, share_of(rows.lengths, self.ratio))
         return hidden_rows[row_of_token]
@@ -131,7 +272,37 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channels(Rows):
-    """Whole channels, where the last position axis says which channel a token belongs to."""
+    """Masking of whole channels, where the last position axis is the index of a token's channel.
+
+    It trains a model to predict one sensor, band or variable from the others. For data with one token per scalar, as
+    `from_table(channel=…)` and `from_arrays(tokens="scalars")` make them.
+
+    Parameters
+    ----------
+    ratio : float, default 0.5
+        The share of each sample's channels to hide, between 0 and 1.
+    axis : int, default -1
+        The position axis that holds the channel.
+    kind : "channels"
+        The name of this strategy in a configuration file.
+
+    Raises
+    ------
+    ValueError
+        If the ratio does not lie between 0 and 1.
+    TypeError
+        If a setting is of another type.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import romae
+    >>> positions = [[0.0, 0], [0.0, 1], [2.5, 0], [2.5, 1]]  # time, channel
+    >>> batch = romae.collate([romae.Sample(torch.zeros(4, 1), positions)])
+    >>> hidden = romae.Channels(ratio=0.5).hidden(batch.tokens, torch.Generator().manual_seed(0))
+    >>> bool(hidden[0] == hidden[2]), bool(hidden[1] == hidden[3]), int(hidden.sum())
+    (True, True, 2)
+    """
 
     axis: int = -1
     kind: Literal["channels"] = "channels"  # type: ignore[assignment]
@@ -139,10 +310,39 @@ class Channels(Rows):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spans(_Share):
-    """Contiguous spans: the tokens nearest to `n_spans` random ones.
+    """Masking of contiguous spans: the tokens nearest to a few random ones.
 
-    Distance is measured over `axes` (default: all), each in units of the sample's extent, so a span is a box
-    in those axes and a tube along the others.
+    Parameters
+    ----------
+    ratio : float, default 0.75
+        The share of each sample's tokens to hide, between 0 and 1.
+    axes : tuple of int, optional
+        The position axes over which distance is measured; None means all. A span is a box in these axes and a tube
+        along the others: `axes=(0,)` hides stretches of time, with all channels or pixels in them.
+    n_spans : int, default 1
+        How many spans a sample has, at least 1.
+    kind : "spans"
+        The name of this strategy in a configuration file.
+
+    Raises
+    ------
+    ValueError
+        If the ratio does not lie between 0 and 1, no axis is named, or there is no span.
+    TypeError
+        If a setting is of another type.
+
+    Notes
+    -----
+    Each axis is measured in units of the sample's extent along it, so that seconds and pixels can be mixed.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import romae
+    >>> batch = romae.collate([romae.Sample(torch.zeros(10, 1), torch.arange(10.0)[:, None])])
+    >>> hidden = romae.Spans(ratio=0.3).hidden(batch.tokens, torch.Generator().manual_seed(0))
+    >>> (hidden.nonzero().diff(dim=0) == 1).all(), int(hidden.sum())  # neighbours
+    (tensor(True), 3)
     """
 
     axes: tuple[int, ...] | None = None
@@ -159,6 +359,25 @@ class Spans(_Share):
             raise ValueError(f"n_spans must be at least 1, not {self.n_spans}")
 
     def hidden(self, tokens: Tokens, source: Source = None) -> Bool[Tensor, "t"]:
+        """The mask of a batch: contiguous spans.
+
+        Parameters
+        ----------
+        tokens : Tokens
+            The tokens of a batch.
+        source : torch.Generator, SampleKeys or None, default None
+            The source of random numbers; None is the global generator of torch.
+
+        Returns
+        -------
+        Bool Tensor [t]
+            True on the tokens to hide.
+
+        Raises
+        ------
+        ValueError
+            If the tokens have no such axis.
+        """
         layout = tokens.layout
         axes = range(tokens.position_dims) if self.axes is None else [_axis(tokens, axis) for axis in self.axes]
         positions = tokens.positions[:, list(axes)]
@@ -175,12 +394,60 @@ class Spans(_Share):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Future(_Share):
-    """The last share of each sample along an axis: a forecast."""
+    """Masking of the end of each sample along an axis: training for forecasts.
+
+    Parameters
+    ----------
+    ratio : float, default 0.75
+        The share of each sample's tokens to hide, the last ones, between 0 and 1.
+    axis : int, default 0
+        The position axis that is time.
+    kind : "future"
+        The name of this strategy in a configuration file.
+
+    Raises
+    ------
+    ValueError
+        If the ratio does not lie between 0 and 1.
+    TypeError
+        If a setting is of another type.
+
+    Notes
+    -----
+    Nothing is random here. Among equal coordinates, tokens that come first in the sample are hidden first.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import romae
+    >>> batch = romae.collate([romae.Sample(torch.zeros(4, 1), [[0.0], [1.0], [5.0], [9.0]])])
+    >>> romae.Future(ratio=0.5).hidden(batch.tokens)
+    tensor([False, False,  True,  True])
+    """
 
     axis: int = 0
     kind: Literal["future"] = "future"
 
     def hidden(self, tokens: Tokens, source: Source = None) -> Bool[Tensor, "t"]:
+        """The mask of a batch: the last tokens along the axis.
+
+        Parameters
+        ----------
+        tokens : Tokens
+            The tokens of a batch.
+        source : torch.Generator, SampleKeys or None, default None
+            The source of random numbers; None is the global generator of torch.
+
+        Returns
+        -------
+        Bool Tensor [t]
+            True on the tokens to hide.
+
+        Raises
+        ------
+        ValueError
+            If the tokens have no such axis.
+        """
         return hide_highest(tokens.positions[:, _axis(tokens, self.axis)], tokens.layout, self.n_hidden(tokens.layout))
 
 
@@ -259,10 +526,41 @@ Strategy = UniformTokens | Rows | Channels | Spans | Future
 def hide(
     samples: Sequence[Sample], masking: Strategy, seed: int | np.integer = 0, numbers: Sequence[int] | None = None
 ) -> list[Sample]:
-    """The samples with what a strategy hides of them, for a test that asks the same each time.
+    """Hide tokens of samples once and for all, for a test that is the same each time.
 
-    What is hidden follows from the seed and the number of a sample, which is its place unless `numbers` are given. What
-    a sample hid before counts as seen. A sample that cannot be divided is left out.
+    Parameters
+    ----------
+    samples : sequence of Sample
+        The samples. A mask that a sample has already is replaced.
+    masking : UniformTokens, Rows, Channels, Spans or Future
+        The strategy that chooses the tokens.
+    seed : int, default 0
+        What is hidden follows from the seed and the number of the sample.
+    numbers : sequence of int, optional
+        A number for each sample; by default its place in the list. Give numbers that belong to the samples if the masks
+        are to stay the same in another order.
+
+    Returns
+    -------
+    list of Sample
+        The samples with `Sample.hidden` set. A sample that cannot be divided, such as one with a single token, is left
+        out.
+
+    Raises
+    ------
+    ValueError
+        If there are no samples, not as many numbers, or the seed is negative.
+    TypeError
+        If something else than samples, a strategy or whole numbers is given.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> samples = romae.from_arrays(np.random.default_rng(0).normal(size=(3, 8, 1)))
+    >>> masked = romae.hide(samples, romae.UniformTokens(ratio=0.5), seed=1)
+    >>> [int(sample.hidden.sum()) for sample in masked]
+    [4, 4, 4]
     """
     if not isinstance(masking, Strategy):
         raise TypeError(f"masking is a strategy such as UniformTokens(ratio=0.5), not {masking!r}")

@@ -32,11 +32,47 @@ def grid_counts(size: Sequence[int], patch: Sequence[int]) -> tuple[int, ...]:
 
 
 def patchify(x: Tensor, patch: Sequence[int], *, channels: int | None = None, irregular: Sequence[int] = ()) -> Tensor:
-    """Cut a grid into patches: [..., *grid] to [..., n, patch values x channels].
+    """Cut a grid (image, spectrogram, video) into patches, one token each.
 
-    `channels` is the dimension that holds the channels, counted within the grid (0 for an image [3, h, w], -1
-    for [h, w, 3]); None if there is none. Dimensions in front of the grid are batch dimensions. `irregular`
-    names the grid dimensions, channels not counted, whose coordinates are not evenly spaced.
+    Parameters
+    ----------
+    x : Tensor [..., *grid]
+        The grid. Dimensions in front of it are batch dimensions.
+    patch : sequence of int
+        The size of a patch along each dimension of the grid, channels not counted, such as (16, 16). It must divide the
+        grid.
+    channels : int or None, default None
+        The dimension that holds the channels, counted within the grid: 0 for an image [3, h, w], -1 for [h, w, 3]. None
+        if there is none.
+    irregular : sequence of int, default ()
+        The grid dimensions, channels not counted, whose coordinates are not evenly spaced. Their patch must be 1, since
+        the steps inside a patch share one position.
+
+    Returns
+    -------
+    Tensor [..., n, k]
+        n patches in row-major order with k values each; within a patch the channels run fastest.
+
+    Raises
+    ------
+    ValueError
+        If the patch does not divide the grid, or does not fit its dimensions.
+
+    See Also
+    --------
+    unpatchify : the exact inverse.
+    grid_positions : the positions of the patches, in the same order.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import romae
+    >>> image = torch.arange(16.0).reshape(4, 4)
+    >>> tokens = romae.patchify(image, (2, 2))
+    >>> tokens.shape
+    torch.Size([4, 4])
+    >>> tokens[0]
+    tensor([0., 1., 4., 5.])
     """
     _require_sizes(patch, "patch sizes")
     dims = len(patch)
@@ -53,7 +89,39 @@ def patchify(x: Tensor, patch: Sequence[int], *, channels: int | None = None, ir
 
 
 def unpatchify(tokens: Tensor, patch: Sequence[int], counts: Sequence[int], *, channels: int | None = None) -> Tensor:
-    """Put patches back into their grid: the exact inverse of `patchify`, given the counts of `grid_counts`."""
+    """Put patches back into their grid: the exact inverse of `patchify`.
+
+    Parameters
+    ----------
+    tokens : Tensor [..., n, k]
+        The patches, in the order of `patchify`.
+    patch : sequence of int
+        The size of a patch along each dimension of the grid.
+    counts : sequence of int
+        How many patches lie along each dimension; their product is n.
+    channels : int or None, default None
+        The dimension of the grid that the channels go to, such as 0 for [3, h, w]. None if there is one channel, which
+        then has no dimension of its own.
+
+    Returns
+    -------
+    Tensor [..., *grid]
+        The grid.
+
+    Raises
+    ------
+    ValueError
+        If the tokens do not fill the grid, or hold several channels and `channels` is None.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import romae
+    >>> image = torch.randn(3, 8, 8)
+    >>> tokens = romae.patchify(image, (4, 4), channels=0)
+    >>> torch.equal(romae.unpatchify(tokens, (4, 4), counts=(2, 2), channels=0), image)
+    True
+    """
     _require_sizes(patch, "patch sizes")
     _require_sizes(counts, "counts")
     dims, n_batch = len(patch), tokens.ndim - 2
@@ -80,10 +148,40 @@ def unpatchify(tokens: Tensor, patch: Sequence[int], counts: Sequence[int], *, c
 def grid_positions(
     counts: Sequence[int], coordinates: Mapping[int, Any] | None = None, *, patch: Sequence[int] | None = None
 ) -> Float64[Tensor, "n d"]:
-    """The position of each patch: 0, 1, 2, … along every dimension, in the order of `patchify`.
+    """Positions of the patches of a grid, in the order of `patchify`.
 
-    A dimension in `coordinates` brings its own instead: a number for each of its steps. Such a dimension cannot
-    be patched (give `patch` to have that checked).
+    Parameters
+    ----------
+    counts : sequence of int
+        How many patches lie along each dimension.
+    coordinates : mapping of int to numbers, optional
+        Coordinates of dimensions that are not evenly spaced: for each such dimension one number per step. All others
+        count 0, 1, 2, …
+    patch : sequence of int, optional
+        The size of a patch. With it, a dimension that has `coordinates` but is patched is refused.
+
+    Returns
+    -------
+    Float64 Tensor [n, d]
+        One row per patch, one column per dimension.
+
+    Raises
+    ------
+    ValueError
+        If coordinates are not finite, are too many or too few, or belong to a patched dimension.
+    TypeError
+        If coordinates cannot be read as numbers.
+
+    Examples
+    --------
+    >>> import romae
+    >>> romae.grid_positions((2, 2)).tolist()
+    [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]
+
+    Two images taken 3.5 days apart, of one patch each:
+
+    >>> romae.grid_positions((2, 1, 1), {0: [0.0, 3.5]})[:, 0].tolist()
+    [0.0, 3.5]
     """
     _require_sizes(counts, "counts")
     if patch is not None and len(patch) != len(counts):

@@ -17,13 +17,51 @@ from romae.tokens.arrays import as_positions, as_real, as_tensor, as_values, req
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One sample: n tokens with values [n, c] at positions [n, d].
+    """One sample: a set of measurements (tokens) at real-valued positions.
 
-    `target` is a class index, a number, a vector [k] for the whole sample, or one row [n, k] per token.
-    `hidden` [n] is True on the tokens to predict, for those who choose the mask themselves. Arrays, lists and
-    tensors are taken, tensors without their gradients; positions may be float64 and stay so until a batch is made.
-    `schema` names the data that the sample comes from; it stays with the sample in any list, so that what is learned
-    does not depend on the container.
+    A token has one or more values and one or more coordinates. A light curve has tokens of flux at times; an image has
+    patches of pixels at rows and columns.
+
+    Parameters
+    ----------
+    values : array, tensor or nested list [n, c]
+        The values of n tokens in c channels. They must be finite; a single column is `x[:, None]`.
+    positions : array, tensor or nested list [n, d]
+        The coordinates of each token. Double precision is kept until a batch is made.
+    target : int, float, array or tensor, optional
+        A class index, a number, a vector [k] for the whole sample, or one row per token [n, k].
+    id : hashable, optional
+        A name for the sample; messages and tables use it.
+    hidden : array or tensor of bool [n], optional
+        True on the tokens to predict, for those who choose the mask themselves. It must hide some and leave some.
+    schema : Schema, optional
+        The names of the data that the sample comes from. It stays with the sample in any list, so that what is learned
+        does not depend on the container.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not agree, there is no token, or a number is not finite.
+    TypeError
+        If something cannot be read as real numbers.
+
+    See Also
+    --------
+    from_table, from_arrays, from_image, from_audio : samples from common data.
+
+    Notes
+    -----
+    Tensors are taken without their gradients. Positions such as Julian dates or Unix seconds are too large
+    for the single precision of a model: subtract an origin, for example with `fit_scaling(samples, origin="first")`.
+
+    Examples
+    --------
+    >>> import romae
+    >>> sample = romae.Sample(values=[[0.1], [0.7], [0.4]], positions=[[0.0], [1.5], [1.6]], target=1, id="star 7")
+    >>> sample
+    Sample('star 7': 3 tokens, 1 channels, 1 position dims, target 1)
+    >>> len(sample)
+    3
     """
 
     values: Any

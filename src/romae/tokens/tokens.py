@@ -22,10 +22,37 @@ from romae.tokens.sample import Sample, sample_list
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """The tokens of a batch: values and positions of all samples end to end, and their layout.
+    """Tokens of a batch, packed: values and positions of all samples end to end, without padding.
 
-    Where the values of all samples lie on a device already, a batch on its way there brings `rows`, the row of each
-    token in that array, and values of no columns.
+    Parameters
+    ----------
+    values : Float Tensor [t, c]
+        The values of all tokens.
+    positions : Float32 Tensor [t, d]
+        Their coordinates, as the model sees them.
+    layout : Layout
+        Where each sample lies.
+    rows : Int32 Tensor [t], optional
+        Where the values of all samples lie on a device already, the row of each token in that array; values then have
+        no columns.
+
+    Raises
+    ------
+    ValueError
+        If values, positions and layout do not agree in the number of tokens.
+    TypeError
+        If positions are not in single precision.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import romae
+    >>> lengths = (3, 2)
+    >>> tokens = romae.Tokens.pack([torch.ones(n, 1) for n in lengths], [torch.rand(n, 2) for n in lengths])
+    >>> tokens
+    Tokens(2 samples of 2 to 3 tokens, 5 in all; 1 channels, 2 position dims, float32 on cpu)
+    >>> tokens.mean().tolist()
+    [[1.0], [1.0]]
     """
 
     values: Float[Tensor, "t c"]
@@ -59,25 +86,52 @@ class Tokens:
 
     @property
     def channels(self) -> int:
+        """The number of values of a token."""
         return self.values.shape[1]
 
     @property
     def position_dims(self) -> int:
+        """The number of position axes."""
         return self.positions.shape[1]
 
     @property
     def device(self) -> torch.device:
+        """Where the values are."""
         return self.values.device
 
     @classmethod
     def pack(cls, values: Sequence[Tensor], positions: Sequence[Tensor]) -> "Tokens":
-        """One packed batch from the values [n, c] and positions [n, d] of each sample, without their gradients."""
+        """Pack samples end to end.
+
+        Parameters
+        ----------
+        values : sequence of Tensor [n, c]
+            The values of each sample.
+        positions : sequence of Tensor [n, d]
+            The positions of each sample.
+
+        Returns
+        -------
+        Tokens
+            The packed batch, without gradients.
+
+        Raises
+        ------
+        ValueError
+            If there are not as many values as positions, or they do not agree.
+        """
         if len(values) != len(positions):
             raise ValueError(f"{len(values)} samples of values but {len(positions)} of positions")
         return collate([Sample(v, p) for v, p in zip(values, positions, strict=True)]).tokens
 
     def unpack(self) -> list["Sample"]:
-        """The samples of this batch, one by one and without gradients: the inverse of `pack`."""
+        """The samples of this batch, one by one: the inverse of `pack`.
+
+        Returns
+        -------
+        list of Sample
+            Without gradients, targets and ids.
+        """
         lengths = self.layout.lengths.tolist()
         return [Sample(v, p) for v, p in zip(self.values.split(lengths), self.positions.split(lengths), strict=True)]
 
@@ -85,7 +139,30 @@ class Tokens:
     def from_padded(
         cls, values: Shaped[Tensor, "b n c"], positions: Float[Tensor, "b n d"], valid: Bool[Tensor, "b n"]
     ) -> "Tokens":
-        """Packed tokens from padded tensors; `valid` is True on real tokens, wherever they stand."""
+        """Pack padded tensors.
+
+        Parameters
+        ----------
+        values : Tensor [b, n, c]
+            Padded values.
+        positions : Tensor [b, n, d]
+            Padded positions.
+        valid : Bool Tensor [b, n]
+            True on real tokens, wherever they stand. Mind the polarity: the padding mask of many libraries is its
+            opposite.
+
+        Returns
+        -------
+        Tokens
+            The real tokens.
+
+        Raises
+        ------
+        ValueError
+            If shapes do not agree, or a sample has no valid token.
+        TypeError
+            If `valid` is not boolean.
+        """
         if values.ndim != 3 or positions.ndim != 3 or valid.ndim != 2:
             raise ValueError(
                 f"expected values [b, n, c], positions [b, n, d] and valid [b, n], got {list(values.shape)}, "
@@ -106,7 +183,13 @@ class Tokens:
         return cls(as_values(values), to_single(as_positions(positions), layout), layout)
 
     def to_padded(self) -> tuple[Float[Tensor, "b n c"], Float32[Tensor, "b n d"], Bool[Tensor, "b n"]]:
-        """Values, positions and `valid` padded with zeros to the longest sample: the inverse of `from_padded`."""
+        """Pad with zeros to the longest sample: the inverse of `from_padded`.
+
+        Returns
+        -------
+        tuple of Tensor
+            Values [b, n, c], positions [b, n, d], and `valid` [b, n], which is True on real tokens.
+        """
         longest = int(self.layout.lengths.max())
         columns = torch.arange(longest, device=self.device)
         valid = columns < self.layout.device_lengths.unsqueeze(-1)
@@ -116,24 +199,69 @@ class Tokens:
         return values, positions, valid
 
     def select(self, keep: Bool[Tensor, "t"], lengths: Int64[Tensor, "b"] | None = None) -> "Tokens":
-        """The tokens where `keep` is True, in order (see `Layout.selected` for `lengths`)."""
+        """A subset of the tokens.
+
+        Parameters
+        ----------
+        keep : Bool Tensor [t]
+            True on the tokens to keep.
+        lengths : Int64 Tensor [b], optional
+            The number of kept tokens in each sample, on the host, where it is known; counting makes the host wait.
+
+        Returns
+        -------
+        Tokens
+            The kept tokens, in order.
+        """
         layout, index = self.layout.selected(keep, lengths)
         rows = None if self.rows is None else self.rows.index_select(0, index)
         return Tokens(self.values.index_select(0, index), self.positions.index_select(0, index), layout, rows)
 
     def first(self) -> Float[Tensor, "b c"]:
-        """The values of each sample's first token, which is CLS in the output of an encoder that has one."""
+        """The values of each sample's first token, which is CLS in the output of an encoder that has one.
+
+        Returns
+        -------
+        Tensor [b, c]
+            One row per sample.
+
+        Raises
+        ------
+        ValueError
+            If a sample has no token.
+        """
         require_tokens(self.layout)
         return self.values.index_select(0, self.layout.offsets[:-1])
 
     def mean(self) -> Float[Tensor, "b c"]:
-        """The mean of each sample's values."""
+        """The mean of each sample's values (mean pooling).
+
+        Returns
+        -------
+        Tensor [b, c]
+            One row per sample.
+        """
         return sample_mean(self.values, self.layout)
 
     def to(
         self, device: torch.device | str | None = None, dtype: torch.dtype | None = None, non_blocking: bool = False
     ) -> "Tokens":
-        """The same tokens on another device, or with values of another type; positions stay float32."""
+        """Move to a device, or convert the values.
+
+        Parameters
+        ----------
+        device : torch.device or str, optional
+            The device; None leaves them where they are.
+        dtype : torch.dtype, optional
+            The type of the values; positions stay in single precision.
+        non_blocking : bool, default False
+            Whether the host goes on without waiting, from pinned memory.
+
+        Returns
+        -------
+        Tokens
+            The same tokens there.
+        """
         device = self.device if device is None else device
         return Tokens(
             self.values.to(device=device, dtype=dtype, non_blocking=non_blocking),
@@ -143,12 +271,46 @@ class Tokens:
         )
 
     def pin_memory(self) -> "Tokens":
+        """Copy to pinned memory, from where tokens reach a GPU without waiting.
+
+        Returns
+        -------
+        Tokens
+            The same tokens there.
+        """
         rows = None if self.rows is None else self.rows.pin_memory()
         return Tokens(self.values.pin_memory(), self.positions.pin_memory(), self.layout.pin_memory(), rows)
 
 
 def concat(first: Tokens, second: Tokens) -> Tokens:
-    """Each sample of `first` followed by the same sample of `second`."""
+    """Join two sets of tokens sample by sample.
+
+    Parameters
+    ----------
+    first : Tokens
+        What comes first in every sample.
+    second : Tokens
+        What follows, with as many samples, channels and position axes.
+
+    Returns
+    -------
+    Tokens
+        Each sample of `first` followed by the same sample of `second`.
+
+    Raises
+    ------
+    ValueError
+        If channels, position axes or numbers of samples differ.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import romae
+    >>> one = romae.Tokens.pack([torch.full((1, 1), 1.0)] * 2, [torch.zeros(1, 1)] * 2)
+    >>> two = romae.Tokens.pack([torch.full((2, 1), 2.0)] * 2, [torch.zeros(2, 1)] * 2)
+    >>> romae.concat(one, two).values.flatten().tolist()
+    [1.0, 2.0, 2.0, 1.0, 2.0, 2.0]
+    """
     if first.channels != second.channels or first.position_dims != second.position_dims:
         raise ValueError(f"cannot join tokens of different kinds: {first} and {second}")
     layout = first.layout.joined(second.layout)
@@ -198,12 +360,35 @@ def _first_beyond(numbers: Float[Tensor, "n"], n: int) -> int | None:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Packed samples on their way through a task.
+    """A packed batch of samples with their targets, on its way through a task.
 
-    `hidden` holds the tokens to predict once they have been taken out of `tokens`; `indices` (on the host) are the
-    places of the samples in the sequence that a loader took them from; `is_prepared` says that the
-    task has drawn its masks and dropped its tokens, so that what follows is a function of the batch alone. `real` is
-    True on the samples that count; None means all. The others fill a batch of fixed size (training/fixed_shape.py).
+    Use `collate(samples)` or a `Loader`.
+
+    Parameters
+    ----------
+    tokens : Tokens
+        The tokens that the encoder sees.
+    target : Tensor, optional
+        One entry or row per sample, or one row per token, end to end.
+    ids : tuple of hashable, default ()
+        The ids of the samples.
+    hidden : Tokens, optional
+        The tokens to predict, once they have been taken out of `tokens`.
+    indices : Int64 Tensor, optional
+        The places of the samples in the sequence that a loader took them from, on the host.
+    is_prepared : bool, default False
+        Whether the task has drawn its masks and dropped its tokens, so that the loss is a function of the batch alone,
+        but for dropout.
+    real : Bool Tensor [b], optional
+        True on the samples that count; None means all. The others fill a batch of fixed size.
+
+    Examples
+    --------
+    >>> import romae
+    >>> samples = [romae.Sample([[0.1], [0.2]], [[0.0], [1.0]], target=0), romae.Sample([[0.3]], [[0.5]], target=1)]
+    >>> batch = romae.collate(samples)
+    >>> len(batch), batch.tokens.layout.n_tokens, batch.target.tolist()
+    (2, 3, [0, 1])
     """
 
     tokens: Tokens
@@ -218,6 +403,20 @@ class Batch:
         return len(self.tokens)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
+        """Move to a device.
+
+        Parameters
+        ----------
+        device : torch.device or str
+            The device.
+        non_blocking : bool, default False
+            Whether the host goes on without waiting, from pinned memory.
+
+        Returns
+        -------
+        Batch
+            The same batch there.
+        """
         return replace(
             self,
             tokens=self.tokens.to(device, non_blocking=non_blocking),
@@ -227,6 +426,13 @@ class Batch:
         )
 
     def pin_memory(self) -> "Batch":
+        """Copy to pinned memory, from where a batch reaches a GPU without waiting.
+
+        Returns
+        -------
+        Batch
+            The same batch there.
+        """
         return replace(
             self,
             tokens=self.tokens.pin_memory(),
@@ -338,7 +544,32 @@ class PackedSamples:
 
 
 def collate(samples: Sequence[Sample]) -> Batch:
-    """Pack samples end to end into a batch."""
+    """Pack samples into a batch, for a `torch.utils.data.DataLoader` or a loop of your own.
+
+    Parameters
+    ----------
+    samples : sequence of Sample
+        At least one; they agree in channels, position axes and the shape of their targets, not in length.
+
+    Returns
+    -------
+    Batch
+        All tokens end to end. Tokens that the samples hide themselves are in `Batch.hidden`.
+
+    Raises
+    ------
+    ValueError
+        If there is no sample, samples do not agree, or positions are too large for single precision.
+    TypeError
+        If something else than samples is given.
+
+    Examples
+    --------
+    >>> import romae
+    >>> samples = [romae.Sample([[0.1], [0.2]], [[0.0], [1.0]]), romae.Sample([[0.3]], [[0.5]])]
+    >>> romae.collate(samples).tokens.layout.lengths.tolist()
+    [2, 1]
+    """
     samples = sample_list(samples)
     if len(samples) == 0:
         raise ValueError("a batch needs at least one sample, and this one is empty")

@@ -1,36 +1,98 @@
 """How to train: all settings of the loop, as a value."""
 
 import math
+import os
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 from romae.config import check_types
 
-Device = Literal["auto", "cpu"]
 # What may differ when a run is resumed, because it changes how a step is taken and not what it computes.
-FREE = {f"train.{name}" for name in ("workers", "compile", "graph", "shard", "n_states", "trackers")}
+FREE = {f"train.{name}" for name in ("workers", "compile", "graph", "shard", "n_states", "trackers", "device")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
-    """How to train.
+    """Settings of training: batches, optimiser, precision, device, and when to validate, save and stop.
 
-    - Batches: one of `batch_size` samples, or of `tokens_per_batch` tokens, makes one step; ranks share it, and each
-      rank takes its share in `accumulate` pieces. `group` puts samples of like lengths into one batch. `workers` are
-      processes that read and prepare batches ahead.
-    - Optimiser: `optimiser`, `lr`, `weight_decay`, `betas` of AdamW, `momentum` of SGD. `warmup` is a number of steps,
-      or a share of all steps if it is below 1; after it the rate falls along a cosine to 0. `clip` is the largest norm
-      of all gradients. `ema` averages the weights, which are then validated and saved.
-    - Precision and device: `precision` is that of matrix products, weights stay in float32. `device="auto"` takes a
-      GPU that CUDA or ROCm knows, else the CPU; Apple's have no 64-bit floats, which losses are summed in.
-    - Times: `validate_every` and `save_every` count steps; by default both happen after each epoch. The newest
-      `n_states` states are kept. `patience` stops after so many validations without improvement.
-    - `nonfinite="skip"` leaves out batches whose loss is not a number, and counts them; it costs a look at the loss in
-      every step.
-    - Speed: `compile` fuses what lies between matrix products, which takes some seconds first; `graph` records a step
-      as one CUDA graph and plays it back. Both fill batches up to a fixed size. By default they are used on one GPU
-      where there are steps enough to make up for their preparation. `shard` spreads the model over all processes.
-    - `trackers` names what records a run, "tensorboard" or "wandb" for example; `seed` decides all that is random.
+    Parameters
+    ----------
+    epochs : int, default 10
+        Passes over the training data.
+    batch_size : int, default 64
+        Samples per step, over all ranks and pieces.
+    tokens_per_batch : int, optional
+        Tokens per step instead of samples: as many samples as fit.
+    accumulate : int, default 1
+        Gradient accumulation: into how many pieces each rank cuts its share of a batch. It changes memory, not the
+        result.
+    group : bool, default False
+        Whether to put samples of similar length into one batch.
+    optimiser : {"adamw", "sgd"}, default "adamw"
+        The optimiser.
+    lr : float, default 1e-3
+        The peak learning rate.
+    betas : tuple of float, default (0.9, 0.95)
+        The betas of AdamW.
+    momentum : float, default 0.9
+        The momentum of SGD.
+    weight_decay : float, default 0.05
+        Decoupled weight decay, of matrices alone.
+    warmup : float, default 0.1
+        Steps of linear warm-up, or a share of all steps if below 1; after it the rate falls along a cosine to 0.
+    clip : float or None, default 1.0
+        The largest norm of all gradients; None leaves them alone.
+    ema : float, optional
+        The decay of an exponential moving average of the weights, such as 0.999, which is then validated and saved.
+    precision : {"float32", "tf32", "bf16", "fp16"}, default "float32"
+        The precision of matrix products; weights stay in float32.
+    device : str, default "auto"
+        "auto" takes a GPU that CUDA or ROCm knows, else the CPU (the GPUs of Apple have no 64-bit floats, which losses
+        are summed in); or "cpu", "cuda", or one GPU of several, "cuda:1". A GPU that is not there is refused.
+    workers : int, default 0
+        Processes that read and prepare batches ahead.
+    seed : int, default 0
+        Decides the order of samples, masks and dropout. First weights are yours to seed (`torch.manual_seed`), or those
+        of `run_stages`.
+    validate_every : int, optional
+        Steps between validations; by default an epoch.
+    save_every : int, optional
+        Steps between states on disk; by default an epoch.
+    n_states : int, default 2
+        How many states are kept.
+    patience : int, optional
+        Early stopping: the number of validations without improvement after which training stops.
+    nonfinite : {"stop", "skip"}, default "stop"
+        What to do about a loss that is not a number: stop with a report, or skip the batch and count it, which costs a
+        synchronisation per step.
+    compile : bool, optional
+        Whether to use torch.compile; by default on one GPU, where there are steps enough to make up for its start.
+    graph : bool, optional
+        Whether to record a step as a CUDA graph; by default likewise.
+    shard : bool, default False
+        Whether to shard the model over all processes (FSDP).
+    trackers : tuple of str, default ()
+        What records a run, such as "tensorboard" or "wandb".
+
+    Raises
+    ------
+    ValueError
+        If a number lies outside its range, or the device has no such name.
+    TypeError
+        If a setting is of another type.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> import romae
+    >>> config = romae.TrainConfig(epochs=30, batch_size=32, lr=5e-4, device="cpu")
+    >>> replace(config, lr=1e-3).lr
+    0.001
+    >>> romae.TrainConfig(device="gpu")
+    Traceback (most recent call last):
+    ...
+    ValueError: device must be 'auto', 'cpu', 'cuda' or one GPU of several, such as 'cuda:1', not 'gpu'
     """
 
     epochs: int = 10
@@ -47,7 +109,7 @@ class TrainConfig:
     clip: float | None = 1.0
     ema: float | None = None
     precision: Literal["float32", "tf32", "bf16", "fp16"] = "float32"
-    device: Device = "auto"
+    device: str = "auto"
     workers: int = 0
     seed: int = 0
     validate_every: int | None = None
@@ -62,6 +124,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
+        require_device_name(self.device)
         whole = ("epochs", "batch_size", "tokens_per_batch", "accumulate", "n_states", "validate_every", "save_every")
         for name in (*whole, "patience"):
             value = getattr(self, name)
@@ -84,8 +147,33 @@ class TrainConfig:
             raise ValueError(f"ema is the weight of the past, between 0 and 1, not {self.ema}")
 
 
-def chosen_device(device: Device) -> Literal["cuda", "cpu"]:
-    """Where a model is trained and asked."""
+def require_device_name(device: str) -> None:
+    """Refuse what is no name of a device; whether this machine has it is asked when it is used."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
+        raise ValueError(
+            f"device must be 'auto', 'cpu', 'cuda' or one GPU of several, such as 'cuda:1', not {device!r}"
+        )
+
+
+def chosen_device(device: str) -> str:
+    """Where a model is trained and asked: "cpu", "cuda" or "cuda:1"; a GPU that is not there is refused.
+
+    A GPU with a number becomes the current one of torch, because kernels are launched there.
+    """
     import torch
 
-    return "cuda" if device == "auto" and torch.cuda.is_available() else "cpu"
+    require_device_name(device)
+    n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device == "auto":
+        return "cuda" if n_gpus else "cpu"
+    if device == "cpu":
+        return device
+    number = device.partition(":")[2]
+    if int(number or 0) >= n_gpus:
+        there = "no GPU that torch can use" if n_gpus == 0 else f"{n_gpus} GPUs, cuda:0 to cuda:{n_gpus - 1}"
+        raise ValueError(f"device={device!r}, but this machine has {there}; use 'cpu', or 'auto' to take what is there")
+    if number and int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        raise ValueError(f"each process has a GPU of its own, so device={device!r} cannot be had; use 'cuda'")
+    if number:
+        torch.cuda.set_device(device)
+    return device

@@ -43,7 +43,19 @@ STEPS_BETWEEN_QUESTIONS = 10  # in which several ranks agree whether one of them
 
 
 class Interrupted(Exception):
-    """The run was asked to stop, has saved its state, and can be resumed."""
+    """Raised when a run with a folder is asked to stop (SIGTERM or SIGUSR1); it has saved its state and can be resumed.
+
+    On the command line it is exit code 75, after which a batch system may start the run again.
+
+    Examples
+    --------
+    >>> import romae
+    >>> try:
+    ...     raise romae.Interrupted("the run was asked to stop and did so after step 40")
+    ... except romae.Interrupted as stopped:
+    ...     print(stopped)
+    the run was asked to stop and did so after step 40
+    """
 
 
 def train(
@@ -59,15 +71,72 @@ def train(
     title: str = "training",
     quiet: bool = False,
 ) -> History:
-    """Train a task in place and return its history.
+    """Train a task in place, on CPU or GPU, in one process or several.
 
-    With a `scaling`, samples are handed over as they were read, and the task keeps it for its predictions. Without one,
-    they are taken as they are. The task keeps the names of the samples as well, except where times are dates and
-    there is no scaling: who has scaled them by hand no longer counts them as the names say.
+    Parameters
+    ----------
+    task : Task
+        What to train, such as `Classification(config, n_classes=3)`.
+    samples : sequence of Sample
+        The training data: a list, `SampleSet`, `Store` or folder of files.
+    config : TrainConfig
+        The settings.
+    validation : sequence of Sample, optional
+        Samples to validate on. With them, the task ends with the weights of the best validation.
+    scaling : Scaling, optional
+        The normalisation. With it, samples are handed over as they were read, and the task keeps it for its
+        predictions. Without it, samples are taken as they are.
+    out : str or Path, optional
+        A folder for the run: its states, its history, its best and its last model. One that holds a run already is
+        refused unless it is resumed.
+    resume : bool, default False
+        Whether to go on from the newest whole state in `out`, if there is one; the result is that of a run that was
+        never stopped.
+    log : callable, optional
+        `log(step, values)`, called at every report.
+    title : str, default "training"
+        What the progress bar says.
+    quiet : bool, default False
+        Whether to show no progress.
 
-    With `out`, the run leaves states, a history and its best and last model in that folder, and `resume=True` goes on
-    from the newest whole state, if there is one. With validation samples, the task ends with the weights of the best
-    validation. `quiet` shows no progress. What is refused leaves the task and the folder as they were.
+    Returns
+    -------
+    History
+        The losses over time.
+
+    Raises
+    ------
+    ValueError
+        If the samples, the task and the settings do not fit together, or the folder holds another run. Nothing is
+        changed then.
+    TypeError
+        If something else than samples or a task is given.
+    Interrupted
+        If a run with a folder is asked to stop by a signal; its state is saved.
+    FloatingPointError
+        If the loss is no longer a number.
+
+    Notes
+    -----
+    The task keeps the schema of the samples, except where times are dates and there is no scaling, since samples scaled
+    by hand no longer count time as the schema says. Start several processes with `accelerate launch`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> random = np.random.default_rng(0)
+    >>> samples = romae.from_arrays(random.normal(size=(16, 8, 1)), y=[0, 1] * 8)
+    >>> size = romae.Size(width=16, heads=2, depth=1)
+    >>> model = romae.ModelConfig(channels=1, position_dims=1, encoder=size, decoder=size)
+    >>> config = romae.TrainConfig(epochs=2, batch_size=8, device="cpu")
+    >>> task = romae.Classification(model, n_classes=2)
+    >>> scaling = romae.fit_scaling(samples)
+    >>> history = romae.train(task, samples[:12], config, validation=samples[12:], scaling=scaling, quiet=True)
+    >>> [record["epoch"] for record in history.records]
+    [1, 2]
+    >>> romae.predict(task, samples[12:]).shape
+    (4,)
     """
     require_trainable(task, config, scaling, has_validation=validation is not None)
     source, judged = as_source(samples, "samples to train on"), as_source(validation, "validation samples")
@@ -372,7 +441,9 @@ def _accelerator(config: TrainConfig, folder: RunFolder | None) -> "Accelerator"
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
 
-    AcceleratorState._reset_state()  # an earlier run in this process may have had another precision
+    # An earlier run in this process may have had another precision or device.
+    is_alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
+    AcceleratorState._reset_state(reset_partial_state=is_alone)
     accelerator = Accelerator(
         mixed_precision=config.precision if config.precision in ("bf16", "fp16") else "no",
         cpu=chosen_device(config.device) == "cpu",

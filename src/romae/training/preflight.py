@@ -32,7 +32,7 @@ def require_trainable(task: Any, config: Any, scaling: Any, *, has_validation: b
         scaling.require_still_channels()
     if config.patience is not None and not has_validation:
         raise ValueError("patience stops when the validation loss no longer falls; give validation samples as well")
-    if config.precision == "fp16" and chosen_device(config.device) == "cpu":
+    if chosen_device(config.device) == "cpu" and config.precision == "fp16":
         raise ValueError("precision 'fp16' needs a GPU; use 'bf16' or 'float32' on a CPU")
     require_trackers(config.trackers)
 

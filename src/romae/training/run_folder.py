@@ -49,7 +49,25 @@ class State(NamedTuple):
 
 @dataclass(slots=True)
 class History:
-    """What happened: one record per report. `seconds` is the time of this process and no part of the records."""
+    """Losses of a training run over time, one record per report.
+
+    Parameters
+    ----------
+    records : list of dict
+        Each with "step", "epoch", "loss" (the mean since the last report), "lr" and, where there are validation
+        samples, "validation".
+    seconds : float, default 0.0
+        The time that this process spent.
+    n_skipped : int, default 0
+        Batches that were skipped because their loss was not a number.
+
+    Examples
+    --------
+    >>> import romae
+    >>> history = romae.History([{"epoch": 1, "loss": 0.9}, {"epoch": 2, "loss": 0.4}, {"epoch": 3, "loss": 0.5}])
+    >>> history.best["epoch"], history.last["loss"]
+    (2, 0.5)
+    """
 
     records: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
@@ -57,6 +75,7 @@ class History:
 
     @property
     def last(self) -> dict[str, Any]:
+        """The record of the last report."""
         return self.records[-1]
 
     @property

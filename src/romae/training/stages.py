@@ -55,13 +55,64 @@ class _Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pretrain(_Stage):
-    """Predict hidden tokens from visible ones."""
+    """A stage of masked pre-training: predict hidden tokens from visible ones.
+
+    Parameters
+    ----------
+    train : TrainConfig, default TrainConfig()
+        The settings of training. The seed is that of `run_stages`.
+    drop_tokens : float, default 0.0
+        The largest share of each sample's tokens that is dropped at each step, from 0 to below 1.
+    dropout : float, optional
+        Dropout of the model in this stage; None leaves it as it is.
+    stochastic_depth : float, optional
+        Stochastic depth of the model in this stage; None leaves it as it is.
+    weights : {"best", "last"}, default "best"
+        Whether the stage ends with the weights of its best validation, where there are validation samples, or with its
+        last ones, in which case nothing is validated.
+    masking : UniformTokens, Rows, Channels, Spans, Future or Masking, default UniformTokens(ratio=0.75)
+        Which tokens to hide.
+    normalise : bool, default False
+        Whether each token's target is brought to mean 0 and variance 1 over its own channels, for image patches.
+    kind : "pretrain"
+        The name of this stage in a configuration file.
+
+    Raises
+    ------
+    ValueError
+        If a setting has no such value.
+    TypeError
+        If a setting is of another type.
+
+    See Also
+    --------
+    run_stages : trains through a list of stages.
+
+    Examples
+    --------
+    >>> import romae
+    >>> stage = romae.Pretrain(masking=romae.Spans(ratio=0.5), train=romae.TrainConfig(epochs=50))
+    >>> stage.masking.ratio, stage.train.epochs
+    (0.5, 50)
+    """
 
     masking: Strategy | Masking = UniformTokens()
     normalise: bool = False
     kind: Literal["pretrain"] = "pretrain"
 
     def task(self, encoder: Encoder) -> Task:
+        """The task of this stage.
+
+        Parameters
+        ----------
+        encoder : Encoder
+            The encoder to train.
+
+        Returns
+        -------
+        MaskedReconstruction
+            Around this encoder.
+        """
         return MaskedReconstruction(
             encoder, masking=self.masking, normalise=self.normalise, drop_tokens=self.drop_tokens
         )
@@ -69,9 +120,48 @@ class Pretrain(_Stage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classify(_Stage):
-    """Tell the class of a sample. A `frozen` encoder keeps its weights, and only the head learns.
+    """A stage of classification: fine-tuning, or linear probing of a frozen encoder.
 
-    `augment` changes values at random at each step.
+    Parameters
+    ----------
+    train : TrainConfig, default TrainConfig()
+        The settings of training. The seed is that of `run_stages`.
+    drop_tokens : float, default 0.0
+        The largest share of each sample's tokens that is dropped at each step, from 0 to below 1.
+    dropout : float, optional
+        Dropout of the model in this stage; None leaves it as it is.
+    stochastic_depth : float, optional
+        Stochastic depth of the model in this stage; None leaves it as it is.
+    weights : {"best", "last"}, default "best"
+        Whether the stage ends with the weights of its best validation, where there are validation samples, or with its
+        last ones, in which case nothing is validated.
+    n_classes : int
+        The number of classes.
+    confidence : float, default 1.0
+        The probability that the target gives to the true class; below 1 it is label smoothing.
+    frozen : bool, default False
+        Whether the encoder keeps its weights, and only the head is trained (linear probing).
+    augment : RandAugment or Noise, optional
+        Augmentation of values.
+    kind : "classify"
+        The name of this stage in a configuration file.
+
+    Raises
+    ------
+    ValueError
+        If a setting has no such value.
+    TypeError
+        If a setting is of another type.
+
+    See Also
+    --------
+    run_stages : trains through a list of stages.
+
+    Examples
+    --------
+    >>> import romae
+    >>> romae.Classify(n_classes=3, frozen=True, dropout=0.1).changes
+    {'dropout': 0.1}
     """
 
     n_classes: int
@@ -81,6 +171,18 @@ class Classify(_Stage):
     kind: Literal["classify"] = "classify"
 
     def task(self, encoder: Encoder) -> Task:
+        """The task of this stage.
+
+        Parameters
+        ----------
+        encoder : Encoder
+            The encoder to train.
+
+        Returns
+        -------
+        Classification
+            Around this encoder.
+        """
         encoder.requires_grad_(not self.frozen)
         return Classification(
             encoder,
@@ -93,9 +195,48 @@ class Classify(_Stage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regress(_Stage):
-    """Tell numbers of a sample, or of each of its tokens. A `frozen` encoder keeps its weights.
+    """A stage of regression: numbers of a sample, or of each of its tokens.
 
-    `augment` changes values at random at each step.
+    Parameters
+    ----------
+    train : TrainConfig, default TrainConfig()
+        The settings of training. The seed is that of `run_stages`.
+    drop_tokens : float, default 0.0
+        The largest share of each sample's tokens that is dropped at each step, from 0 to below 1.
+    dropout : float, optional
+        Dropout of the model in this stage; None leaves it as it is.
+    stochastic_depth : float, optional
+        Stochastic depth of the model in this stage; None leaves it as it is.
+    weights : {"best", "last"}, default "best"
+        Whether the stage ends with the weights of its best validation, where there are validation samples, or with its
+        last ones, in which case nothing is validated.
+    n_targets : int, default 1
+        The number of targets.
+    per : {"sample", "token"}, default "sample"
+        Whether targets belong to samples or to tokens.
+    frozen : bool, default False
+        Whether the encoder keeps its weights, and only the head is trained (linear probing).
+    augment : Noise, optional
+        Augmentation of values.
+    kind : "regress"
+        The name of this stage in a configuration file.
+
+    Raises
+    ------
+    ValueError
+        If a setting has no such value.
+    TypeError
+        If a setting is of another type.
+
+    See Also
+    --------
+    run_stages : trains through a list of stages.
+
+    Examples
+    --------
+    >>> import romae
+    >>> romae.Regress(n_targets=2, drop_tokens=0.5).kind
+    'regress'
     """
 
     n_targets: int = 1
@@ -105,6 +246,18 @@ class Regress(_Stage):
     kind: Literal["regress"] = "regress"
 
     def task(self, encoder: Encoder) -> Task:
+        """The task of this stage.
+
+        Parameters
+        ----------
+        encoder : Encoder
+            The encoder to train.
+
+        Returns
+        -------
+        Regression
+            Around this encoder.
+        """
         encoder.requires_grad_(not self.frozen)
         return Regression(encoder, self.n_targets, per=self.per, drop_tokens=self.drop_tokens, augment=self.augment)
 
@@ -137,14 +290,60 @@ def run_stages(
     log: Log | None = None,
     quiet: bool = False,
 ) -> Outcome:
-    """Train through all stages and return the last task.
+    """Train through several stages, such as pre-training and then classification, with one encoder.
 
-    Samples are handed over as they were read and scaled here; the task keeps scaling and schema for its predictions.
-    Pre-training learns from `unlabelled` samples where there are any, else from the training samples. `seed` stands in
-    for that of every stage and decides the first weights. An encoder that is handed over is not changed.
+    Parameters
+    ----------
+    model : ModelConfig or Encoder
+        The architecture of a new encoder, or an encoder to start from, which is not changed.
+    stages : sequence of Pretrain, Classify or Regress
+        What to train, in order.
+    training : sequence of Sample
+        The training samples, as they were read; they are scaled here.
+    validation : sequence of Sample, optional
+        Samples to validate every stage on that ends with its best weights.
+    unlabelled : sequence of Sample, optional
+        Samples to pre-train on instead of the training samples.
+    scaling : Scaling, optional
+        The normalisation; the task keeps it for its predictions.
+    schema : Schema, optional
+        The names of the data; the task keeps them. By default those of a `SampleSet`.
+    seed : int, default 0
+        Stands in for the seed of every stage, and decides the first weights.
+    out : str or Path, optional
+        A folder for the run; each stage has a folder of its own in it.
+    resume : bool, default False
+        Whether to go on where the run in `out` stopped.
+    log : callable, optional
+        `log(step, values)`, called at every report; values also hold the number of the stage.
+    quiet : bool, default False
+        Whether to show no progress.
 
-    With `out`, each stage has a folder of its own in it, and `resume=True` goes on where the run stopped. `log` also
-    hears the number of the stage. `quiet` shows no progress.
+    Returns
+    -------
+    Outcome
+        A named tuple: the `task` of the last stage, the `histories` of all, and the `seconds` they took.
+
+    Raises
+    ------
+    ValueError
+        If there is no stage or sample, or a later stage could not be trained; found out before the first begins.
+    TypeError
+        If a stage is something else.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> random = np.random.default_rng(0)
+    >>> samples = romae.from_arrays(random.normal(size=(16, 8, 1)), y=[0, 1] * 8)
+    >>> size = romae.Size(width=16, heads=2, depth=1)
+    >>> model = romae.ModelConfig(channels=1, position_dims=1, encoder=size, decoder=size)
+    >>> config = romae.TrainConfig(epochs=2, batch_size=8, device="cpu")
+    >>> stages = [romae.Pretrain(train=config), romae.Classify(n_classes=2, train=config)]
+    >>> outcome = romae.run_stages(model, stages, samples, scaling=romae.fit_scaling(samples), quiet=True)
+    >>> type(outcome.task).__name__, len(outcome.histories)
+    ('Classification', 2)
     """
     _require_stages(model, stages, training, validation, unlabelled, scaling, out)
     histories: list[History] = []

@@ -19,7 +19,7 @@ from romae.data.queries import require_same_clock
 from romae.data.scaling import Method, Origin, Scaling, Unit, fit_ladders, fit_scaling
 from romae.data.schema import SampleSet, Schema
 from romae.data.tables import from_schema
-from romae.model.config import SIZES, ModelConfig, Size
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.seeds import seed_everything
 from romae.tokens.masking import Strategy, UniformTokens
@@ -77,15 +77,6 @@ class ScalingConfig:
         return fit_scaling(samples, values=self.values, per=self.per, origin=self.origin, unit=self.unit)
 
 
-def size_named(size: str | Size, *, instead: str = "a romae.Size") -> Size:
-    """The size of this name; one that is given in full is taken as it is. `instead` is what else to give."""
-    if not isinstance(size, str):
-        return size
-    if size not in SIZES:
-        raise ValueError(f"there is no size {size!r}; there are {sorted(SIZES)}, or give {instead}")
-    return SIZES[size]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
     """The parts of a `ModelConfig` that the data leave open. Sizes are given by name or in full.
@@ -105,15 +96,16 @@ class ModelSettings:
 
     def __post_init__(self) -> None:
         for size in (self.encoder, self.decoder):
-            size_named(size, instead="width, heads and depth")
+            if isinstance(size, str):
+                Size.named(size)
 
     def config(self, samples: SampleSet, scaling: Scaling) -> ModelConfig:
         """The model for these samples and their scaling."""
         return ModelConfig(
             channels=len(samples.schema.values),
             position_dims=samples.schema.position_dims,
-            encoder=size_named(self.encoder),
-            decoder=size_named(self.decoder),
+            encoder=self.encoder,
+            decoder=self.decoder,
             cls=self.cls,
             queries=self.queries,
             ladders=fit_ladders(samples, scaling) if self.ladder == "data" else None,

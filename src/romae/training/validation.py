@@ -17,7 +17,45 @@ N_TOKENS = 16_384  # of a batch; without gradients there is room for more than i
 
 @torch.no_grad()
 def evaluate(task: Any, samples: SampleSource, *, seed: int = 0, workers: int = 0, accelerator: Any = None) -> float:
-    """The mean loss over samples, on all ranks, with masks that depend on the seed and the sample alone."""
+    """Mean loss of a task over samples, with masks that depend on the seed and the sample alone.
+
+    Parameters
+    ----------
+    task : Task
+        The task.
+    samples : sequence of Sample
+        The samples, as the model sees them: scale them with `task.scaling.apply` first.
+    seed : int, default 0
+        Decides the masks. That of the training run gives the validation losses of its history.
+    workers : int, default 0
+        Processes that read batches ahead.
+    accelerator : accelerate.Accelerator, optional
+        Where several processes share the work.
+
+    Returns
+    -------
+    float
+        The mean over all targets.
+
+    Raises
+    ------
+    ValueError
+        If the samples have nothing to predict.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import romae
+    >>> random = np.random.default_rng(0)
+    >>> samples = romae.from_arrays(random.normal(size=(16, 8, 1)), y=[0, 1] * 8)
+    >>> size = romae.Size(width=16, heads=2, depth=1)
+    >>> model = romae.ModelConfig(channels=1, position_dims=1, encoder=size, decoder=size)
+    >>> config = romae.TrainConfig(epochs=2, batch_size=8, device="cpu")
+    >>> task = romae.MaskedReconstruction(model)
+    >>> history = romae.train(task, samples[:12], config, validation=samples[12:], quiet=True)
+    >>> abs(romae.evaluate(task, samples[12:]) - history.best["validation"]) < 1e-6
+    True
+    """
     source = as_source(samples)
     was_training = task.training
     task.eval()
