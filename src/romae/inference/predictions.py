@@ -259,7 +259,7 @@ def _batch(task: Task, members: list[Sample]) -> Batch:
     scaled = members if task.scaling is None else [task.scaling.apply(sample) for sample in members]
     if any(sample.hidden is None for sample in scaled):
         scaled = [sample if sample.hidden is None else collate([sample]).tokens.unpack()[0] for sample in scaled]
-    weight = task.encoder.projection.weight
+    weight = next(task.encoder.parameters())
     batch = collate(scaled)
     task.require_kinds(batch)
     batch = batch.to(weight.device)

@@ -62,7 +62,7 @@ class Encoder(nn.Module):
                 f"the model takes {config.position_dims} position dimensions, but the tokens have "
                 f"{tokens.position_dims}"
             )
-        values, dtype = tokens.values, self.projection.weight.dtype
+        values, dtype = tokens.values, next(self.parameters()).dtype  # `projection` may be anyone's
         if not torch.is_autocast_enabled(tokens.device.type):
             if torch.promote_types(values.dtype, dtype) != dtype:
                 raise TypeError(
@@ -80,8 +80,8 @@ class Encoder(nn.Module):
     def rebuilt(self, **changes: Any) -> "Encoder":
         """A new encoder with every weight of this one and some settings changed, for example dropout=0.2."""
         encoder = Encoder(replace(self.config, **changes))
-        weight = self.projection.weight
-        encoder.to(device=weight.device, dtype=weight.dtype).train(self.training)
+        like = next(self.parameters())
+        encoder.to(device=like.device, dtype=like.dtype).train(self.training)
         if lost := misfits(encoder, self.state_dict()):
             raise ValueError(
                 f"{sorted(changes)} cannot change here: {'; '.join(lost[:3])}. Build a new Encoder for that"
