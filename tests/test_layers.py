@@ -127,6 +127,19 @@ def test_lora_changes_nothing_until_it_is_trained_and_every_layer_of_it_is_train
     assert task(batch).total < before
 
 
+@pytest.mark.cuda
+def test_on_a_gpu_in_half_precision_adapters_change_nothing_until_they_are_trained():
+    task = task_of(encoder=Size(width=120, heads=2, depth=2)).cuda()  # a width of 15 times 8, with heads of 60
+    batch, losses = batch_for(task).to("cuda"), []
+    for prepare in (lambda: None, lambda: adapt(task)):
+        prepare()
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            losses.append(task.cuda()(batch).total)
+    losses[1].backward()
+    assert_close(losses[1], losses[0], rtol=3e-2, atol=0)
+    assert all(x.b.weight.grad.any() for x in task.modules() if isinstance(x, LoRA))
+
+
 @pytest.mark.parametrize("wanted", ["blocks.1.up", "blocks.0.qkv"])
 def test_one_layer_of_others_takes_its_whole_stack_out_of_alignment_and_no_other(wanted, monkeypatch):
     align(monkeypatch)
