@@ -82,9 +82,14 @@ def _stack(stack: Transformer, x: Tensor, positions: Tensor, valid: Tensor) -> T
     rotation = stack.rope(positions.flatten(0, 1))
     for block in stack.blocks:
         assert isinstance(block, Block)
-        x = x + _attention(block, block.attention_norm(x), rotation, valid)
-        x = x + block.down(F.silu(block.up(block.mlp_norm(x))))
+        x = x + _attention(block, _norm(block.attention_norm, x), rotation, valid)
+        x = x + block.down(F.silu(block.up(_norm(block.mlp_norm, x))))
     return x
+
+
+def _norm(layer: nn.RMSNorm, x: Tensor) -> Tensor:
+    """What an `nn.RMSNorm` does, as most code has it; ours would stay in half precision under autocast."""
+    return F.rms_norm(x, layer.normalized_shape, layer.weight, layer.eps)
 
 
 def _attention(block: Block, x: Tensor, rotation: Rotation, valid: Tensor) -> Tensor:

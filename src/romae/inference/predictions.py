@@ -414,7 +414,7 @@ def _batch(task: Task, packed: PackedSamples) -> Batch:
     scaled = packed if task.scaling is None else task.scaling.apply_packed(packed)
     if scaled.hidden is not None and not bool(scaled.n_hidden.all()):
         scaled = scaled.visible()  # of some samples all is shown
-    weight = task.encoder.projection.weight
+    weight = next(task.encoder.parameters())
     batch = scaled.batch()
     task.require_kinds(batch)
     batch = batch.to(weight.device)

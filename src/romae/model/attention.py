@@ -15,7 +15,7 @@ from romae.model.kernels.aligned import HALF
 from romae.model.rope import Rotation, rotate
 from romae.tokens.layout import Layout
 
-HAS_TRITON = find_spec("triton") is not None
+HAS_TRITON = find_spec("triton") is not None  # imported where a kernel is called, and not before
 # On a GPU, full precision and dropout are padded up to this many times their tokens: a few large kernels beat many
 # small ones. Nested tensors took several times as long on light curves and failed the test of gradients under dropout.
 MOST_PADDING = 4.0
@@ -60,7 +60,7 @@ def _angles(qkv: Tensor, rotation: Rotation | None) -> tuple[Float[Tensor, "t d 
     """Cosines and sines for the fused kernels; without a rotation, one row that turns nothing."""
     if rotation is not None:
         return rotation.cos.squeeze(1).contiguous(), rotation.sin.squeeze(1).contiguous()
-    half = qkv.shape[-1] // 2
+    half = qkv.shape[-1] // 2  # one axis of this many pairs; cos = 1 and sin = 0 leave a pair as it is
     return qkv.new_ones(1, 1, half, dtype=torch.float32), qkv.new_zeros(1, 1, half, dtype=torch.float32)
 
 
@@ -82,12 +82,14 @@ def attend(
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     if len(q) == 0:  # nothing is asked: no kernel takes that
         return q
+    # docs/performance.md has the table of which samples go where, and what that brings.
     if layout.is_equal and context.is_equal:
         rows, key_rows = (layout.n_samples, layout.longest), (layout.n_samples, context.longest)
         return dense(q, k, v, rows, key_rows, dropout, scale)
     on_gpu = q.device.type == "cuda"
     if on_gpu and q.dtype in HALF and dropout == 0:
         return _varlen(q, k, v, layout, context, scale)
+    # A batch of fixed size has no lengths on the host to sort by, whatever padding costs.
     if layout.is_fixed or (on_gpu and max(_padding(layout), _padding(context)) <= MOST_PADDING):
         return _padded(q, k, v, layout, context, dropout, scale)
     if torch.compiler.is_compiling():
@@ -140,7 +142,7 @@ def _padded(q: Queries, k: Keys, v: Keys, layout: Layout, context: Layout, dropo
         return rows.unflatten(0, (layout.n_samples, layout.longest)).transpose(1, 2)
 
     columns = torch.arange(context.longest, device=q.device)
-    valid = columns < context.device_lengths.unsqueeze(-1)
+    valid = columns < context.device_lengths.unsqueeze(-1)  # [samples, keys]; padded queries are left out at the end
     q, k, v = padded(q, layout, query_places), padded(k, context, key_places), padded(v, context, key_places)
     mask = valid[:, None, None, :]
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, scale=scale)
@@ -148,7 +150,10 @@ def _padded(q: Queries, k: Keys, v: Keys, layout: Layout, context: Layout, dropo
 
 
 def _places(layout: Layout) -> Int64[Tensor, "t"]:
-    """Where each token stands among samples padded to the longest."""
+    """Where each token stands among samples padded to the longest.
+
+    Lengths 2, 3, 1 are tokens 0 1 | 2 3 4 | 5, and padded to three 0 1 . | 3 4 5 | 6 . . : places 0 1 3 4 5 6.
+    """
     sample = layout.sample_of_token
     place = torch.arange(layout.n_tokens, device=layout.device) - layout.offsets[sample]
     return sample * layout.longest + place

@@ -31,10 +31,10 @@ class Kinds(nn.Module):
     def forward(self, tokens: Tokens) -> Tokens:
         x, positions = tokens.values, tokens.positions
         if positions.device.type == "cpu" and not torch.compiler.is_compiling():
-            require_kinds(tokens, self.n_kinds)  # on a GPU, who looks would wait: tasks look before
+            require_kinds(tokens, self.n_kinds)  # on a GPU this would wait for the device: tasks look before
         # A product with ones and zeros, since the gradient of a look-up adds in no fixed order on a GPU.
-        own = (positions[:, -1:] == torch.arange(self.n_kinds, device=positions.device)).to(x.dtype)
-        return replace(tokens, values=x * (1 + self.stretch(own)) + self.shift(own))
+        one_hot = (positions[:, -1:] == torch.arange(self.n_kinds, device=positions.device)).to(x.dtype)
+        return replace(tokens, values=x * (1 + self.stretch(one_hot)) + self.shift(one_hot))
 
 
 def _kinds(config: ModelConfig, size: Size) -> Kinds | None:
@@ -96,7 +96,7 @@ class Encoder(nn.Module):
                 f"the model takes {config.position_dims} position dimensions, but the tokens have "
                 f"{tokens.position_dims}"
             )
-        values, dtype = tokens.values, self.projection.weight.dtype
+        values, dtype = tokens.values, next(self.parameters()).dtype  # `projection` may be anyone's
         if not torch.is_autocast_enabled(tokens.device.type):
             if torch.promote_types(values.dtype, dtype) != dtype:
                 raise TypeError(
@@ -130,8 +130,8 @@ class Encoder(nn.Module):
             If the weights do not fit the changed settings.
         """
         encoder = Encoder(replace(self.config, **changes))
-        weight = self.projection.weight
-        encoder.to(device=weight.device, dtype=weight.dtype).train(self.training)
+        like = next(self.parameters())
+        encoder.to(device=like.device, dtype=like.dtype).train(self.training)
         if lost := misfits(encoder, self.state_dict()):
             raise ValueError(
                 f"{sorted(changes)} cannot change here: {'; '.join(lost[:3])}. Build a new Encoder for that"
@@ -143,9 +143,9 @@ class Encoder(nn.Module):
 def misfits(module: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
     """What is missing, unexpected or of another shape where weights meet a module, in words."""
     expected = module.state_dict()
-    found = [f"missing {key}" for key in expected if key not in weights]
-    found += [f"unexpected {key}" for key in weights if key not in expected]
-    return found + [
+    problems = [f"missing {key}" for key in expected if key not in weights]
+    problems += [f"unexpected {key}" for key in weights if key not in expected]
+    return problems + [
         f"{key} is {list(weights[key].shape)} instead of {list(value.shape)}"
         for key, value in expected.items()
         if key in weights and weights[key].shape != value.shape

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
-from romae.model.attention import attend, attend_within, turned
+from romae.model.attention import HAS_TRITON, attend, attend_within, turned
 from romae.model.config import ModelConfig, Size
-from romae.model.kernels.aligned import is_aligned, norm, padded, padded_columns, padded_rows, wide, wide_group
+from romae.model.kernels.aligned import AlignedLinear, AlignedNorm, Groups, is_half_on_gpu, padded, wide, wide_group
 from romae.model.rope import AxialRope, Rotation, Sinusoid
 from romae.model.windowed import attend_window, order_along
 from romae.tokens.layout import Layout
@@ -25,7 +25,7 @@ from romae.tokens.tokens import Tokens
 class Block(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x)).
 
-    On a GPU in half precision x comes with channels of zeros, and the weights are padded to match (kernels/aligned.py).
+    Where it `is_aligned`, x comes with channels of zeros, and its layers pad their weights (kernels/aligned.py).
     """
 
     rate: Tensor
@@ -36,59 +36,75 @@ class Block(nn.Module):
         self.may_be_left_out, self.is_plain = drop > 0, drop == config.dropout == 0
         # A tensor, since a number would be compiled in, for each layer anew.
         self.register_buffer("rate", torch.tensor(drop), persistent=False)
-        self.groups = 2 * config.position_dims if config.positions == "rope" else 1
         self.score_dropout, self.dropout = config.score_dropout, config.dropout
         self.window, self.has_cls = config.window, config.cls
-        self.attention_norm = nn.RMSNorm(size.width, eps=config.norm_eps)
-        self.qkv = nn.Linear(size.width, 3 * size.width, bias=False)
-        self.out = nn.Linear(size.width, size.width, bias=False)
-        self.mlp_norm = nn.RMSNorm(size.width, eps=config.norm_eps)
-        self.up = nn.Linear(size.width, size.hidden, bias=False)
-        self.down = nn.Linear(size.hidden, size.width, bias=False)
+        n_groups = 2 * config.position_dims if config.positions == "rope" else 1
+        width, hidden = Groups.whole(size.width), Groups.whole(size.hidden)
+        self.attention_norm = AlignedNorm(size.width, config.norm_eps)
+        self.qkv = AlignedLinear(width, Groups.of_heads(3 * size.heads, size.head_dim, n_groups))
+        self.out = AlignedLinear(Groups.of_heads(size.heads, size.head_dim, n_groups), width)
+        self.mlp_norm = AlignedNorm(size.width, config.norm_eps)
+        self.up, self.down = AlignedLinear(width, hidden), AlignedLinear(hidden, width)
+
+    @property
+    def can_be_aligned(self) -> bool:
+        """Whether all layers know how to pad, as those that others put in their place, such as LoRA's, do not."""
+        linears, norms = (self.qkv, self.out, self.up, self.down), (self.attention_norm, self.mlp_norm)
+        return all(isinstance(x, AlignedLinear) for x in linears) and all(isinstance(x, AlignedNorm) for x in norms)
 
     def forward(
-        self, x: Float[Tensor, "t w"], rotation: Rotation | None, layout: Layout, queries: Layout | None = None
+        self,
+        x: Float[Tensor, "t w"],
+        rotation: Rotation | None,
+        layout: Layout,
+        queries: Layout | None = None,
+        is_aligned: bool = False,
     ) -> Float[Tensor, "t w"]:
         if torch.compiler.is_compiling() and x.is_cuda and self.training and self.is_plain:
             # The compiler would keep every tensor that the backward pass reads; norms and SiLU are cheaper to repeat.
             # Not on a CPU, where attention to samples of various lengths is not compiled, nor could be what holds it.
-            return checkpoint(self._forward, x, rotation, layout, queries, use_reentrant=False, context_fn=_keeping)
-        return self._forward(x, rotation, layout, queries)
+            inputs = (x, rotation, layout, queries, is_aligned)
+            return checkpoint(self._forward, *inputs, use_reentrant=False, context_fn=_keeping)
+        return self._forward(x, rotation, layout, queries, is_aligned)
 
     def _forward(
-        self, x: Float[Tensor, "t w"], rotation: Rotation | None, layout: Layout, queries: Layout | None
+        self,
+        x: Float[Tensor, "t w"],
+        rotation: Rotation | None,
+        layout: Layout,
+        queries: Layout | None,
+        is_aligned: bool,
     ) -> Float[Tensor, "t w"]:
-        x = x + self._dropped(self.attention(norm(x, self.attention_norm), rotation, layout, queries), layout, queries)
-        return x + self._dropped(self.mlp(norm(x, self.mlp_norm)), layout, queries)
+        attended = self.attention(self.attention_norm(x), rotation, layout, queries, is_aligned)
+        x = x + self._dropped(attended, layout, queries)
+        return x + self._dropped(self.mlp(self.mlp_norm(x), is_aligned), layout, queries)
 
     def attention(
-        self, x: Float[Tensor, "t w"], rotation: Rotation | None, layout: Layout, queries: Layout | None
+        self,
+        x: Float[Tensor, "t w"],
+        rotation: Rotation | None,
+        layout: Layout,
+        queries: Layout | None,
+        is_aligned: bool = False,
     ) -> Float[Tensor, "t w"]:
         """Tokens attend within their sample; queries, which follow all of them, attend to tokens alone."""
-        into, out_of = self.qkv.weight, self.out.weight
-        if is_aligned(x):
-            into = padded_rows(into, 3 * self.heads, self.groups, x.shape[-1])
-            out_of = padded_columns(out_of, self.heads, self.groups, x.shape[-1])
-        qkv = F.linear(x, into).unflatten(-1, (3, self.heads, -1))
+        qkv = _linear(self.qkv, x, is_aligned).unflatten(-1, (3, self.heads, -1))
         dropout, scale = self.score_dropout if self.training else 0.0, self.head_dim**-0.5
         if self.window is not None:
+            attended = attend_window(*turned(qkv, rotation), layout, self.window, self.has_cls, dropout, scale)
+        elif queries is None:
+            attended = attend_within(qkv, rotation, layout, dropout, scale=scale)
+        else:
             q, k, v = turned(qkv, rotation)
-            near = attend_window(q, k, v, layout, self.window, self.has_cls, dropout, scale)
-            return F.linear(near.flatten(1), out_of)
-        if queries is None:
-            return F.linear(attend_within(qkv, rotation, layout, dropout, scale=scale).flatten(1), out_of)
-        q, k, v = turned(qkv, rotation)
-        n = layout.n_tokens
-        among_tokens = attend(q[:n], k[:n], v[:n], layout, dropout, scale=scale)
-        to_tokens = attend(q[n:], k[:n], v[:n], queries, dropout, context=layout, scale=scale)
-        return F.linear(torch.cat([among_tokens, to_tokens]).flatten(1), out_of)
+            n = layout.n_tokens
+            among_tokens = attend(q[:n], k[:n], v[:n], layout, dropout, scale=scale)
+            to_tokens = attend(q[n:], k[:n], v[:n], queries, dropout, context=layout, scale=scale)
+            attended = torch.cat([among_tokens, to_tokens])
+        return _linear(self.out, attended.flatten(1), is_aligned)
 
-    def mlp(self, x: Float[Tensor, "t w"]) -> Float[Tensor, "t w"]:
-        up, down = self.up.weight, self.down.weight
-        if is_aligned(x):
-            hidden = wide(len(up))
-            up, down = padded(up, hidden, x.shape[-1]), padded(down, x.shape[-1], hidden)
-        return F.linear(F.dropout(F.silu(F.linear(x, up)), self.dropout, self.training), down)
+    def mlp(self, x: Float[Tensor, "t w"], is_aligned: bool = False) -> Float[Tensor, "t w"]:
+        hidden = F.silu(_linear(self.up, x, is_aligned))
+        return _linear(self.down, F.dropout(hidden, self.dropout, self.training), is_aligned)
 
     def _dropped(
         self, branch: Float[Tensor, "t w"], layout: Layout, queries: Layout | None = None
@@ -104,15 +120,44 @@ class Block(nn.Module):
         return branch * factor[sample].unsqueeze(-1)
 
 
-def _kept(context: Any, operation: Any, *inputs: Any, **settings: Any) -> CheckpointPolicy:
-    """Keep the results of matrix products, rotations and attention, and compute all else again."""
-    name = str(operation)
-    is_kept = any(part in name for part in ("mm.", "linear.", "turn.", "stack.", "attend", "attn", "attention"))
-    return CheckpointPolicy.MUST_SAVE if is_kept else CheckpointPolicy.PREFER_RECOMPUTE
+def _linear(layer: nn.Module, x: Float[Tensor, "t i"], is_aligned: bool) -> Float[Tensor, "t o"]:
+    """Calls a layer. One that others put in the place of ours takes x alone, and is never aligned."""
+    return layer(x, is_aligned=True) if is_aligned else layer(x)
+
+
+def kept_operators() -> list[Any]:
+    """Whose results a compiled block keeps for its backward pass: matrix products, rotations and attention.
+
+    All else, norms and SiLU above all, is cheaper to compute again than to write to memory and read.
+    """
+    from torch.nn.attention import varlen  # noqa: F401  # makes its operator known
+
+    aten = torch.ops.aten
+    # A linear layer is mm. The others are for layers that users bring: with a bias, with more dimensions, in fp8.
+    products = [aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.linear, aten._scaled_mm]
+    # What scaled_dot_product_attention becomes depends on the card, the precision and the mask.
+    attention = [
+        aten.scaled_dot_product_attention,
+        aten._scaled_dot_product_flash_attention,
+        aten._scaled_dot_product_efficient_attention,
+        aten._scaled_dot_product_cudnn_attention,
+        aten._scaled_dot_product_flash_attention_for_cpu,
+        aten._flash_attention_forward,
+        aten._efficient_attention_forward,
+        torch.ops.torch_attn._varlen_attn,
+    ]
+    rotation = [aten.stack]  # ends `rotate`, where no kernel of ours takes its place
+    if HAS_TRITON:
+        import romae.model.kernels.attention
+        import romae.model.kernels.rotation  # noqa: F401  # both make their operators known
+
+        attention.append(torch.ops.romae.attend_short)
+        rotation.append(torch.ops.romae.turn)
+    return [operator.default for operator in products + attention + rotation]
 
 
 def _keeping() -> Any:
-    return create_selective_checkpoint_contexts(_kept)
+    return create_selective_checkpoint_contexts(kept_operators())
 
 
 class Transformer(nn.Module):
@@ -128,6 +173,11 @@ class Transformer(nn.Module):
         rates = [config.stochastic_depth * layer / size.depth for layer in range(1, size.depth + 1)]
         self.blocks = nn.ModuleList(Block(size, config, rate) for rate in rates)
         _initialise(self, size)
+
+    @property
+    def can_be_aligned(self) -> bool:
+        """Whether every block can: channels of zeros go through all of them, or through none."""
+        return all(getattr(block, "can_be_aligned", False) for block in self.blocks)
 
     def forward(self, tokens: Tokens) -> Tokens:
         return replace(tokens, values=self.run(tokens.values, tokens.positions, tokens.layout))
@@ -147,16 +197,16 @@ class Transformer(nn.Module):
         rotation = None if self.rope is None else self.rope(positions)
         if self.sinusoid is not None:
             x = x + self.sinusoid(positions).to(x.dtype)
-        width = x.shape[-1]
-        if is_aligned(x):
-            x = padded(x, len(x), wide(width))
+        width, is_aligned = x.shape[-1], is_half_on_gpu(x) and self.can_be_aligned
+        if is_aligned:
+            x = padded(x, wide(width))
             if rotation is not None:
                 rotation = rotation.padded(wide_group(rotation.n_pairs, 2 * rotation.n_axes))
         for block in self.blocks:
             if self.checkpointing and self.training:
-                x = checkpoint(block, x, rotation, layout, queries, use_reentrant=False)
+                x = checkpoint(block, x, rotation, layout, queries, is_aligned, use_reentrant=False)
             else:
-                x = block(x, rotation, layout, queries)
+                x = block(x, rotation, layout, queries, is_aligned)
         x = x[:, :width]
         return x if order is None else torch.empty_like(x).index_copy(0, order, x)
 

@@ -29,11 +29,14 @@ def by_length(q: Queries, k: Keys, v: Keys, layout: Layout, context: Layout, dro
 
     In trials on two cores no other way was better throughout: padding to the longest sample and padding within groups
     lost on long samples, a loop over the samples on short ones (`romae benchmark attention` has the first).
+
+    Lengths 3, 1, 3, tokens 0 1 2 | 3 | 4 5 6: in order 3 | 0 1 2 | 4 5 6, one batch of 1 x 1 and one of 2 x 3.
     """
+    # Queries and keys of a sample may differ in number: samples go together where both lengths are the same.
     sizes, of_sample = torch.stack([context.lengths, layout.lengths], 1).unique(dim=0, return_inverse=True)
     order = of_sample.argsort(stable=True)
     counts = of_sample.bincount().tolist()
-    gather, gather_keys = (_token_order(one, order).to(q.device) for one in (layout, context))
+    gather, gather_keys = (_token_order(side, order).to(q.device) for side in (layout, context))
     query_rows, key_rows = (list(zip(counts, sizes[:, i].tolist(), strict=True)) for i in (1, 0))
     queries = taken(q, gather).split([n * size for n, size in query_rows])
     keys, values = (taken(x, gather_keys).split([n * size for n, size in key_rows]) for x in (k, v))
@@ -45,5 +48,6 @@ def by_length(q: Queries, k: Keys, v: Keys, layout: Layout, context: Layout, dro
 def _token_order(layout: Layout, order: Int64[Tensor, "b"]) -> Int64[Tensor, "t"]:
     """The indices of all tokens, sample by sample in this order of the samples."""
     lengths = layout.lengths[order]
+    # How far the tokens of a sample move: from where they will begin to where they begin now.
     shifts = layout.host_offsets[order] - (lengths.cumsum(0) - lengths)
     return torch.repeat_interleave(shifts, lengths) + torch.arange(layout.n_tokens)

@@ -6,7 +6,7 @@ Shapes: n embeddings, w width, k outputs.
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from romae.model.kernels.aligned import norm
+from romae.model.kernels.aligned import AlignedNorm
 
 
 class Head(nn.Module):
@@ -14,10 +14,10 @@ class Head(nn.Module):
 
     def __init__(self, width: int, n_outputs: int, eps: float) -> None:
         super().__init__()
-        self.norm = nn.RMSNorm(width, eps=eps)
+        self.norm = AlignedNorm(width, eps)
         self.linear = nn.Linear(width, n_outputs)
         nn.init.trunc_normal_(self.linear.weight, std=0.02)
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, x: Float[Tensor, "n w"]) -> Float[Tensor, "n k"]:
-        return self.linear(norm(x, self.norm))
+        return self.linear(self.norm(x))

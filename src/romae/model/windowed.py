@@ -82,5 +82,5 @@ def _with_cls(answers: Heads, q: Heads, k: Heads, v: Heads, layout: Layout, drop
     """CLS attends to its whole sample: one query for each."""
     first = layout.offsets[:-1].long()
     single = Layout.singles(layout.n_samples, q.device)
-    found = attend(q.index_select(0, first), k, v, single, dropout, context=layout, scale=scale)
-    return answers.index_copy(0, first, found.to(answers.dtype))
+    attended = attend(q.index_select(0, first), k, v, single, dropout, context=layout, scale=scale)
+    return answers.index_copy(0, first, attended.to(answers.dtype))

@@ -24,7 +24,9 @@ from romae.tokens.packed import sample_extreme
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import Tokens, collate
 
-SCORE_BITS = 24  # of a random number between 0 and 1, all that float32 holds
+# Of a random number between 0 and 1. A float32 has 24 bits of mantissa: n / 2**24 is exact, and no two are rounded to
+# one. So a score is the same number on every device, and a whole number of 24 bits can stand for it in a sort.
+SCORE_BITS = 24
 
 
 class SampleKeys:
@@ -34,6 +36,7 @@ class SampleKeys:
     """
 
     def __init__(self, seed: int, epoch: int, indices: Int64[Tensor, "b"]) -> None:
+        # Mixed after every addition: of seed + epoch + index alone, seed 0 in epoch 1 would be seed 1 in epoch 0.
         self.keys = _mixed(_mixed(_mixed(indices.new_tensor(seed)) + epoch) + indices)
         self.n_drawn = 0
 
@@ -44,14 +47,19 @@ class SampleKeys:
         place = torch.arange(layout.n_tokens, device=layout.device) - layout.offsets[sample]
         keys = _mixed(self.keys.to(layout.device, non_blocking=layout.device.type == "cuda") + self.n_drawn)
         bits = _mixed(keys[sample] + place)
+        # The highest bits; a shift of a signed number draws in copies of its sign, which the mask takes away.
         return ((bits >> (64 - SCORE_BITS)) & (2**SCORE_BITS - 1)).float() / 2**SCORE_BITS
 
 
 def _mixed(x: Int64[Tensor, "*n"]) -> Int64[Tensor, "*n"]:
-    """Every bit of the result depends on every bit of x (the finaliser of splitmix64, in wrapping arithmetic)."""
-    x = x + -0x61C8864680B583EB
-    x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47
-    x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15
+    """Every bit of the result depends on every bit of x (the finaliser of splitmix64, in wrapping arithmetic).
+
+    torch has signed numbers only: the constants are those of the literature less 2**64, and every shift is followed by
+    the mask that makes it one of an unsigned number.
+    """
+    x = x + -0x61C8864680B583EB  # 0x9E3779B97F4A7C15
+    x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47  # 0xBF58476D1CE4E5B9; 34 bits are left
+    x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15  # 0x94D049BB133111EB; 37 bits are left
     return x ^ ((x >> 31) & 0x1FFFFFFFF)
 
 
@@ -387,7 +395,9 @@ class Spans(_Share):
         distance = torch.full((layout.n_tokens,), torch.inf, device=tokens.device)
         for _ in range(self.n_spans):
             place = noise(Layout.singles(layout.n_samples, tokens.device), source) * layout.device_lengths
+            # A number just below 1 times a length may be rounded to the length, one place behind the last token.
             centre = layout.offsets[:-1] + place.long().clamp(max=layout.device_lengths.long() - 1)
+            # The largest distance over the axes: what lies within some distance is then a box.
             distance = distance.minimum((scaled - scaled[centre][sample]).abs().amax(-1))
         return hide_highest(-distance, layout, self.n_hidden(layout), noise(layout, source))
 
@@ -467,6 +477,7 @@ def hide_highest(
 
     Among equal scores those with the lower `ties` go first, or else those that stand first.
     """
+    # Sorted by the last criterion first: a stable sort leaves what is equal in the order that it was in.
     by_tie = torch.arange(layout.n_tokens, device=scores.device) if ties is None else ties.argsort()
     by_score = by_tie[scores[by_tie].argsort(descending=True, stable=True)]
     return _first_hidden(by_score[layout.sample_of_token[by_score].argsort(stable=True)], layout, n_hidden)
@@ -475,26 +486,36 @@ def hide_highest(
 def hide_at_random(drawn: Float[Tensor, "t"], layout: Layout, n_hidden: Int64[Tensor, "b"]) -> Bool[Tensor, "t"]:
     """What `hide_highest` does, for scores from 0 to below 1: one sort is enough, and sorting is most of the work."""
     n_bits = layout.longest.bit_length()
+    # Sample, score and place have to fit below the sign of 64 bits: 2**19 samples of 2**18 tokens do.
     if drawn.device.type == "cpu" and layout.n_samples.bit_length() + SCORE_BITS + n_bits < 64:
         return _first_hidden(_ranked_on_host(drawn, layout, n_bits), layout, n_hidden)
-    key = layout.sample_of_token.double() - drawn.double()  # exact: the scores have 24 bits
+    # Sample 0 has the keys from above -1 up to 0, sample 1 those up to 1: by sample, and within it by falling score.
+    key = layout.sample_of_token.double() - drawn.double()  # exact: scores have 24 bits, which leaves 29 for samples
     return _first_hidden(key.argsort(stable=True), layout, n_hidden)
 
 
 def _ranked_on_host(drawn: Float[Tensor, "t"], layout: Layout, n_bits: int) -> Int64[Tensor, "t"]:
-    """The tokens by sample, falling score and place. A host sorts bare numbers far faster than numbers with an index,
-    so that the place of a token in its sample is the end of its number."""
+    """The tokens by sample, falling score and place, by one sort of whole numbers.
+
+    A host sorts bare numbers far faster than numbers with an index, so that the place of a token in its sample is the
+    end of its number:
+
+        sample  |  24 bits: how far its score is from the highest  |  n_bits: its place
+    """
     sample = layout.sample_of_token
     first = layout.offsets[sample]
     place = torch.arange(layout.n_tokens) - first
     lowness = 2**SCORE_BITS - 1 - (drawn * 2**SCORE_BITS).long()
     key = (((sample << SCORE_BITS) | lowness) << n_bits) | place
-    key.numpy().sort()
+    key.numpy().sort()  # in place, in the tensor's memory
     return (key & (2**n_bits - 1)) + first
 
 
 def _first_hidden(ranked: Int64[Tensor, "t"], layout: Layout, n_hidden: Int64[Tensor, "b"]) -> Bool[Tensor, "t"]:
-    """True on the first `n_hidden` tokens of each sample, as they are ranked sample by sample."""
+    """True on the first `n_hidden` tokens of each sample, as they are ranked sample by sample.
+
+    Samples of 3 and 2 tokens, ranked 2 0 1 | 4 3, of which 2 and 1 are hidden: 2, 0 and 4.
+    """
     sample = layout.sample_of_token
     rank = torch.arange(layout.n_tokens, device=ranked.device) - layout.offsets[sample]
     is_hidden = rank < n_hidden.to(ranked.device, non_blocking=True)[sample]
@@ -509,7 +530,11 @@ def _axis(tokens: Tokens, axis: int) -> int:
 
 
 def _rows(tokens: Tokens, axis: int) -> tuple[Layout, Int64[Tensor, "t"]]:
-    """The layout of the distinct coordinates in each sample, and the row that each token belongs to."""
+    """The layout of the distinct coordinates in each sample, and the row that each token belongs to.
+
+    Coordinates 5 2 5 | 2 2 are in order 2 5 5 | 2 2, of which 2 5 . | 2 . are new: rows 0 1 | 2, and the tokens are in
+    rows 1 0 1 | 2 2.
+    """
     sample, coordinate = tokens.layout.sample_of_token, tokens.positions[:, axis]
     by_coordinate = coordinate.argsort(stable=True)
     order = by_coordinate[sample[by_coordinate].argsort(stable=True)]
