@@ -52,7 +52,7 @@ def test_the_code_on_a_card_runs_on_a_table_of_its_columns(folder, tmp_path, mon
 
 def test_the_model_of_light_curves_is_as_good_as_its_result(real_data, monkeypatch, without_shape_checks):
     monkeypatch.setenv("ROMAE_DATA", str(real_data))
-    recipe = find("lightcurves/plasticc-house")
+    recipe = find("lightcurves/plasticc-tuned")
     result = json.loads((ROOT / "results" / recipe.name / "0.json").read_text())
     test = recipe.data.splits(0).test[::24]
     task, truth = romae.load(MODELS / "light-curves"), baselines.classes(test)
@@ -69,7 +69,7 @@ def test_the_model_of_light_curves_is_as_good_as_its_result(real_data, monkeypat
 
 def test_the_model_of_intensive_care_is_as_good_as_its_result(real_data, monkeypatch, without_shape_checks):
     monkeypatch.setenv("ROMAE_DATA", str(real_data))
-    recipe = find("physionet/rows-house")
+    recipe = find("physionet/rows-tuned")
     result = json.loads((ROOT / "results" / recipe.name / "0.json").read_text())
     splits = recipe.data.splits(0)
     measured = recipe.data.measure(romae.load(MODELS / "icu"), replace(splits, test=splits.test[::20], seed=1))

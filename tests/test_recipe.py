@@ -314,6 +314,24 @@ def test_a_name_that_is_misspelt_gets_the_nearest():
         find("zzz")
 
 
+def test_a_recipe_is_found_by_its_name_of_0_1_with_a_warning_that_names_todays():
+    with pytest.warns(FutureWarning, match="positions/house-tiny-cls is called positions/tuned-tiny-cls now"):
+        assert find("positions/house-tiny-cls").name == "positions/tuned-tiny-cls"
+    with pytest.raises(ValueError, match="no recipe 'pendulum/house-large'"):
+        find("pendulum/house-large")
+
+
+def test_results_that_0_1_wrote_count_and_those_run_again_replace_them(tmp_path, result):
+    new = replace(result, recipe="waves/tuned", protocol="as the tuned row", seed=0, figure={}, views={})
+    for seed in (0, 1):
+        old = replace(new, recipe="waves/house", protocol="as the house row", seed=seed, seconds=7.0)
+        path = write_result(old, tmp_path)
+        assert read_result(path) == replace(old, recipe="waves/tuned", protocol="as the tuned row")
+    write_result(new, tmp_path)
+    found = results_of("waves/tuned", tmp_path)
+    assert [(one.seed, one.seconds == 7.0) for one in found] == [(0, False), (1, True)]
+
+
 def test_a_target_is_the_strictest_of_what_it_asks():
     assert Target(value=3.0, of_floor=1.05).limit({}, 2.0, "lower") == pytest.approx(2.1)
     both = Target(of_baselines=(("best", 1.0), ("linear", 0.5)))

@@ -66,16 +66,16 @@ def test_results_of_settings_that_the_recipe_no_longer_has_are_named_and_never_c
 
 
 def test_no_gain_is_taken_over_results_of_settings_that_a_recipe_no_longer_has():
-    house, scratch = find("audio/esc50-house"), find("audio/esc50-house-scratch")
+    tuned, scratch = find("audio/esc50-tuned"), find("audio/esc50-tuned-scratch")
     ours, theirs = (
         [result(seed, recipe=one.name, config=one.config, metrics={"accuracy": score}) for seed in range(5)]
-        for one, score in ((house, 0.9), (scratch, 0.5))
+        for one, score in ((tuned, 0.9), (scratch, 0.5))
     )
     changed = [replace(one, config=scratch.overridden("train.epochs=3").config) for one in theirs]
 
     def verdict(others: list[Result]) -> str:
-        found = rows.all_rows({house.name: ours, scratch.name: others})
-        return next(row.verdict for row in found if row.recipe == house.name and row.is_headline)
+        found = rows.all_rows({tuned.name: ours, scratch.name: others})
+        return next(row.verdict for row in found if row.recipe == tuned.name and row.is_headline)
 
     assert (verdict(theirs), verdict(changed)) == ("reached", "nothing to compare with yet")
 
@@ -146,9 +146,9 @@ def test_a_metric_that_older_results_do_not_have_is_missing_and_did_not_fail():
 
 
 def against(better: str, margin: float, ours: Sequence[float], theirs: Mapping[int, float]) -> rows.Row:
-    target, seeds = Target(beyond=(("pendulum/house", margin),)), tuple(range(len(ours)))
+    target, seeds = Target(beyond=(("pendulum/tuned", margin),)), tuple(range(len(ours)))
     held = replace(PENDULUM, better=better, target=target, seeds=seeds)
-    return summarise(held, [result(seed, mse) for seed, mse in enumerate(ours)], {"pendulum/house": theirs})[0]
+    return summarise(held, [result(seed, mse) for seed, mse in enumerate(ours)], {"pendulum/tuned": theirs})[0]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def against(better: str, margin: float, ours: Sequence[float], theirs: Mapping[i
 )
 def test_a_target_can_be_another_recipe_and_more(better, other, verdict):
     row = against(better, 0.05, [0.8], other)
-    assert row.verdict == verdict and row.target == f"{'≤' if better == 'lower' else '≥'} pendulum/house " + (
+    assert row.verdict == verdict and row.target == f"{'≤' if better == 'lower' else '≥'} pendulum/tuned " + (
         "- 0.05" if better == "lower" else "+ 0.05"
     )
 
@@ -189,7 +189,7 @@ def test_a_gain_is_taken_seed_by_seed_and_must_exceed_what_chance_gives(better, 
 
 def test_the_gain_stands_beside_the_target():
     row = against("higher", 0.0, [0.31, 0.92, 0.63], {0: 0.3, 1: 0.9, 2: 0.6, 7: 0.1})
-    assert rows.target(row) == "≥ pendulum/house; gain over pendulum/house 0.02 ± 0.01 (3): reached"
+    assert rows.target(row) == "≥ pendulum/tuned; gain over pendulum/tuned 0.02 ± 0.01 (3): reached"
     short = against("higher", 0.0, [0.31, 0.92, 0.63, 0.5], {0: 0.3, 1: 0.9, 2: 0.6, 7: 0.1})
     assert short.verdict == "not all seeds yet" and short.gains == row.gains
 
@@ -230,16 +230,16 @@ def test_what_is_no_success_is_not_called_one():
     assert told(row, published=None).paper.startswith("1 not comparable")
     few = replace(row, is_comparable=True, published=1.0)
     assert few.missing_seeds and paper.judge([few], "nowhere")[5].paper.startswith("1 not all seeds yet")
-    assert told().paper == told().house == "no result yet"
+    assert told().paper == told().tuned == "no result yet"
 
 
 def test_both_settings_have_a_verdict_of_their_own():
     row = replace(summarise(PENDULUM, [result(0)])[0], is_comparable=True, missing_seeds=())
-    found = [replace(row, recipe=f"pendulum/{name}", mean=mse) for name, mse in (("paper", 2e-2), ("house", 1e-3))]
+    found = [replace(row, recipe=f"pendulum/{name}", mean=mse) for name, mse in (("paper", 2e-2), ("tuned", 1e-3))]
     table = paper.judge(found, "nowhere")[5]
-    assert (table.paper, table.house) == ("1 missed, 1 no result yet", "beaten")
+    assert (table.paper, table.tuned) == ("1 missed, 1 no result yet", "beaten")
     assert table.numbers.split("; ") == [
-        "pendulum/paper 0.02 (1) missed, pendulum/house 0.001 (1) beaten, beside 0.00332",
+        "pendulum/paper 0.02 (1) missed, pendulum/tuned 0.001 (1) beaten, beside 0.00332",
         "pendulum/paper-cls no result yet",
     ]
 
@@ -294,10 +294,10 @@ def test_what_falls_short_is_named_in_the_reason():
         for size in ("small", "base")
     ]
     assert f"; positions/small-cls, positions/base-cls: {paper.SPIKE}." in paper.judge(clips, "nowhere")[0].reason
-    house = replace(row, recipe="uea/lsst-house", is_comparable=True)
-    assert "uea/lsst-house: falls short" in paper.judge([house], "nowhere")[6].reason
-    target = replace(row, recipe="uea/epilepsy-house", verdict="missed", is_comparable=False)
-    assert paper.judge([target], "nowhere")[6].reason.endswith(f"; uea/epilepsy-house: {paper.SMALL}.")
+    tuned = replace(row, recipe="uea/lsst-tuned", is_comparable=True)
+    assert "uea/lsst-tuned: falls short" in paper.judge([tuned], "nowhere")[6].reason
+    target = replace(row, recipe="uea/epilepsy-tuned", verdict="missed", is_comparable=False)
+    assert paper.judge([target], "nowhere")[6].reason.endswith(f"; uea/epilepsy-tuned: {paper.SMALL}.")
     fine = replace(row, verdict="reached", is_comparable=False)
     assert "lsst" not in paper.judge([fine], "nowhere")[6].reason
 
@@ -316,16 +316,16 @@ def test_the_speed_is_read_from_a_benchmark(tmp_path):
     measured = {"machine": {"device": "A card"}, "rows": speeds}
     (tmp_path / "a.json").write_text("{}")
     (tmp_path / "b.json").write_text(json.dumps({"positions": measured | {"machine": {"device": "cpu"}}}))
-    assert speed().house == "no result yet"
+    assert speed().tuned == "no result yet"
     (tmp_path / "c.json").write_text(json.dumps({"positions": measured}))
-    assert speed().house == "no result yet"
+    assert speed().tuned == "no result yet"
     assert speed().numbers == "images 1.01 not comparable, audio 0.50 not comparable, beside 0.87 (A card)"
     speeds.append({"workload": "photographs", "continuous_speed": 0.95})
     (tmp_path / "c.json").write_text(json.dumps({"positions": measured}))
-    assert speed().house == "beaten"
+    assert speed().tuned == "beaten"
     assert speed().numbers.endswith("audio 0.50 not comparable, photographs 0.95 beaten, beside 0.87 (A card)")
     (tmp_path / "a.json").write_text(json.dumps({"positions": measured | {"rows": speeds[:1]}}))
-    assert speed().house == "beaten", "a card before it without the number hides it"
+    assert speed().tuned == "beaten", "a card before it without the number hides it"
 
 
 @pytest.mark.parametrize(
@@ -356,7 +356,7 @@ def test_what_cannot_be_compared_says_so():
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """Results of two seeds of one recipe, of one other without any, and a trial."""
-    found = {"pendulum/paper": PENDULUM, "pendulum/house": find("pendulum/house")}
+    found = {"pendulum/paper": PENDULUM, "pendulum/tuned": find("pendulum/tuned")}
     monkeypatch.setattr(report, "discover", lambda: found)
     monkeypatch.setattr(rows, "discover", lambda: found)
     monkeypatch.setattr(recipes, "discover", lambda: found)
@@ -528,19 +528,19 @@ def test_the_numbers_of_the_readme_are_those_of_the_results(committed):
     assert len(lines) >= 3
     for line in lines:
         told, ours, theirs, published, baseline, floor = (cell.strip() for cell in line.strip("|").split("|"))
-        house = found[told.split("`")[1]]
-        is_beyond = house.paper == "beyond the paper"
-        paper_row = None if is_beyond else found.get(re.sub("([-/])house$", r"\1paper", house.recipe))
+        tuned = found[told.split("`")[1]]
+        is_beyond = tuned.paper == "beyond the paper"
+        paper_row = None if is_beyond else found.get(re.sub("([-/])tuned$", r"\1paper", tuned.recipe))
         is_whole = paper_row is not None and paper_row.mean is not None and not paper_row.missing_seeds
-        assert ours == ("" if house is paper_row else f"{house.mean:.3g}"), line
+        assert ours == ("" if tuned is paper_row else f"{tuned.mean:.3g}"), line
         assert theirs == (f"{paper_row.mean:.3g}" if is_whole else ""), line
-        bare = "" if house.published is None else f"{house.published:.3g}"
-        assert published == (bare if house.is_comparable or not bare else f"({bare})"), line
-        assert not house.missing_seeds and not house.changed_settings, line
+        bare = "" if tuned.published is None else f"{tuned.published:.3g}"
+        assert published == (bare if tuned.is_comparable or not bare else f"({bare})"), line
+        assert not tuned.missing_seeds and not tuned.changed_settings, line
         value, _, name = baseline.partition(", ")
-        best = (max if house.better == "higher" else min)(house.baselines, key=lambda one: house.baselines[one])
-        assert [value, name.lower()] == [f"{house.baselines[best]:.3g}", best.lower()], line
-        assert floor == ("" if house.floor is None else f"{house.floor:.3g}"), line
+        best = (max if tuned.better == "higher" else min)(tuned.baselines, key=lambda one: tuned.baselines[one])
+        assert [value, name.lower()] == [f"{tuned.baselines[best]:.3g}", best.lower()], line
+        assert floor == ("" if tuned.floor is None else f"{tuned.floor:.3g}"), line
 
 
 def test_the_committed_table_is_that_of_the_committed_results(committed):

@@ -225,7 +225,7 @@ def test_without_files_one_sentence_says_what_belongs_where(tmp_path, monkeypatc
     from romae.cli.main import main
 
     monkeypatch.setenv("ROMAE_DATA", str(tmp_path))
-    monkeypatch.setattr(sys, "argv", ["romae", "run", "audio/esc50-house", "--results", str(tmp_path / "results")])
+    monkeypatch.setattr(sys, "argv", ["romae", "run", "audio/esc50-tuned", "--results", str(tmp_path / "results")])
     with pytest.raises(SystemExit) as ended:
         main()
     told = capsys.readouterr().err

@@ -81,7 +81,7 @@ def data(root, monkeypatch) -> Path:
     return root
 
 
-# A quick run replaces the encoder, so that the shallow rows are those of the house.
+# A quick run replaces the encoder, so that the shallow rows are those of the tuned.
 DISTINCT = [recipe for recipe in RECIPES if "shallow" not in recipe.name]
 
 
@@ -218,7 +218,7 @@ def test_the_paper_row_has_the_papers_settings():
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("lightcurves/plasticc-house", "plasticc_train_lightcurves.csv.gz; download https"),
+        ("lightcurves/plasticc-tuned", "plasticc_train_lightcurves.csv.gz; download https"),
         ("lightcurves/elasticc", "download the folders ELASTICC_TRAIN_<model> from https"),
     ],
 )

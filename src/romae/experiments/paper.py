@@ -28,18 +28,18 @@ class Number(NamedTuple):
     """A published number, by the recipes that answer it.
 
     `short` is what is known of a row that falls short of it, or of its target, with the paper's settings, and
-    `short_house` with ours.
+    `short_tuned` with ours.
     """
 
     paper: str
-    house: str = ""
+    tuned: str = ""
     short: str = UNEXPLAINED
-    short_house: str = UNEXPLAINED
+    short_tuned: str = UNEXPLAINED
     is_used: bool = True
 
     @property
     def recipes(self) -> list[str]:
-        return [name for name in (self.paper, self.house) if name]
+        return [name for name in (self.paper, self.tuned) if name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +57,13 @@ class Judgement(NamedTuple):
 
     item: Item
     paper: str
-    house: str
+    tuned: str
     numbers: str
     reason: str
 
 
-def _both(stem: str, short: str = UNEXPLAINED, short_house: str = UNEXPLAINED) -> Number:
-    return Number(f"{stem}-paper", f"{stem}-house", short, short_house)
+def _both(stem: str, short: str = UNEXPLAINED, short_tuned: str = UNEXPLAINED) -> Number:
+    return Number(f"{stem}-paper", f"{stem}-tuned", short, short_tuned)
 
 
 SPIKE = "a seed is thrown back by a spike of the loss, which nothing clips"
@@ -80,7 +80,7 @@ ITEMS = (
         name="Table 1",
         about="positions told by the encoder",
         numbers=(
-            *(Number(f"positions/{size}-cls", f"positions/house-{size}-cls", SPIKE) for size in _SIZES),
+            *(Number(f"positions/{size}-cls", f"positions/tuned-{size}-cls", SPIKE) for size in _SIZES),
             *(Number(f"positions/{size}-no-cls") for size in _SIZES),
         ),
         reason="Without CLS the published number fits positions from 1 to 50, where the text, and ours, have 0 to 50",
@@ -111,13 +111,13 @@ ITEMS = (
     Item(
         name="Table 4",
         about="light curves",
-        numbers=(Number("lightcurves/elasticc", is_used=False), _both("lightcurves/plasticc", short_house=GAIN)),
+        numbers=(Number("lightcurves/elasticc", is_used=False), _both("lightcurves/plasticc", short_tuned=GAIN)),
         reason="ELAsTiCC was not used; PLAsTiCC, on which the paper has no number, stands in for it",
     ),
     Item(
         name="Table 5",
         about="the pendulum",
-        numbers=(Number("pendulum/paper", "pendulum/house", PLAIN), Number("pendulum/paper-cls")),
+        numbers=(Number("pendulum/paper", "pendulum/tuned", PLAIN), Number("pendulum/paper-cls")),
         reason="The paper's script prints a sum, so that the unit of its number is uncertain",
     ),
     Item(
@@ -126,7 +126,7 @@ ITEMS = (
         numbers=(
             _both("uea/basic-motions"),
             _both("uea/character-trajectories", FEW, CLOSE),
-            _both("uea/epilepsy", short_house=SMALL),
+            _both("uea/epilepsy", short_tuned=SMALL),
             _both("uea/lsst"),
             _both("uea/heartbeat"),
         ),
@@ -156,7 +156,7 @@ ITEMS = (
     Item(
         name="Appendix B.4",
         about="frequencies",
-        numbers=(Number("frequencies/paper", "frequencies/house"),),
+        numbers=(Number("frequencies/paper", "frequencies/tuned"),),
         reason="Plots without numbers; ours are on the page of results",
     ),
 )
@@ -170,13 +170,13 @@ def judge(rows: Sequence[Row], benchmarks: str | Path) -> list[Judgement]:
 
 def _judged(item: Item, rows: Mapping[str, Row]) -> Judgement:
     paper = [_verdict(one, rows.get(one.paper)) for one in item.numbers]
-    house = [_verdict(one, rows.get(one.house)) for one in item.numbers if one.house]
+    tuned = [_verdict(one, rows.get(one.tuned)) for one in item.numbers if one.tuned]
     numbers = "; ".join(_told(one, rows) for one in item.numbers)
-    return Judgement(item, _counted(paper), _counted(house), numbers, _reason(item, rows))
+    return Judgement(item, _counted(paper), _counted(tuned), numbers, _reason(item, rows))
 
 
 def _told(one: Number, rows: Mapping[str, Row]) -> str:
-    """Such as: a-paper 0.3 ± 0.1 (5) missed, a-house 0.2 ± 0.1 (5) beaten, beside 0.25."""
+    """Such as: a-paper 0.3 ± 0.1 (5) missed, a-tuned 0.2 ± 0.1 (5) beaten, beside 0.25."""
     found = {name: rows.get(name) for name in one.recipes}
     told = [
         f"{name} {_verdict(one, row)}"
@@ -192,7 +192,7 @@ def _reason(item: Item, rows: Mapping[str, Row]) -> str:
     """One sentence: what is to be known of the item, and of its numbers that fall short of the paper or of a target."""
     short: dict[str, list[str]] = {}
     for one in item.numbers:
-        for name, known in ((one.paper, one.short), (one.house, one.short_house)):
+        for name, known in ((one.paper, one.short), (one.tuned, one.short_tuned)):
             row = rows.get(name)
             if row is not None and "missed" in (row.verdict, _verdict(one, row)):
                 short.setdefault(known, []).append(name)

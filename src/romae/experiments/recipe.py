@@ -278,7 +278,10 @@ def n_parts(share: float) -> int:
 
 
 def find(name: str) -> Recipe:
-    """The recipe of this name."""
+    """The recipe of this name; a name of 0.1 is taken for one version, with a warning."""
+    if name not in discover() and (today := results.renamed(name)) in discover():
+        warnings.warn(f"the recipe {name} is called {today} now; use this name", FutureWarning, stacklevel=2)
+        return discover()[today]
     if name not in discover():
         family = [known for known in discover() if known.startswith(f"{name}/")]
         near = family or difflib.get_close_matches(name, discover(), n=3, cutoff=0.4)

@@ -11,7 +11,7 @@ import numpy as np
 from romae.experiments import result_blocks
 from romae.experiments.paper import Judgement, judge
 from romae.experiments.recipe import Recipe, discover
-from romae.experiments.results import TRIALS, Result
+from romae.experiments.results import TRIALS, Result, renamed
 from romae.experiments.summary import Row, all_rows, number, ours, published, read_all, summarise, target
 from romae.files import require_writable, write_whole_text
 from romae.pages.charts import comparison
@@ -42,7 +42,7 @@ def strangers(folder: str | Path) -> list[str]:
     root, found = Path(folder), set()
     for path in root.rglob("*.json"):
         name = path.parent.relative_to(root).as_posix()
-        if path.stem.isdigit() and name not in discover() and not name.startswith(f"{TRIALS}/"):
+        if path.stem.isdigit() and renamed(name) not in discover() and not name.startswith(f"{TRIALS}/"):
             found.add(name)
     return sorted(found)
 
@@ -104,7 +104,7 @@ _COLUMNS = ("experiment", "protocol", "ours", "baseline", "floor", "published", 
 
 
 def _judged(one: Judgement) -> tuple[str, ...]:
-    return f"{one.item.name}: {one.item.about}", one.paper, one.house, one.numbers, one.reason
+    return f"{one.item.name}: {one.item.about}", one.paper, one.tuned, one.numbers, one.reason
 
 
 def _cells(row: Row) -> tuple[str, ...]:
