@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -199,10 +200,14 @@ def test_a_spread_that_is_none_is_written_as_such():
     assert rows.ours(replace(row, std=5e-17)) == "0.3 ± 0 (3, 1 of 4 seeds missing)"
 
 
+ITEMS = paper.read_items(RESULTS)
+judge = partial(paper.judge, ITEMS)
+
+
 def told(row: rows.Row | None = None, **changes: Any) -> paper.Judgement:
     """What becomes of the paper's Table 5, when this is the row of one of its recipes."""
     given = [] if row is None else [replace(row, missing_seeds=(), is_comparable=True, **changes)]
-    return next(one for one in paper.judge(given, "nowhere") if one.item.name == "Table 5")
+    return next(one for one in judge(given, "nowhere") if one.item.name == "Table 5")
 
 
 @pytest.mark.parametrize("better", ["lower", "higher"])
@@ -229,14 +234,14 @@ def test_what_is_no_success_is_not_called_one():
     assert told(row, published=1.0, verdict="below its floor").paper.startswith("1 below its floor")
     assert told(row, published=None).paper.startswith("1 not comparable")
     few = replace(row, is_comparable=True, published=1.0)
-    assert few.missing_seeds and paper.judge([few], "nowhere")[5].paper.startswith("1 not all seeds yet")
+    assert few.missing_seeds and judge([few], "nowhere")[5].paper.startswith("1 not all seeds yet")
     assert told().paper == told().tuned == "no result yet"
 
 
 def test_both_settings_have_a_verdict_of_their_own():
     row = replace(summarise(PENDULUM, [result(0)])[0], is_comparable=True, missing_seeds=())
     found = [replace(row, recipe=f"pendulum/{name}", mean=mse) for name, mse in (("paper", 2e-2), ("tuned", 1e-3))]
-    table = paper.judge(found, "nowhere")[5]
+    table = judge(found, "nowhere")[5]
     assert (table.paper, table.tuned) == ("1 missed, 1 no result yet", "beaten")
     assert table.numbers.split("; ") == [
         "pendulum/paper 0.02 (1) missed, pendulum/tuned 0.001 (1) beaten, beside 0.00332",
@@ -244,12 +249,21 @@ def test_both_settings_have_a_verdict_of_their_own():
     ]
 
 
+def test_results_without_a_paper_have_a_report_without_its_tables(folder, committed):
+    assert paper.read_items(folder) == ()
+    assert "The paper's tables" in report.to_markdown(committed, judge(committed, "nowhere"))
+    assert not any("The paper's tables" in text for text in report.made(folder))
+    (folder / "paper.toml").write_text('[[items]]\nname = "Table 1"\nabaut = "positions"')
+    with pytest.raises(ValueError, match="abaut"):
+        paper.read_items(folder)
+
+
 def test_every_table_of_the_paper_is_judged_and_every_recipe_of_it_is_known():
-    names = {name for item in paper.ITEMS for one in item.numbers for name in one.recipes}
+    names = {name for item in ITEMS for one in item.numbers for name in one.recipes}
     assert names <= set(recipes.discover())
     compared = {name for name, one in recipes.discover().items() if one.published is not None and "scratch" not in name}
     assert compared <= names
-    items = [one.item.name for one in paper.judge([], "nowhere")]
+    items = [one.item.name for one in judge([], "nowhere")]
     assert sorted(items) == ["Appendix B.4", "Figure 2", *(f"Table {i}" for i in range(1, 9))]
     rivals = {name for one in recipes.discover().values() if one.target for name, _ in one.target.beyond}
     assert rivals and rivals <= set(recipes.discover())
@@ -273,7 +287,7 @@ def committed() -> list[rows.Row]:
 
 
 def test_every_number_of_the_paper_has_a_verdict_and_every_item_a_reason_of_one_sentence(committed):
-    for one in paper.judge(committed, RESULTS / "benchmark"):
+    for one in judge(committed, RESULTS / "benchmark"):
         numbers = [
             part
             for part in re.split("[;,] (?=[a-z_]+/|images |photographs |audio |beside )", one.numbers)
@@ -286,31 +300,33 @@ def test_every_number_of_the_paper_has_a_verdict_and_every_item_a_reason_of_one_
 
 def test_what_falls_short_is_named_in_the_reason():
     row = replace(summarise(PENDULUM, [result(0)])[0], recipe="uea/lsst-paper", published=0.5, missing_seeds=())
-    table = paper.judge([replace(row, is_comparable=True, verdict="reached")], "nowhere")[6]
+    table = judge([replace(row, is_comparable=True, verdict="reached")], "nowhere")[6]
     assert table.paper == "4 no result yet, 1 missed"
     assert table.reason.endswith("; uea/lsst-paper: falls short, which is not explained.")
     clips = [
         replace(row, recipe=f"positions/{size}-cls", verdict="missed", is_comparable=False)
         for size in ("small", "base")
     ]
-    assert f"; positions/small-cls, positions/base-cls: {paper.SPIKE}." in paper.judge(clips, "nowhere")[0].reason
+    assert (
+        f"; positions/small-cls, positions/base-cls: {ITEMS[0].numbers[0].short}." in judge(clips, "nowhere")[0].reason
+    )
     tuned = replace(row, recipe="uea/lsst-tuned", is_comparable=True)
-    assert "uea/lsst-tuned: falls short" in paper.judge([tuned], "nowhere")[6].reason
+    assert "uea/lsst-tuned: falls short" in judge([tuned], "nowhere")[6].reason
     target = replace(row, recipe="uea/epilepsy-tuned", verdict="missed", is_comparable=False)
-    assert paper.judge([target], "nowhere")[6].reason.endswith(f"; uea/epilepsy-tuned: {paper.SMALL}.")
+    assert judge([target], "nowhere")[6].reason.endswith(f"; uea/epilepsy-tuned: {ITEMS[6].numbers[2].short_tuned}.")
     fine = replace(row, verdict="reached", is_comparable=False)
-    assert "lsst" not in paper.judge([fine], "nowhere")[6].reason
+    assert "lsst" not in judge([fine], "nowhere")[6].reason
 
 
 def test_data_that_are_not_at_hand_are_not_waited_for():
-    table = paper.judge([], "nowhere")[4]
+    table = judge([], "nowhere")[4]
     assert table.numbers.startswith("lightcurves/elasticc not comparable: its data were not used")
     assert table.paper == "1 not comparable: its data were not used, 1 no result yet"
 
 
 def test_the_speed_is_read_from_a_benchmark(tmp_path):
     def speed() -> paper.Judgement:
-        return next(one for one in paper.judge([], tmp_path) if one.item.name == "Table 8")
+        return next(one for one in judge([], tmp_path) if one.item.name == "Table 8")
 
     speeds = [{"workload": "images", "continuous_speed": 1.01}, {"workload": "audio", "continuous_speed": 0.5}]
     measured = {"machine": {"device": "A card"}, "rows": speeds}
@@ -344,7 +360,7 @@ def test_the_speed_is_read_from_a_benchmark(tmp_path):
 def test_a_file_that_is_no_benchmark_is_named(tmp_path, held, sentence):
     (tmp_path / "a.json").write_bytes(held)
     with pytest.raises(ValueError, match=sentence):
-        paper.judge([], tmp_path)
+        judge([], tmp_path)
 
 
 def test_what_cannot_be_compared_says_so():
@@ -544,5 +560,5 @@ def test_the_numbers_of_the_readme_are_those_of_the_results(committed):
 
 
 def test_the_committed_table_is_that_of_the_committed_results(committed):
-    made = report.to_markdown(committed, paper.judge(committed, RESULTS / "benchmark"))
+    made = report.to_markdown(committed, judge(committed, RESULTS / "benchmark"))
     assert made == (ROOT / "REPRODUCTION.md").read_text(), "run `romae report`"
