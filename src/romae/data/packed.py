@@ -1,11 +1,11 @@
 """Samples in memory, packed once, so that a batch is gathered instead of put together sample by sample."""
 
 import copy
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
-import psutil
 import torch
 from jaxtyping import Float, Int32, Int64
 from torch import Tensor
@@ -16,7 +16,8 @@ from romae.tokens.sample import Sample
 from romae.tokens.tokens import Batch, Tokens, collate
 
 Gather = Callable[[Int32[Tensor, "t"]], Float[Tensor, "t c"]]
-LARGEST = 0.25  # of the memory that is free; samples that take more are not copied
+LARGEST = 0.125  # of the machine's memory; samples that take more are not copied
+USUAL_MEMORY = 8 << 30  # bytes; what a machine is taken to have that does not say
 
 
 class Packed:
@@ -75,4 +76,12 @@ def packed(samples: Sequence[Sample]) -> Packed | None:
     if not isinstance(held, list | tuple) or any(type(one) is not Sample or one.hidden is not None for one in held):
         return None
     n_bytes = sum(one.values.numel() * one.values.element_size() for one in held)
-    return Packed(held) if n_bytes <= LARGEST * psutil.virtual_memory().available else None
+    return Packed(held) if n_bytes <= LARGEST * _memory() else None
+
+
+def _memory() -> int:
+    """The memory of this machine in bytes: all of it, since what is free would differ from run to run."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # Windows has no sysconf
+        return USUAL_MEMORY

@@ -46,7 +46,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """A published speed of continuous rotary positions, in units of absolute ones, and the workload it was measured on."""
+    """A published speed of continuous rotary positions, in units of absolute ones, on some workload."""
 
     published: float
     workload: str

@@ -23,10 +23,13 @@ from romae.data.scaling import Scaling, fit_ladders
 from romae.data.schema import Schema
 from romae.experiments import results, views
 from romae.experiments.results import Losses, Result
+from romae.extras import require_extra
 from romae.model.config import ModelConfig
 from romae.model.tasks import Task
 from romae.tokens.sample import Sample
 from romae.training.stages import Stage, run_stages
+
+require_extra("experiments", "recipes need")
 
 C = TypeVar("C")
 Better = Literal["lower", "higher"]
