@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.metrics import accuracy_score
 
 from romae.checkpoints.native import load
 from romae.data.scaling import Scaling
 from romae.experiments import datasets, results
 from romae.experiments import recipe as recipes
 from romae.experiments.card import model_card
-from romae.experiments.metrics import accuracy
 from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target, find
 from romae.experiments.recipe import run as run_recipe
 from romae.experiments.results import Losses, Result, compact, read_result, results_of, write_result
@@ -42,7 +42,7 @@ class Waves(Source):
 
     def measure(self, task, splits: Splits) -> Measured:
         truth = [int(sample.target) for sample in splits.test]
-        found = {"accuracy": accuracy(predict(task, splits.test), truth)}
+        found = {"accuracy": accuracy_score(truth, predict(task, splits.test))}
         return Measured(found, {"constant": 0.5}, figure={"curve": np.linspace(0, 1, 3) / 3})
 
     def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from quick import check_quick
 
-from romae.experiments import baselines, metrics
+from romae.experiments import baselines
 from romae.experiments.datasets.uea import SIZES, load
 from romae.experiments.minirocket import MiniRocketClassifier
 from romae.experiments.recipe import discover, find
@@ -158,4 +158,4 @@ def test_minirocket_gives_its_known_accuracy_on_the_real_files(real_data, monkey
     splits, grid = Uea(set="Epilepsy").splits(0), np.arange(206.0)
     model = MiniRocketClassifier(0).fit(_resampled(splits.train, grid), baselines.classes(splits.train))
     predicted = model.predict(_resampled(splits.test, grid))
-    assert metrics.accuracy(predicted, baselines.classes(splits.test)) == 1
+    assert predicted.tolist() == baselines.classes(splits.test).tolist()

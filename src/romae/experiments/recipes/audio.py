@@ -97,6 +97,8 @@ class Esc50(Source):
         )
 
     def measure(self, task: Task, splits: Splits) -> Measured:
+        from sklearn.metrics import accuracy_score
+
         known, truth = [*splits.train, *(splits.validation or ())], baselines.classes(splits.test)
         assert splits.schema is not None and splits.schema.classes is not None
         names = list(splits.schema.classes)[: self.n_classes]
@@ -106,12 +108,12 @@ class Esc50(Source):
         held_out = {}
         if splits.validation:
             answers = predict_proba(task, splits.validation).argmax(1)
-            held_out["validation_accuracy"] = metrics.accuracy(answers, baselines.classes(splits.validation))
+            held_out["validation_accuracy"] = accuracy_score(baselines.classes(splits.validation), answers)
         return Measured(
-            metrics={"accuracy": metrics.accuracy(predicted, truth), **held_out},
+            metrics={"accuracy": accuracy_score(truth, predicted), **held_out},
             baselines={
-                "constant": metrics.accuracy(np.full_like(truth, np.bincount(labels).argmax()), truth),
-                "logistic regression": metrics.accuracy(other, truth),
+                "constant": accuracy_score(truth, np.full_like(truth, np.bincount(labels).argmax())),
+                "logistic regression": accuracy_score(truth, other),
             },
             figure={"classes": names, "ours": _found(predicted, truth, names), "other": _found(other, truth, names)},
         )
@@ -218,9 +220,10 @@ def _of_bins(x: Float32[np.ndarray, "f m"]) -> Float32[np.ndarray, "k"]:
 
 
 def _found(predicted: np.ndarray, truth: np.ndarray, names: Sequence[Any]) -> list[float]:
-    """The share of each class that is found."""
-    counts = metrics.confusion(predicted, truth, len(names))
-    return (np.diag(counts) / np.maximum(counts.sum(axis=1), 1)).tolist()
+    """The recall of each class."""
+    from sklearn.metrics import recall_score
+
+    return recall_score(truth, predicted, labels=np.arange(len(names)), average=None, zero_division=0).tolist()
 
 
 def _lines(samples: Sequence[Sample]) -> tuple[Float[np.ndarray, "n c"], Float[np.ndarray, "n c"]]:

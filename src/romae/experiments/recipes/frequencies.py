@@ -131,7 +131,7 @@ class Frequencies(Source):
             samples = self._series((frequency,), seed, waveform)
             for name, method in methods.items():
                 filled, clean, time = _filled(samples, method(samples))
-                spectrum = np.array([metrics.spectral_error(*pair).value for pair in zip(filled, clean, strict=True)])
+                spectrum = np.array([metrics.spectral_error(*pair) for pair in zip(filled, clean, strict=True)])
                 columns[name].append([time.mean(), spectrum.mean(), time.std(), spectrum.std()])
         return {name: np.array(column).T for name, column in columns.items()}
 
@@ -142,7 +142,7 @@ class Frequencies(Source):
         for (i, low), (j, high) in combinations(enumerate(frequencies), 2):
             samples = self._series((low, high), seed, waveform)
             filled, clean, time = _filled(samples, method(samples))
-            table[:, i, j] = time.mean(), metrics.spectral_error(filled, clean).value
+            table[:, i, j] = time.mean(), metrics.spectral_error(filled, clean)
         return table
 
 

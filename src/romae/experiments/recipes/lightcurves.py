@@ -99,13 +99,15 @@ class _LightCurves(Source):
         )
 
     def measure(self, task: Task, splits: Splits) -> Measured:
+        from sklearn.metrics import accuracy_score, balanced_accuracy_score, confusion_matrix
+
         known, truth = [*splits.train, *(splits.validation or ())], baselines.classes(splits.test)
         counts = np.bincount(baselines.classes(splits.train), minlength=len(_classes(splits)))
         boosted = partial(_boosted, seed=splits.seed, n_classes=len(counts))
         probabilities, chances = predict_proba(task, splits.test), boosted(known, splits.test)
         predicted, trees = probabilities.argmax(1), chances.argmax(1)
         others = {"constant": np.full_like(truth, counts.argmax()), "gradient boosting": trees}
-        numbers = {"macro_f1_unadjusted": metrics.macro_f1(predicted, truth)}
+        numbers = {"macro_f1_unadjusted": _macro_f1(truth, predicted)}
         if splits.validation:  # both are judged with classes adjusted by a share that is chosen on these
             held_out = predict_proba(task, splits.validation), boosted(splits.train, splits.validation)
             (ours, score), (theirs, _) = (_strength(one, counts, splits.validation) for one in held_out)
@@ -114,17 +116,17 @@ class _LightCurves(Source):
             numbers |= {"adjustment": ours, "adjustment_boosting": theirs, "validation_macro_f1": score}
         return Measured(
             metrics={
-                "macro_f1": metrics.macro_f1(predicted, truth),
-                "balanced_accuracy": metrics.balanced_accuracy(predicted, truth),
-                "balanced_accuracy_boosting": metrics.balanced_accuracy(trees, truth),
-                "accuracy": metrics.accuracy(predicted, truth),
+                "macro_f1": _macro_f1(truth, predicted),
+                "balanced_accuracy": balanced_accuracy_score(truth, predicted),
+                "balanced_accuracy_boosting": balanced_accuracy_score(truth, trees),
+                "accuracy": accuracy_score(truth, predicted),
                 **numbers,
             },
-            baselines={name: metrics.macro_f1(answer, truth) for name, answer in others.items()},
+            baselines={name: _macro_f1(truth, answer) for name, answer in others.items()},
             figure={
                 "classes": list(_classes(splits)),
-                "confusion": metrics.confusion(predicted, truth, len(counts)),
-                "confusion_boosting": metrics.confusion(trees, truth, len(counts)),
+                "confusion": confusion_matrix(truth, predicted, labels=np.arange(len(counts))),
+                "confusion_boosting": confusion_matrix(truth, trees, labels=np.arange(len(counts))),
             },
         )
 
@@ -136,7 +138,7 @@ class _LightCurves(Source):
         names, seeds = figures[0]["classes"], f"{len(figures)} seeds"
         numbered = ", ".join(f"{i} {name}" for i, name in enumerate(names))
         shares = ours / np.maximum(ours.sum(axis=1, keepdims=True), 1)
-        scores = {"RoMAE": metrics.f1_by_class(ours), "gradient boosting": metrics.f1_by_class(trees)}
+        scores = {"RoMAE": _f1_by_class(ours), "gradient boosting": _f1_by_class(trees)}
         return {
             f"F1 of each class, {seeds}": pairs(names, scores, x="F1"),
             f"What the objects of a class were taken for, {seeds}: {numbered}": heat(
@@ -269,8 +271,19 @@ def _strength(
 ) -> tuple[float, float]:
     """The strength that does best on these objects, and how well it does."""
     truth = baselines.classes(samples)
-    scores = [metrics.macro_f1(adjusted(probabilities, counts, strength), truth) for strength in STRENGTHS]
+    scores = [_macro_f1(truth, adjusted(probabilities, counts, strength)) for strength in STRENGTHS]
     return float(STRENGTHS[np.argmax(scores)]), max(scores)
+
+
+def _macro_f1(truth: Int64[np.ndarray, "b"], predicted: Int64[np.ndarray, "b"]) -> float:
+    from sklearn.metrics import f1_score
+
+    return f1_score(truth, predicted, average="macro")
+
+
+def _f1_by_class(counts: Float64[np.ndarray, "k k"]) -> Float64[np.ndarray, "k"]:
+    """The F1 score of each class, from a confusion matrix with true classes in rows."""
+    return 2 * np.diag(counts) / np.maximum(counts.sum(axis=0) + counts.sum(axis=1), 1)
 
 
 def _boosted(train: Sequence[Sample], test: Sequence[Sample], seed: int, n_classes: int) -> Float64[np.ndarray, "b k"]:

@@ -166,6 +166,8 @@ class Mortality(Source):
         )
 
     def measure(self, task: Task, splits: Splits) -> Measured:
+        from sklearn.metrics import average_precision_score, roc_auc_score
+
         known, test = [*splits.train, *(splits.validation or ())], splits.test
         died, truth = baselines.classes(known), baselines.classes(test)
         features, others = (baselines.summary_features(one, n_variables=len(VARIABLES)) for one in (known, test))
@@ -175,10 +177,10 @@ class Mortality(Source):
         }
         scores = {name: model.fit(features, died).predict_proba(others)[:, 1] for name, model in models.items()}
         scores["RoMAE"] = predict_proba(task, test)[:, 1]
-        areas = {name: metrics.auroc(score, truth) for name, score in scores.items()}
-        precisions = {name: metrics.auprc(score, truth) for name, score in scores.items()}
+        areas = {name: roc_auc_score(truth, score) for name, score in scores.items()}
+        precisions = {name: average_precision_score(truth, score) for name, score in scores.items()}
         numbers = {"auroc": areas.pop("RoMAE"), "auprc": precisions.pop("RoMAE")}
-        numbers["auroc_with_boosting"] = metrics.auroc(_ranks(scores["RoMAE"]) + _ranks(scores["boosting"]), truth)
+        numbers["auroc_with_boosting"] = roc_auc_score(truth, _ranks(scores["RoMAE"]) + _ranks(scores["boosting"]))
         numbers |= {f"auprc_{name.replace(' ', '_')}": area for name, area in precisions.items()}
         return Measured(
             metrics=numbers,

@@ -26,7 +26,7 @@ from jaxtyping import Float64
 
 from romae.data.scaling import Method, fit_scaling
 from romae.data.schema import Schema
-from romae.experiments import baselines, metrics
+from romae.experiments import baselines
 from romae.experiments.datasets import uea
 from romae.experiments.datasets.catalogue import Labelled
 from romae.experiments.minirocket import MiniRocketClassifier
@@ -86,6 +86,8 @@ class Uea(Source):
         )
 
     def measure(self, task: Task, splits: Splits) -> Measured:
+        from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
+
         assert splits.schema is not None and splits.schema.classes is not None
         known, test = [*splits.train, *(splits.validation or ())], splits.test
         labels, truth = baselines.classes(known), baselines.classes(test)
@@ -99,9 +101,12 @@ class Uea(Source):
             "MiniRocket": rocket.predict(_resampled(test, grid)),
         }
         return Measured(
-            metrics={"accuracy": metrics.accuracy(predicted, truth), "macro_f1": metrics.macro_f1(predicted, truth)},
-            baselines={name: metrics.accuracy(answer, truth) for name, answer in others.items()},
-            figure={"confusion": metrics.confusion(predicted, truth, len(splits.schema.classes))},
+            metrics={
+                "accuracy": accuracy_score(truth, predicted),
+                "macro_f1": f1_score(truth, predicted, average="macro"),
+            },
+            baselines={name: accuracy_score(truth, answer) for name, answer in others.items()},
+            figure={"confusion": confusion_matrix(truth, predicted, labels=np.arange(len(splits.schema.classes)))},
         )
 
     def draw(self, figures: Sequence[Mapping[str, Any]]) -> "dict[str, Figure]":
