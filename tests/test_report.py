@@ -489,6 +489,14 @@ def test_the_command_prints_one_row_per_recipe_and_metric(folder, tmp_path, monk
     assert "waves/old" in error and not (folder / "report.html").exists()
 
 
+def test_results_under_a_name_of_0_1_are_counted_and_not_called_unknown(tmp_path, monkeypatch, capsys):
+    write_result(result(0, recipe="pendulum/house", config=find("pendulum/tuned").config), tmp_path)
+    code, out, error = call(monkeypatch, capsys, "report", "--results", tmp_path, "--json")
+    assert (
+        code == 0 and error == "" and {(row["recipe"], row["n"]) for row in json.loads(out)} == {("pendulum/tuned", 1)}
+    )
+
+
 def test_the_seconds_of_a_seed_are_those_of_runs_in_one_go():
     held = [result(0, seconds=30.0), result(1, seconds=2.0, resumed=True)]
     told = [report._section(replace(PENDULUM, data=Drawing()), part).blocks[2].text for part in (held, held[1:])]
