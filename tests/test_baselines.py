@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 from messages import refused
 from romae import Sample
@@ -149,7 +150,7 @@ def _waves(n_samples: int, seed: int) -> list[Sample]:
 def test_the_nearest_neighbour_knows_series_at_irregular_times():
     train, test = _waves(60, 0), _waves(20, 1)
     found = baselines.nearest_neighbour(train, test)
-    assert metrics.accuracy(found, baselines.classes(test)) >= 0.95
+    assert np.mean(found == baselines.classes(test)) >= 0.95
     np.testing.assert_array_equal(baselines.nearest_neighbour(train, train), baselines.classes(train))
 
 
@@ -212,7 +213,7 @@ def test_classifiers_learn_from_summary_features_with_gaps(model):
     features[random.random((300, 4)) < 0.1] = np.nan
     features[:, 3] = np.nan
     score = model.fit(features[:200], label[:200]).predict_proba(features[200:])[:, 1]
-    assert metrics.auroc(score, label[200:]) > 0.85
+    assert roc_auc_score(label[200:], score) > 0.85
 
 
 @pytest.fixture(scope="module")
@@ -228,5 +229,5 @@ def test_summary_features_predict_mortality_as_well_as_the_protocol_says(stays):
     is_a, died = np.arange(len(stays)) < 4000, stays.died
     for model, known in ((baselines.logistic_regression(), 0.852), (baselines.gradient_boosting(0), 0.859)):
         score = model.fit(features[is_a], died[is_a]).predict_proba(features[~is_a])[:, 1]
-        assert metrics.auroc(score, died[~is_a]) > known - 0.005
-        assert metrics.auprc(score, died[~is_a]) > 0.515
+        assert roc_auc_score(died[~is_a], score) > known - 0.005
+        assert average_precision_score(died[~is_a], score) > 0.515

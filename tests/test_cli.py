@@ -148,7 +148,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path, arguments, parts):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["run", "spirals/b-house", "--quick", "--results"], ["demo", "--out"], ["benchmark", "--out"]]
+    "arguments", [["run", "spirals/b-tuned", "--quick", "--results"], ["demo", "--out"], ["benchmark", "--out"]]
 )
 def test_a_place_that_cannot_be_written_to_is_found_before_the_work(tmp_path, arguments):
     (tmp_path / "file").write_text("mine")

@@ -19,11 +19,11 @@ import pytest
 
 import romae
 from messages import refused
+from romae.extras import EXTRAS
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "romae"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = {"audio", "images"}  # what the library itself imports; trackers are imported by Accelerate
 
 
 # Built and installed
@@ -116,12 +116,25 @@ def required(lines: list[str]) -> set[str]:
 def test_what_is_imported_is_declared():
     extras = PROJECT["optional-dependencies"]
     declared = required(PROJECT["dependencies"]) | {name for extra in EXTRAS for name in required(extras[extra])}
-    declared.add("triton")  # comes with torch where there is a GPU
+    declared |= {"triton", "scipy"}  # come with torch where there is a GPU, and with scikit-learn
     provided = packages_distributions()
     for path in SOURCE.rglob("*.py"):
         for module in imported(path):
             names = {name.lower().replace("_", "-") for name in provided.get(module, [module])}
             assert names & declared, f"{path.name} imports {module}, which pyproject.toml does not list"
+
+
+def test_the_extras_in_the_code_are_those_of_the_project():
+    extras = PROJECT["optional-dependencies"]
+    for name, modules in EXTRAS.items():
+        declared = required(extras[name])
+        if "romae" in declared:  # the extra has others in it
+            declared |= {
+                one
+                for other in re.findall(r"romae\[(.*?)\]", extras[name][0])[0].split(",")
+                for one in required(extras[other])
+            }
+        assert {"pillow" if module == "PIL" else module for module in modules} <= declared, name
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from romae.cli.main import main
 from romae.config import override
 from romae.experiments import report
 from romae.experiments.baselines import truth
-from romae.experiments.paper import judge
 from romae.experiments.recipe import discover, find
 from romae.experiments.summary import all_rows
 from romae.inference.predictions import predict
@@ -30,7 +29,7 @@ from romae.pages.run_page import PageConfig
 from romae.training.stages import Classify, Pretrain, run_stages
 from romae.training.tables import Columns, FinetuneConfig, PretrainConfig, finetune, pretrain
 from test_jobs import CURVES
-from test_report import LOSSES, VIEWS, result
+from test_report import LOSSES, VIEWS, judge, result
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SCREENS = {"phone": (390, 844), "desktop": (1440, 900)}

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.metrics import accuracy_score
 
 from messages import assert_says, refused, warned
 from romae.checkpoints.native import load
@@ -18,7 +19,6 @@ from romae.data.scaling import Scaling
 from romae.experiments import datasets, results
 from romae.experiments import recipe as recipes
 from romae.experiments.card import model_card
-from romae.experiments.metrics import accuracy
 from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target, find
 from romae.experiments.recipe import run as run_recipe
 from romae.experiments.results import Losses, Result, compact, read_result, results_of, write_result
@@ -43,7 +43,7 @@ class Waves(Source):
 
     def measure(self, task, splits: Splits) -> Measured:
         truth = [int(sample.target) for sample in splits.test]
-        found = {"accuracy": accuracy(predict(task, splits.test), truth)}
+        found = {"accuracy": accuracy_score(truth, predict(task, splits.test))}
         return Measured(found, {"constant": 0.5}, figure={"curve": np.linspace(0, 1, 3) / 3})
 
     def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict:
@@ -313,6 +313,24 @@ def test_a_name_that_is_misspelt_gets_the_nearest():
         find("spirals")
     with refused(ValueError, "`romae list`"):
         find("zzz")
+
+
+def test_a_recipe_is_found_by_its_name_of_0_1_with_a_warning_that_names_todays():
+    with pytest.warns(FutureWarning, match="positions/house-tiny-cls is called positions/tuned-tiny-cls now"):
+        assert find("positions/house-tiny-cls").name == "positions/tuned-tiny-cls"
+    with pytest.raises(ValueError, match="no recipe 'pendulum/house-large'"):
+        find("pendulum/house-large")
+
+
+def test_results_that_0_1_wrote_count_and_those_run_again_replace_them(tmp_path, result):
+    new = replace(result, recipe="waves/tuned", protocol="as the tuned row", seed=0, figure={}, views={})
+    for seed in (0, 1):
+        old = replace(new, recipe="waves/house", protocol="as the house row", seed=seed, seconds=7.0)
+        path = write_result(old, tmp_path)
+        assert read_result(path) == replace(old, recipe="waves/tuned", protocol="as the tuned row")
+    write_result(new, tmp_path)
+    found = results_of("waves/tuned", tmp_path)
+    assert [(one.seed, one.seconds == 7.0) for one in found] == [(0, False), (1, True)]
 
 
 def test_a_target_is_the_strictest_of_what_it_asks():

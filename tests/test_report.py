@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,16 +68,16 @@ def test_results_of_settings_that_the_recipe_no_longer_has_are_named_and_never_c
 
 
 def test_no_gain_is_taken_over_results_of_settings_that_a_recipe_no_longer_has():
-    house, scratch = find("audio/esc50-house"), find("audio/esc50-house-scratch")
+    tuned, scratch = find("audio/esc50-tuned"), find("audio/esc50-tuned-scratch")
     ours, theirs = (
         [result(seed, recipe=one.name, config=one.config, metrics={"accuracy": score}) for seed in range(5)]
-        for one, score in ((house, 0.9), (scratch, 0.5))
+        for one, score in ((tuned, 0.9), (scratch, 0.5))
     )
     changed = [replace(one, config=scratch.overridden("train.epochs=3").config) for one in theirs]
 
     def verdict(others: list[Result]) -> str:
-        found = rows.all_rows({house.name: ours, scratch.name: others})
-        return next(row.verdict for row in found if row.recipe == house.name and row.is_headline)
+        found = rows.all_rows({tuned.name: ours, scratch.name: others})
+        return next(row.verdict for row in found if row.recipe == tuned.name and row.is_headline)
 
     assert (verdict(theirs), verdict(changed)) == ("reached", "nothing to compare with yet")
 
@@ -147,9 +148,9 @@ def test_a_metric_that_older_results_do_not_have_is_missing_and_did_not_fail():
 
 
 def against(better: str, margin: float, ours: Sequence[float], theirs: Mapping[int, float]) -> rows.Row:
-    target, seeds = Target(beyond=(("pendulum/house", margin),)), tuple(range(len(ours)))
+    target, seeds = Target(beyond=(("pendulum/tuned", margin),)), tuple(range(len(ours)))
     held = replace(PENDULUM, better=better, target=target, seeds=seeds)
-    return summarise(held, [result(seed, mse) for seed, mse in enumerate(ours)], {"pendulum/house": theirs})[0]
+    return summarise(held, [result(seed, mse) for seed, mse in enumerate(ours)], {"pendulum/tuned": theirs})[0]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +166,7 @@ def against(better: str, margin: float, ours: Sequence[float], theirs: Mapping[i
 )
 def test_a_target_can_be_another_recipe_and_more(better, other, verdict):
     row = against(better, 0.05, [0.8], other)
-    assert row.verdict == verdict and row.target == f"{'≤' if better == 'lower' else '≥'} pendulum/house " + (
+    assert row.verdict == verdict and row.target == f"{'≤' if better == 'lower' else '≥'} pendulum/tuned " + (
         "- 0.05" if better == "lower" else "+ 0.05"
     )
 
@@ -190,7 +191,7 @@ def test_a_gain_is_taken_seed_by_seed_and_must_exceed_what_chance_gives(better, 
 
 def test_the_gain_stands_beside_the_target():
     row = against("higher", 0.0, [0.31, 0.92, 0.63], {0: 0.3, 1: 0.9, 2: 0.6, 7: 0.1})
-    assert rows.target(row) == "≥ pendulum/house; gain over pendulum/house 0.02 ± 0.01 (3): reached"
+    assert rows.target(row) == "≥ pendulum/tuned; gain over pendulum/tuned 0.02 ± 0.01 (3): reached"
     short = against("higher", 0.0, [0.31, 0.92, 0.63, 0.5], {0: 0.3, 1: 0.9, 2: 0.6, 7: 0.1})
     assert short.verdict == "not all seeds yet" and short.gains == row.gains
 
@@ -200,10 +201,14 @@ def test_a_spread_that_is_none_is_written_as_such():
     assert rows.ours(replace(row, std=5e-17)) == "0.3 ± 0 (3, 1 of 4 seeds missing)"
 
 
+ITEMS = paper.read_items(RESULTS)
+judge = partial(paper.judge, ITEMS)
+
+
 def told(row: rows.Row | None = None, **changes: Any) -> paper.Judgement:
     """What becomes of the paper's Table 5, when this is the row of one of its recipes."""
     given = [] if row is None else [replace(row, missing_seeds=(), is_comparable=True, **changes)]
-    return next(one for one in paper.judge(given, "nowhere") if one.item.name == "Table 5")
+    return next(one for one in judge(given, "nowhere") if one.item.name == "Table 5")
 
 
 @pytest.mark.parametrize("better", ["lower", "higher"])
@@ -230,27 +235,36 @@ def test_what_is_no_success_is_not_called_one():
     assert told(row, published=1.0, verdict="below its floor").paper.startswith("1 below its floor")
     assert told(row, published=None).paper.startswith("1 not comparable")
     few = replace(row, is_comparable=True, published=1.0)
-    assert few.missing_seeds and paper.judge([few], "nowhere")[5].paper.startswith("1 not all seeds yet")
-    assert told().paper == told().house == "no result yet"
+    assert few.missing_seeds and judge([few], "nowhere")[5].paper.startswith("1 not all seeds yet")
+    assert told().paper == told().tuned == "no result yet"
 
 
 def test_both_settings_have_a_verdict_of_their_own():
     row = replace(summarise(PENDULUM, [result(0)])[0], is_comparable=True, missing_seeds=())
-    found = [replace(row, recipe=f"pendulum/{name}", mean=mse) for name, mse in (("paper", 2e-2), ("house", 1e-3))]
-    table = paper.judge(found, "nowhere")[5]
-    assert (table.paper, table.house) == ("1 missed, 1 no result yet", "beaten")
+    found = [replace(row, recipe=f"pendulum/{name}", mean=mse) for name, mse in (("paper", 2e-2), ("tuned", 1e-3))]
+    table = judge(found, "nowhere")[5]
+    assert (table.paper, table.tuned) == ("1 missed, 1 no result yet", "beaten")
     assert table.numbers.split("; ") == [
-        "pendulum/paper 0.02 (1) missed, pendulum/house 0.001 (1) beaten, beside 0.00332",
+        "pendulum/paper 0.02 (1) missed, pendulum/tuned 0.001 (1) beaten, beside 0.00332",
         "pendulum/paper-cls no result yet",
     ]
 
 
+def test_results_without_a_paper_have_a_report_without_its_tables(folder, committed):
+    assert paper.read_items(folder) == ()
+    assert "The paper's tables" in report.to_markdown(committed, judge(committed, "nowhere"))
+    assert not any("The paper's tables" in text for text in report.made(folder))
+    (folder / "paper.toml").write_text('[[items]]\nname = "Table 1"\nabaut = "positions"')
+    with pytest.raises(ValueError, match="abaut"):
+        paper.read_items(folder)
+
+
 def test_every_table_of_the_paper_is_judged_and_every_recipe_of_it_is_known():
-    names = {name for item in paper.ITEMS for one in item.numbers for name in one.recipes}
+    names = {name for item in ITEMS for one in item.numbers for name in one.recipes}
     assert names <= set(recipes.discover())
     compared = {name for name, one in recipes.discover().items() if one.published is not None and "scratch" not in name}
     assert compared <= names
-    items = [one.item.name for one in paper.judge([], "nowhere")]
+    items = [one.item.name for one in judge([], "nowhere")]
     assert sorted(items) == ["Appendix B.4", "Figure 2", *(f"Table {i}" for i in range(1, 9))]
     rivals = {name for one in recipes.discover().values() if one.target for name, _ in one.target.beyond}
     assert rivals and rivals <= set(recipes.discover())
@@ -274,7 +288,7 @@ def committed() -> list[rows.Row]:
 
 
 def test_every_number_of_the_paper_has_a_verdict_and_every_item_a_reason_of_one_sentence(committed):
-    for one in paper.judge(committed, RESULTS / "benchmark"):
+    for one in judge(committed, RESULTS / "benchmark"):
         numbers = [
             part
             for part in re.split("[;,] (?=[a-z_]+/|images |photographs |audio |beside )", one.numbers)
@@ -287,46 +301,48 @@ def test_every_number_of_the_paper_has_a_verdict_and_every_item_a_reason_of_one_
 
 def test_what_falls_short_is_named_in_the_reason():
     row = replace(summarise(PENDULUM, [result(0)])[0], recipe="uea/lsst-paper", published=0.5, missing_seeds=())
-    table = paper.judge([replace(row, is_comparable=True, verdict="reached")], "nowhere")[6]
+    table = judge([replace(row, is_comparable=True, verdict="reached")], "nowhere")[6]
     assert table.paper == "4 no result yet, 1 missed"
     assert table.reason.endswith("; uea/lsst-paper: falls short, which is not explained.")
     clips = [
         replace(row, recipe=f"positions/{size}-cls", verdict="missed", is_comparable=False)
         for size in ("small", "base")
     ]
-    assert f"; positions/small-cls, positions/base-cls: {paper.SPIKE}." in paper.judge(clips, "nowhere")[0].reason
-    house = replace(row, recipe="uea/lsst-house", is_comparable=True)
-    assert "uea/lsst-house: falls short" in paper.judge([house], "nowhere")[6].reason
-    target = replace(row, recipe="uea/epilepsy-house", verdict="missed", is_comparable=False)
-    assert paper.judge([target], "nowhere")[6].reason.endswith(f"; uea/epilepsy-house: {paper.SMALL}.")
+    assert (
+        f"; positions/small-cls, positions/base-cls: {ITEMS[0].numbers[0].short}." in judge(clips, "nowhere")[0].reason
+    )
+    tuned = replace(row, recipe="uea/lsst-tuned", is_comparable=True)
+    assert "uea/lsst-tuned: falls short" in judge([tuned], "nowhere")[6].reason
+    target = replace(row, recipe="uea/epilepsy-tuned", verdict="missed", is_comparable=False)
+    assert judge([target], "nowhere")[6].reason.endswith(f"; uea/epilepsy-tuned: {ITEMS[6].numbers[2].short_tuned}.")
     fine = replace(row, verdict="reached", is_comparable=False)
-    assert "lsst" not in paper.judge([fine], "nowhere")[6].reason
+    assert "lsst" not in judge([fine], "nowhere")[6].reason
 
 
 def test_data_that_are_not_at_hand_are_not_waited_for():
-    table = paper.judge([], "nowhere")[4]
+    table = judge([], "nowhere")[4]
     assert table.numbers.startswith("lightcurves/elasticc not comparable: its data were not used")
     assert table.paper == "1 not comparable: its data were not used, 1 no result yet"
 
 
 def test_the_speed_is_read_from_a_benchmark(tmp_path):
     def speed() -> paper.Judgement:
-        return next(one for one in paper.judge([], tmp_path) if one.item.name == "Table 8")
+        return next(one for one in judge([], tmp_path) if one.item.name == "Table 8")
 
     speeds = [{"workload": "images", "continuous_speed": 1.01}, {"workload": "audio", "continuous_speed": 0.5}]
     measured = {"machine": {"device": "A card"}, "rows": speeds}
     (tmp_path / "a.json").write_text("{}")
     (tmp_path / "b.json").write_text(json.dumps({"positions": measured | {"machine": {"device": "cpu"}}}))
-    assert speed().house == "no result yet"
+    assert speed().tuned == "no result yet"
     (tmp_path / "c.json").write_text(json.dumps({"positions": measured}))
-    assert speed().house == "no result yet"
+    assert speed().tuned == "no result yet"
     assert speed().numbers == "images 1.01 not comparable, audio 0.50 not comparable, beside 0.87 (A card)"
     speeds.append({"workload": "photographs", "continuous_speed": 0.95})
     (tmp_path / "c.json").write_text(json.dumps({"positions": measured}))
-    assert speed().house == "beaten"
+    assert speed().tuned == "beaten"
     assert speed().numbers.endswith("audio 0.50 not comparable, photographs 0.95 beaten, beside 0.87 (A card)")
     (tmp_path / "a.json").write_text(json.dumps({"positions": measured | {"rows": speeds[:1]}}))
-    assert speed().house == "beaten", "a card before it without the number hides it"
+    assert speed().tuned == "beaten", "a card before it without the number hides it"
 
 
 @pytest.mark.parametrize(
@@ -345,7 +361,7 @@ def test_the_speed_is_read_from_a_benchmark(tmp_path):
 def test_a_file_that_is_no_benchmark_is_named(tmp_path, held, parts):
     (tmp_path / "a.json").write_bytes(held)
     with refused(ValueError, *parts):
-        paper.judge([], tmp_path)
+        judge([], tmp_path)
 
 
 def test_what_cannot_be_compared_says_so():
@@ -357,7 +373,7 @@ def test_what_cannot_be_compared_says_so():
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """Results of two seeds of one recipe, of one other without any, and a trial."""
-    found = {"pendulum/paper": PENDULUM, "pendulum/house": find("pendulum/house")}
+    found = {"pendulum/paper": PENDULUM, "pendulum/tuned": find("pendulum/tuned")}
     monkeypatch.setattr(report, "discover", lambda: found)
     monkeypatch.setattr(rows, "discover", lambda: found)
     monkeypatch.setattr(recipes, "discover", lambda: found)
@@ -474,6 +490,14 @@ def test_the_command_prints_one_row_per_recipe_and_metric(folder, tmp_path, monk
     assert "waves/old" in error and not (folder / "report.html").exists()
 
 
+def test_results_under_a_name_of_0_1_are_counted_and_not_called_unknown(tmp_path, monkeypatch, capsys):
+    write_result(result(0, recipe="pendulum/house", config=find("pendulum/tuned").config), tmp_path)
+    code, out, error = call(monkeypatch, capsys, "report", "--results", tmp_path, "--json")
+    assert (
+        code == 0 and error == "" and {(row["recipe"], row["n"]) for row in json.loads(out)} == {("pendulum/tuned", 1)}
+    )
+
+
 def test_the_seconds_of_a_seed_are_those_of_runs_in_one_go():
     held = [result(0, seconds=30.0), result(1, seconds=2.0, resumed=True)]
     told = [report._section(replace(PENDULUM, data=Drawing()), part).blocks[2].text for part in (held, held[1:])]
@@ -530,21 +554,21 @@ def test_the_numbers_of_the_readme_are_those_of_the_results(committed):
     assert len(lines) >= 3
     for line in lines:
         told, ours, theirs, published, baseline, floor = (cell.strip() for cell in line.strip("|").split("|"))
-        house = found[told.split("`")[1]]
-        is_beyond = house.paper == "beyond the paper"
-        paper_row = None if is_beyond else found.get(re.sub("([-/])house$", r"\1paper", house.recipe))
+        tuned = found[told.split("`")[1]]
+        is_beyond = tuned.paper == "beyond the paper"
+        paper_row = None if is_beyond else found.get(re.sub("([-/])tuned$", r"\1paper", tuned.recipe))
         is_whole = paper_row is not None and paper_row.mean is not None and not paper_row.missing_seeds
-        assert ours == ("" if house is paper_row else f"{house.mean:.3g}"), line
+        assert ours == ("" if tuned is paper_row else f"{tuned.mean:.3g}"), line
         assert theirs == (f"{paper_row.mean:.3g}" if is_whole else ""), line
-        bare = "" if house.published is None else f"{house.published:.3g}"
-        assert published == (bare if house.is_comparable or not bare else f"({bare})"), line
-        assert not house.missing_seeds and not house.changed_settings, line
+        bare = "" if tuned.published is None else f"{tuned.published:.3g}"
+        assert published == (bare if tuned.is_comparable or not bare else f"({bare})"), line
+        assert not tuned.missing_seeds and not tuned.changed_settings, line
         value, _, name = baseline.partition(", ")
-        best = (max if house.better == "higher" else min)(house.baselines, key=lambda one: house.baselines[one])
-        assert [value, name.lower()] == [f"{house.baselines[best]:.3g}", best.lower()], line
-        assert floor == ("" if house.floor is None else f"{house.floor:.3g}"), line
+        best = (max if tuned.better == "higher" else min)(tuned.baselines, key=lambda one: tuned.baselines[one])
+        assert [value, name.lower()] == [f"{tuned.baselines[best]:.3g}", best.lower()], line
+        assert floor == ("" if tuned.floor is None else f"{tuned.floor:.3g}"), line
 
 
 def test_the_committed_table_is_that_of_the_committed_results(committed):
-    made = report.to_markdown(committed, paper.judge(committed, RESULTS / "benchmark"))
+    made = report.to_markdown(committed, judge(committed, RESULTS / "benchmark"))
     assert made == (ROOT / "REPRODUCTION.md").read_text(), "run `romae report`"

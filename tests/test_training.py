@@ -597,10 +597,10 @@ def test_a_step_never_waits_for_the_device(tmp_path):
 
     step, waits = _Loop._step, []
 
-    def watched(self, pieces):
-        torch.cuda.set_sync_debug_mode("error" if self.step > 2 else "default")
+    def watched(self, *parts):
+        torch.cuda.set_sync_debug_mode("error" if self.place.step > 2 else "default")
         try:
-            return step(self, pieces)
+            return step(self, *parts)
         except RuntimeError as error:
             waits.append(str(error))
             raise

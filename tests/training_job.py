@@ -47,9 +47,9 @@ def slowed(seconds: float) -> None:
 
     step = _Loop._step
 
-    def slow(self, pieces):
+    def slow(self, *parts):
         time.sleep(seconds)
-        return step(self, pieces)
+        return step(self, *parts)
 
     _Loop._step = slow
 

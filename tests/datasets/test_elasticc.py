@@ -8,9 +8,8 @@ import pytest
 from fits_files import fits, write_pair
 from messages import refused, warned
 from romae.experiments.datasets import find
-from romae.experiments.datasets.elasticc import CLASS_OF_MODEL, CLASSES, alert_mask, load, stream
+from romae.experiments.datasets.elasticc import CLASS_OF_MODEL, CLASSES, alert_mask, load, read_table, stream
 from romae.experiments.datasets.files import MissingFile
-from romae.experiments.datasets.fits import read_columns
 
 MJD = np.array([100.0, 160.25, 180, 185, 200, 220, 90, 95, -777.0])
 BAND = np.array(["u", "LSST-g", "r", "y", "z", "i", "g", "r", "-"])
@@ -54,10 +53,18 @@ def test_the_32_models_fall_into_20_classes():
 @pytest.mark.parametrize("is_packed", [True, False])
 def test_fits_columns_come_back_as_written(tmp_path, is_packed):
     (tmp_path / "x.FITS").write_bytes(gzip.compress(fits(COLUMNS)) if is_packed else fits(COLUMNS))
-    found = read_columns(tmp_path / "x.FITS", ("PHOTFLAG", "MJD", "BAND", "FLUXCAL"))
+    found = read_table(tmp_path / "x.FITS", ("PHOTFLAG", "MJD", "BAND", "FLUXCAL"))
     assert found["MJD"].dtype == np.float64 and found["MJD"].tolist() == MJD.tolist()
     assert found["PHOTFLAG"].tolist() == FLAG.tolist() and found["FLUXCAL"].tolist() == FLUX.tolist()
-    assert found["BAND"].astype("U").tolist() == BAND.tolist()
+    assert np.strings.rstrip(found["BAND"].astype("U")).tolist() == BAND.tolist()
+
+
+def test_a_column_of_several_values_in_a_row_is_refused(tmp_path):
+    from astropy.table import Table
+
+    Table({"MJD": np.zeros((9, 2)), "PHOTFLAG": FLAG}).write(tmp_path / "x.FITS", format="fits")
+    with pytest.raises(ValueError, match="x.FITS: column MJD has more than one value in a row"):
+        read_table(tmp_path / "x.FITS", ("MJD", "PHOTFLAG"))
 
 
 def test_without_the_mask_every_point_is_there(tmp_path):
@@ -134,21 +141,21 @@ def test_bad_tables_are_refused(tmp_path, head, phot, parts):
 @pytest.mark.parametrize(
     "damage, parts",
     [
-        (lambda content: content[: 2 * 2880], ["or damaged", "9 rows"]),
-        (lambda content: content[:2000], ["x.FITS"]),
-        (lambda content: content[:2880], ["no binary table"]),
-        (lambda content: b"hello" + content, ["not a FITS"]),
-        (lambda content: gzip.compress(content)[:300], ["cannot read"]),
-        (lambda content: content.replace(b"'1D      '", b"'2D      '"), ["column MJD", "'2D'"]),
-        (lambda content: content.replace(b"'1I      '", b"'1Z      '"), ["column 3", "'1Z'"]),
-        (lambda content: content.replace(b"'1I      '", b"'1J      '"), ["cut off"]),
-        (lambda content: content.replace(b"TTYPE1  ", b"TTYPO1  "), ["lacks the columns", "['MJD']", "it has"]),
+        (lambda content: content[: 2 * 2880], ["cannot read", "x.FITS"]),
+        (lambda content: content[:2000], ["cannot read", "x.FITS"]),
+        (lambda content: content[:2880], ["x.FITS", "no binary table"]),
+        (lambda content: b"hello" + content, ["cannot read", "x.FITS"]),
+        (lambda content: gzip.compress(content)[:300], ["x.FITS", "cut off"]),
+        (lambda content: content.replace(b"'1D      '", b"'2D      '"), ["x.FITS", "damaged"]),
+        (lambda content: content.replace(b"'1I      '", b"'1Z      '"), ["cannot read", "x.FITS", "'1Z'"]),
+        (lambda content: content.replace(b"'1I      '", b"'1J      '"), ["x.FITS", "damaged"]),
+        (lambda content: content.replace(b"'MJD     '", b"'MJT     '"), ["lacks the columns", "['MJD']", "MJT"]),
     ],
 )
 def test_damaged_fits_files_are_refused(tmp_path, damage, parts):
     (tmp_path / "x.FITS").write_bytes(damage(fits(COLUMNS)))
     with refused(ValueError, *parts):
-        read_columns(tmp_path / "x.FITS", ("MJD", "PHOTFLAG"))
+        read_table(tmp_path / "x.FITS", ("MJD", "PHOTFLAG"))
 
 
 def test_bad_parquet_files_are_refused(tmp_path):

@@ -82,7 +82,7 @@ def data(root, monkeypatch) -> Path:
     return root
 
 
-# A quick run replaces the encoder, so that the shallow rows are those of the house.
+# A quick run replaces the encoder, so that the shallow rows are those of the tuned.
 DISTINCT = [recipe for recipe in RECIPES if "shallow" not in recipe.name]
 
 
@@ -219,7 +219,7 @@ def test_the_paper_row_has_the_papers_settings():
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
-        ("lightcurves/plasticc-house", ["plasticc_train_lightcurves.csv.gz", "download https"]),
+        ("lightcurves/plasticc-tuned", ["plasticc_train_lightcurves.csv.gz", "download https"]),
         ("lightcurves/elasticc", ["download", "ELASTICC_TRAIN_<model>", "from https"]),
     ],
 )

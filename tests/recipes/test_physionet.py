@@ -105,7 +105,7 @@ def test_half_is_hidden_in_whole_times_or_in_single_numbers(files):
         assert len(set(times[hidden].tolist())) == round(len(set(times.tolist())) / 2)
     for sample in Stays(hide="tokens").splits(0).test:
         assert int(sample.hidden.sum()) == round(len(sample) / 2)
-    assert find("physionet/rows-house").stages[0].masking == MASKING["rows"], "training hides what the test hides"
+    assert find("physionet/rows-tuned").stages[0].masking == MASKING["rows"], "training hides what the test hides"
     assert find("physionet/tokens-paper").stages[0].masking == MASKING["tokens"]
 
 
@@ -122,8 +122,8 @@ def test_errors_are_in_standard_deviations_of_the_training_stays(files):
 
 
 def test_units_of_time_change_positions_alone(files):
-    paper, house = find("physionet/rows-paper").data.splits(0), find("physionet/rows-house").data.splits(0)
-    one, other = paper.scaling.apply(paper.train[0]), house.scaling.apply(house.train[0])
+    paper, tuned = find("physionet/rows-paper").data.splits(0), find("physionet/rows-tuned").data.splits(0)
+    one, other = paper.scaling.apply(paper.train[0]), tuned.scaling.apply(tuned.train[0])
     assert bool((one.values == other.values).all()) and bool((one.positions[:, 1] == other.positions[:, 1]).all())
     np.testing.assert_allclose(one.positions[:, 0] * 2880, other.positions[:, 0] * 5)
 
@@ -146,18 +146,18 @@ def test_pre_training_on_both_sets_keeps_validation_stays_out_and_changes_nothin
     assert both.scaling == one.scaling
 
 
-def test_a_scratch_row_is_the_house_row_without_pre_training():
-    house, scratch = find("physionet/mortality-house"), find("physionet/mortality-scratch")
-    assert scratch.stages == house.stages[1:] and (scratch.data, scratch.model) == (house.data, house.model)
+def test_a_scratch_row_is_the_tuned_row_without_pre_training():
+    tuned, scratch = find("physionet/mortality-tuned"), find("physionet/mortality-scratch")
+    assert scratch.stages == tuned.stages[1:] and (scratch.data, scratch.model) == (tuned.data, tuned.model)
 
 
-@pytest.mark.parametrize("row", ["mortality-house", "mortality-both", "mortality-scratch"])
+@pytest.mark.parametrize("row", ["mortality-tuned", "mortality-both", "mortality-scratch"])
 def test_a_row_with_kinds_is_the_row_without_but_for_them(row):
-    house, kinds = find(f"physionet/{row}"), find(f"physionet/{row.removesuffix('-house')}-kinds")
-    assert replace(kinds.model, kinds=None, kinds_spread=house.model.kinds_spread, pool="tokens") == house.model
+    tuned, kinds = find(f"physionet/{row}"), find(f"physionet/{row.removesuffix('-tuned')}-kinds")
+    assert replace(kinds.model, kinds=None, kinds_spread=tuned.model.kinds_spread, pool="tokens") == tuned.model
     assert (kinds.model.kinds, kinds.model.pool) == (len(VARIABLES), "kinds")
     assert "distances alone" not in kinds.remark
-    assert (kinds.data, kinds.stages, kinds.ladder) == (house.data, house.stages, house.ladder)
+    assert (kinds.data, kinds.stages, kinds.ladder) == (tuned.data, tuned.stages, tuned.ladder)
 
 
 def test_deaths_found_rise_from_none_to_all_and_a_perfect_score_finds_them_first():

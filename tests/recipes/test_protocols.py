@@ -14,7 +14,7 @@ from romae.training.stages import Encoder
 
 
 @pytest.mark.parametrize("grid", ["romae", "hetvae"])
-@pytest.mark.parametrize("row", ["paper", "house"])
+@pytest.mark.parametrize("row", ["paper", "tuned"])
 def test_training_on_synthetic_series_shows_as_many_points_as_the_test(grid, row):
     recipe = find(f"synthetic/{grid}-{row}").overridden(*find(f"synthetic/{grid}-{row}").quick, "data.n_train=1000")
     told = synthetic.GRIDS[grid]

@@ -69,7 +69,7 @@ def test_a_quick_run_learns(recipe, data, tmp_path, without_shape_checks):
 def test_the_rows_have_the_papers_settings(name):
     recipe = find(name)
     *first, classify = recipe.stages
-    is_ours = name.endswith("house")
+    is_ours = name.endswith("tuned")
     assert recipe.seeds == (0,) and recipe.better == "higher" and recipe.ladder == "paper"
     assert (recipe.model.encoder.width, recipe.model.encoder.heads, recipe.model.encoder.depth) == (432, 6, 12)
     assert recipe.model.keep == 0.75 and (recipe.model.queries == "joint") != is_ours

@@ -8,7 +8,7 @@ import pytest
 from quick import check_quick
 
 from messages import refused
-from romae.experiments import baselines, metrics
+from romae.experiments import baselines
 from romae.experiments.datasets.uea import SIZES, load
 from romae.experiments.minirocket import MiniRocketClassifier
 from romae.experiments.recipe import discover, find
@@ -47,7 +47,7 @@ def written(archive, name: str, n_per_class: int = 6, lengths: tuple[int, ...] =
         write_half(archive, name, "test", n_per_class, lengths)
 
 
-# A scratch row is the second stage of a house row.
+# A scratch row is the second stage of a tuned row.
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in RECIPES if "scratch" not in name or "motions" in name])
 def test_a_quick_run_on_small_files_beats_the_majority(archive, tmp_path, name, without_shape_checks):
@@ -75,7 +75,7 @@ def test_thirty_percent_of_the_steps_are_dropped_and_the_others_stay_where_they_
 
 def test_a_share_of_dropped_steps_that_cannot_be_is_refused(archive):
     with refused(ValueError, "data.drop", "time steps"):
-        find("uea/lsst-house").overridden("data.drop=-3").data.splits(0)
+        find("uea/lsst-tuned").overridden("data.drop=-3").data.splits(0)
 
 
 def test_settings_can_be_chosen_without_a_look_at_the_test_half(archive):
@@ -128,10 +128,10 @@ def test_the_paper_rows_have_the_papers_settings(slug, lr, batch_size, epochs, c
     assert {stage.weights for stage in recipe.stages} == {"last"} and recipe.data.validation == 0
 
 
-def test_a_scratch_row_is_the_house_row_without_pre_training():
+def test_a_scratch_row_is_the_tuned_row_without_pre_training():
     for slug in SETS:
-        house, scratch = find(f"uea/{slug}-house"), find(f"uea/{slug}-scratch")
-        assert scratch.stages == house.stages[1:] and (scratch.data, scratch.model) == (house.data, house.model)
+        tuned, scratch = find(f"uea/{slug}-tuned"), find(f"uea/{slug}-scratch")
+        assert scratch.stages == tuned.stages[1:] and (scratch.data, scratch.model) == (tuned.data, tuned.model)
 
 
 def test_without_files_a_run_says_where_they_belong_and_list_and_show_work(archive, tmp_path, monkeypatch, capsys):
@@ -146,12 +146,12 @@ def test_without_files_a_run_says_where_they_belong_and_list_and_show_work(archi
         return 0
 
     results = str(tmp_path / "results")
-    assert call("run", "uea/lsst-house", "--results", results) == 2
+    assert call("run", "uea/lsst-tuned", "--results", results) == 2
     error = capsys.readouterr().err
     assert str(archive / "LSST.zip") in error and error.count("\n") == 1 and not (tmp_path / "results").exists()
     assert call("list", "--results", results, "--json") == 0
     assert {row["recipe"] for row in json.loads(capsys.readouterr().out)} >= set(RECIPES)
-    assert call("show", "uea/lsst-house") == 0 and "data.set = " in capsys.readouterr().out
+    assert call("show", "uea/lsst-tuned") == 0 and "data.set = " in capsys.readouterr().out
 
 
 def test_minirocket_gives_its_known_accuracy_on_the_real_files(real_data, monkeypatch):
@@ -159,4 +159,4 @@ def test_minirocket_gives_its_known_accuracy_on_the_real_files(real_data, monkey
     splits, grid = Uea(set="Epilepsy").splits(0), np.arange(206.0)
     model = MiniRocketClassifier(0).fit(_resampled(splits.train, grid), baselines.classes(splits.train))
     predicted = model.predict(_resampled(splits.test, grid))
-    assert metrics.accuracy(predicted, baselines.classes(splits.test)) == 1
+    assert predicted.tolist() == baselines.classes(splits.test).tolist()

@@ -1,5 +1,6 @@
 """From a store to packed batches: tokens per second, memory and start-up."""
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -72,13 +73,22 @@ def _memory_growth(path: Path, budget: int) -> int:
 
 def read_all(path: str, budget: int) -> None:
     """Read a store in random order and print by how many bytes this process grew on the way."""
-    import psutil
-
-    process = psutil.Process()
     batches = Loader(Store(path, memory_budget=budget), batch_size=64, shuffle=True).epoch()
     for _ in range(5):
         next(batches)
-    before = peak = process.memory_info().rss
+    before = peak = _resident_bytes()
     for _ in batches:
-        peak = max(peak, process.memory_info().rss)
+        peak = max(peak, _resident_bytes())
     print(peak - before)
+
+
+def _resident_bytes() -> int:
+    """The memory that this process has now; the most that it ever had where the system does not tell more."""
+    try:
+        n_pages = Path("/proc/self/statm").read_text().split()[1]
+        return int(n_pages) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024

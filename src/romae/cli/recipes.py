@@ -63,6 +63,7 @@ def show(name: Name, quick: Quick = False, settings: Settings = None, as_json: J
 
     recipe = find(name)
     effective = recipe.overridden(*(recipe.quick if quick else ()), *(settings or ()))
+    name = recipe.name
     command = f"romae run {name} --seeds {_written(recipe.seeds)}"
     if as_json:
         about = {"name": name, "title": recipe.title, "paper": recipe.paper, "protocol": recipe.protocol}

@@ -21,6 +21,7 @@ from torch import Tensor
 from romae.data.columns import to_numpy
 from romae.data.filterbank import N_MELS, SILENCE, log_mel, n_frames, with_frames
 from romae.data.folder import Folder
+from romae.extras import require_extra
 from romae.tokens.patches import grid_counts, grid_positions, patchify
 from romae.tokens.sample import Sample
 
@@ -290,10 +291,9 @@ def _from_array(audio: Any) -> np.ndarray:
 
 def _decoded(path: Path) -> tuple[np.ndarray, int]:
     """The samples [n, channels] of a file and its sample rate."""
-    try:
-        import soundfile
-    except ImportError:
-        raise ImportError("reading audio files needs soundfile: pip install 'romae[audio]'") from None
+    require_extra("audio", "reading audio files needs")
+    import soundfile
+
     if not path.is_file():
         raise ValueError(f"cannot read the sound {path}: there is no such file")
     try:

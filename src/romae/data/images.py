@@ -20,6 +20,7 @@ from torch import Tensor
 
 from romae.data.columns import to_numpy
 from romae.data.folder import Folder
+from romae.extras import require_extra
 from romae.tokens.patches import grid_counts, grid_positions, patchify, unpatchify
 from romae.tokens.sample import Sample
 
@@ -641,8 +642,7 @@ def _decoding(name: str) -> Iterator[None]:
 
 
 def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise ImportError("reading images needs pillow: pip install 'romae[images]'") from None
+    require_extra("images", "reading images needs")
+    from PIL import Image
+
     return Image

@@ -8,6 +8,7 @@ Shapes: n samples of a source, b of a batch, t tokens, c columns of values.
 """
 
 import hashlib
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -26,8 +27,8 @@ from romae.tokens.tokens import Batch, PackedSamples
 Indices = Int64[np.ndarray, "b"]
 Gather = Callable[[Int32[Tensor, "t"]], Float[Tensor, "t c"]]
 
-SHARE_OF_MEMORY = 0.25  # of what is free: samples that take more are not copied to be packed
-ASSUMED_MEMORY = 8 << 30  # bytes, where the system does not say how much is free
+SHARE_OF_MEMORY = 0.125  # of the machine: samples that take more are not copied to be packed
+ASSUMED_MEMORY = 8 << 30  # bytes, where the system does not say how much there is
 N_DIGEST = 16  # samples that are read to tell a source on disk from others
 AT_ONCE = 1 << 22  # numbers that are scaled together: their copies in double precision take 32 MB
 
@@ -238,7 +239,7 @@ def as_source(samples: Any, name: str = "samples", *, with_targets: bool = True)
     if not with_targets and any(sample.target is not None for sample in inner):
         inner = [replace(sample, target=None) for sample in inner]
     n_bytes = sum(sample.values.nbytes for sample in inner)
-    is_small = n_bytes <= SHARE_OF_MEMORY * free_memory()
+    is_small = n_bytes <= SHARE_OF_MEMORY * _memory()
     return InMemory(inner, schema) if is_small else Lazy(inner, schema)
 
 
@@ -314,12 +315,11 @@ def require_sequence(samples: Any, name: str) -> None:
         raise ValueError(f"there are no {name}: the list is empty")
 
 
-def free_memory() -> int:
-    """The bytes of memory that are free, or could be, as far as the system says."""
+def _memory() -> int:
+    """The memory of this machine in bytes: all of it, since what is free would differ from run to run."""
     try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            return next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):  # not Linux
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # Windows does not say
         return ASSUMED_MEMORY
 
 

@@ -1,1 +1,1 @@
-"""Experiments: recipes, their data, baselines, results and reports."""
+"""Experiments: recipes, their data, baselines, results and reports. Recipes need the extra `experiments`."""

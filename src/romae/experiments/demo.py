@@ -155,16 +155,18 @@ def _accuracies(
     chosen: np.ndarray, training: Sequence[Sample], testing: Sequence[Sample], seed: int
 ) -> dict[str, float]:
     """The share of series whose speed was told, ours first."""
+    from sklearn.metrics import accuracy_score
+
     known, truth = baselines.classes(training), baselines.classes(testing)
     seen, asked = (baselines.summary_features(samples, n_variables=2) for samples in (training, testing))
-    found = {OURS: metrics.accuracy(chosen, truth)}
+    found = {OURS: accuracy_score(truth, chosen)}
     for name, model in (
         ("boosted trees on summary features", baselines.gradient_boosting(seed)),
         ("logistic regression on summary features", baselines.logistic_regression()),
     ):
-        found[name] = metrics.accuracy(model.fit(seen, known).predict(asked), truth)
+        found[name] = accuracy_score(truth, model.fit(seen, known).predict(asked))
     commonest = np.full_like(truth, np.bincount(known).argmax())
-    return found | {"the commonest speed": metrics.accuracy(commonest, truth)}
+    return found | {"the commonest speed": accuracy_score(truth, commonest)}
 
 
 @torch.no_grad()
@@ -227,8 +229,10 @@ def _classification_section(
     models: _Models, testing: Sequence[Sample], chosen: np.ndarray, accuracy: dict[str, float]
 ) -> Section:
     """Accuracies, the confusion matrix, and maps before and after fine-tuning."""
+    from sklearn.metrics import confusion_matrix
+
     truth = baselines.classes(testing)
-    counts = metrics.confusion(chosen, truth, len(SPEEDS))
+    counts = confusion_matrix(truth, chosen, labels=np.arange(len(SPEEDS)))
     maps = {
         "after fine-tuning": _map(models.classifier, testing),
         "after pre-training, which saw no class": _map(models.pretrained, testing),

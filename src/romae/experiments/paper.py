@@ -1,10 +1,11 @@
 """The paper's tables and figures, one by one: what became of each of them here.
 
+Which recipes answer which number, and what is known where they fall short, is in `paper.toml` beside the results.
+
 Every published number is answered by a recipe with the paper's settings and, mostly, by one with ours. It is
 reproduced if ours differs by no more than the spread over seeds, but one part in a hundred at least and one in twenty
 at most; it is beaten or missed if ours is better or worse than that. A number in other units or on other data is not
-comparable, whatever ours is. Every table and figure has its reason, one sentence that also tells why numbers fall
-short, as far as that is known.
+comparable, whatever ours is.
 """
 
 import json
@@ -14,42 +15,62 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from romae.config import load_config
 from romae.experiments.recipe import Better, gained
 from romae.experiments.summary import Row, blemish, number, ours
 
+FILE = "paper.toml"
 NO_RESULT, NOT_COMPARABLE, NOT_USED = "no result yet", "not comparable", "not comparable: its data were not used"
 LEAST, MOST = 0.01, 0.05  # of a published number: how far off one may be that is reproduced
 UNEXPLAINED = "falls short, which is not explained"
-PUBLISHED_SPEED = 0.87  # of continuous rotary positions, in units of absolute ones
-TIMED = "photographs"  # the workload of that number
 
 
-class Number(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number:
     """A published number, by the recipes that answer it.
 
     `short` is what is known of a row that falls short of it, or of its target, with the paper's settings, and
-    `short_house` with ours.
+    `short_tuned` with ours.
     """
 
     paper: str
-    house: str = ""
+    tuned: str = ""
     short: str = UNEXPLAINED
-    short_house: str = UNEXPLAINED
+    short_tuned: str = UNEXPLAINED
     is_used: bool = True
 
     @property
     def recipes(self) -> list[str]:
-        return [name for name in (self.paper, self.house) if name]
+        return [name for name in (self.paper, self.tuned) if name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """A published speed of continuous rotary positions, in units of absolute ones, on some workload."""
+
+    published: float
+    workload: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """A table or figure of the paper. `reason` begins a sentence that goes on with the numbers that fall short."""
+    """A table or figure of the paper: numbers of recipes, or a speed from benchmarks.
+
+    `reason` begins a sentence that goes on with the numbers that fall short.
+    """
 
     name: str
     about: str
-    numbers: tuple[Number, ...]
     reason: str
+    numbers: tuple[Number, ...] = ()
+    speed: Speed | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paper:
+    """All tables and figures, in the order of the paper."""
+
+    items: tuple[Item, ...]
 
 
 class Judgement(NamedTuple):
@@ -57,126 +78,34 @@ class Judgement(NamedTuple):
 
     item: Item
     paper: str
-    house: str
+    tuned: str
     numbers: str
     reason: str
 
 
-def _both(stem: str, short: str = UNEXPLAINED, short_house: str = UNEXPLAINED) -> Number:
-    return Number(f"{stem}-paper", f"{stem}-house", short, short_house)
+def read_items(folder: str | Path) -> tuple[Item, ...]:
+    """The tables and figures in the paper.toml of a folder of results; none where there is no such file."""
+    path = Path(folder) / FILE
+    return load_config(Paper, path).items if path.exists() else ()
 
 
-SPIKE = "a seed is thrown back by a spike of the loss, which nothing clips"
-JOINT = "the paper's wavelengths and joint queries, where ours differ in both and in size"
-STAY = "time in units of a whole stay, in which the paper's wavelengths tell hours apart badly, and joint queries"
-FEW = "by a few of the 1 436 test samples"
-CLOSE = "below MiniRocket by a few of the 1 436 test samples"
-GAIN = "above every baseline and 0.70, but what pre-training adds to training from scratch is no more than chance gives"
-SMALL = "MiniRocket makes no mistake here, and there are only 137 cases to learn from"
-PLAIN = "a smaller model than ours, which sees frames neither dropped nor with noise"
-_SIZES = ("tiny", "small", "base")
-ITEMS = (
-    Item(
-        name="Table 1",
-        about="positions told by the encoder",
-        numbers=(
-            *(Number(f"positions/{size}-cls", f"positions/house-{size}-cls", SPIKE) for size in _SIZES),
-            *(Number(f"positions/{size}-no-cls") for size in _SIZES),
-        ),
-        reason="Without CLS the published number fits positions from 1 to 50, where the text, and ours, have 0 to 50",
-    ),
-    Item(
-        name="Figure 2",
-        about="the error against the position",
-        numbers=(Number("positions/range-100"), Number("positions/range-1000")),
-        reason="A plot without numbers; ours is on the page of results",
-    ),
-    Item(
-        name="Table 2",
-        about="Tiny ImageNet",
-        numbers=(
-            Number("tiny_imagenet/a-no-cls"),
-            Number("tiny_imagenet/b-no-cls"),
-            Number("tiny_imagenet/b-cls"),
-            Number("tiny_imagenet/b-absolute"),
-        ),
-        reason="Published at 224 pixels; only row A is that large",
-    ),
-    Item(
-        name="Table 3",
-        about="ESC-50",
-        numbers=(_both("audio/esc50"),),
-        reason="The paper pre-trains on AudioSet or LibriSpeech, not used here, and chooses on the test folds",
-    ),
-    Item(
-        name="Table 4",
-        about="light curves",
-        numbers=(Number("lightcurves/elasticc", is_used=False), _both("lightcurves/plasticc", short_house=GAIN)),
-        reason="ELAsTiCC was not used; PLAsTiCC, on which the paper has no number, stands in for it",
-    ),
-    Item(
-        name="Table 5",
-        about="the pendulum",
-        numbers=(Number("pendulum/paper", "pendulum/house", PLAIN), Number("pendulum/paper-cls")),
-        reason="The paper's script prints a sum, so that the unit of its number is uncertain",
-    ),
-    Item(
-        name="Table 6",
-        about="UEA",
-        numbers=(
-            _both("uea/basic-motions"),
-            _both("uea/character-trajectories", FEW, CLOSE),
-            _both("uea/epilepsy", short_house=SMALL),
-            _both("uea/lsst"),
-            _both("uea/heartbeat"),
-        ),
-        reason="The test half of Heartbeat was not used: its row is a part of TRAIN and compares with nothing",
-    ),
-    Item(
-        name="Table 7",
-        about="interpolation",
-        numbers=(
-            _both("spirals/a"),
-            _both("spirals/b"),
-            _both("synthetic/romae", JOINT),
-            _both("synthetic/hetvae", JOINT),
-            _both("physionet/rows", STAY),
-            _both("physionet/tokens", STAY),
-        ),
-        reason="Spirals have other units, PhysioNet a normalisation that is not told; ContiFormer's and HeTVAE's own "
-        "protocols (spirals/a, synthetic/hetvae) stand beside their numbers",
-    ),
-    Item(
-        name="Table 8",
-        about="the speed of positions",
-        numbers=(),
-        reason="Continuous positions in units of absolute ones; published on images of 196 patches, our photographs; "
-        "the target is 0.98",
-    ),
-    Item(
-        name="Appendix B.4",
-        about="frequencies",
-        numbers=(Number("frequencies/paper", "frequencies/house"),),
-        reason="Plots without numbers; ours are on the page of results",
-    ),
-)
-
-
-def judge(rows: Sequence[Row], benchmarks: str | Path) -> list[Judgement]:
-    """All tables and figures in the order of the paper; the speed is read from a folder of benchmarks."""
+def judge(items: Sequence[Item], rows: Sequence[Row], benchmarks: str | Path) -> list[Judgement]:
+    """What became of each table and figure; speeds are read from a folder of benchmarks."""
     headlines = {row.recipe: row for row in rows if row.is_headline}
-    return [_judged(item, headlines) if item.numbers else _speed(item, Path(benchmarks)) for item in ITEMS]
+    return [
+        _judged(item, headlines) if item.speed is None else _speed(item, item.speed, Path(benchmarks)) for item in items
+    ]
 
 
 def _judged(item: Item, rows: Mapping[str, Row]) -> Judgement:
     paper = [_verdict(one, rows.get(one.paper)) for one in item.numbers]
-    house = [_verdict(one, rows.get(one.house)) for one in item.numbers if one.house]
+    tuned = [_verdict(one, rows.get(one.tuned)) for one in item.numbers if one.tuned]
     numbers = "; ".join(_told(one, rows) for one in item.numbers)
-    return Judgement(item, _counted(paper), _counted(house), numbers, _reason(item, rows))
+    return Judgement(item, _counted(paper), _counted(tuned), numbers, _reason(item, rows))
 
 
 def _told(one: Number, rows: Mapping[str, Row]) -> str:
-    """Such as: a-paper 0.3 ± 0.1 (5) missed, a-house 0.2 ± 0.1 (5) beaten, beside 0.25."""
+    """Such as: a-paper 0.3 ± 0.1 (5) missed, a-tuned 0.2 ± 0.1 (5) beaten, beside 0.25."""
     found = {name: rows.get(name) for name in one.recipes}
     told = [
         f"{name} {_verdict(one, row)}"
@@ -192,7 +121,7 @@ def _reason(item: Item, rows: Mapping[str, Row]) -> str:
     """One sentence: what is to be known of the item, and of its numbers that fall short of the paper or of a target."""
     short: dict[str, list[str]] = {}
     for one in item.numbers:
-        for name, known in ((one.paper, one.short), (one.house, one.short_house)):
+        for name, known in ((one.paper, one.short), (one.tuned, one.short_tuned)):
             row = rows.get(name)
             if row is not None and "missed" in (row.verdict, _verdict(one, row)):
                 short.setdefault(known, []).append(name)
@@ -224,18 +153,18 @@ def _compared(mean: float, spread: float, published: float, better: Better) -> s
     return "beaten" if gain > 0 else "missed"
 
 
-def _speed(item: Item, folder: Path) -> Judgement:
+def _speed(item: Item, asked: Speed, folder: Path) -> Judgement:
     """From the first benchmark on a GPU that has it; other workloads than the paper's stand beside it."""
-    verdict, told = NO_RESULT, ""
-    found = [(device, speeds) for device, speeds in map(_speeds, sorted(folder.glob("*.json"))) if device != "cpu"]
-    timed = [one for one in found if TIMED in one[1]] or [one for one in found if one[1]]
+    verdict, numbers = NO_RESULT, ""
+    measured = [(device, speeds) for device, speeds in map(_speeds, sorted(folder.glob("*.json"))) if device != "cpu"]
+    timed = [one for one in measured if asked.workload in one[1]] or [one for one in measured if one[1]]
     for device, speeds in timed[:1]:
         verdicts = dict.fromkeys(speeds, NOT_COMPARABLE)
-        if TIMED in speeds:
-            verdicts[TIMED] = verdict = _compared(speeds[TIMED], 0.0, PUBLISHED_SPEED, "higher")
-        told = ", ".join(f"{name} {speed:.2f} {verdicts[name]}" for name, speed in speeds.items())
-        told += f", beside {PUBLISHED_SPEED} ({device})"
-    return Judgement(item, "", verdict, told, f"{item.reason}.")
+        if asked.workload in speeds:
+            verdicts[asked.workload] = verdict = _compared(speeds[asked.workload], 0.0, asked.published, "higher")
+        numbers = ", ".join(f"{name} {speed:.2f} {verdicts[name]}" for name, speed in speeds.items())
+        numbers += f", beside {asked.published} ({device})"
+    return Judgement(item, "", verdict, numbers, f"{item.reason}.")
 
 
 def _speeds(path: Path) -> tuple[str, dict[str, float]]:

@@ -23,10 +23,13 @@ from romae.data.scaling import Scaling, fit_ladders
 from romae.data.schema import Schema
 from romae.experiments import results, views
 from romae.experiments.results import Losses, Result
+from romae.extras import require_extra
 from romae.model.config import ModelConfig
 from romae.model.tasks import Task
 from romae.tokens.sample import Sample
 from romae.training.stages import Stage, run_stages
+
+require_extra("experiments", "recipes need")
 
 C = TypeVar("C")
 Better = Literal["lower", "higher"]
@@ -278,7 +281,10 @@ def n_parts(share: float) -> int:
 
 
 def find(name: str) -> Recipe:
-    """The recipe of this name."""
+    """The recipe of this name; a name of 0.1 is taken for one version, with a warning."""
+    if name not in discover() and (today := results.renamed(name)) in discover():
+        warnings.warn(f"the recipe {name} is called {today} now; use this name", FutureWarning, stacklevel=2)
+        return discover()[today]
     if name not in discover():
         family = [known for known in discover() if known.startswith(f"{name}/")]
         near = family or difflib.get_close_matches(name, discover(), n=3, cutoff=0.4)

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from romae.experiments import result_blocks
-from romae.experiments.paper import Judgement, judge
+from romae.experiments.paper import Judgement, judge, read_items
 from romae.experiments.recipe import Recipe, discover
-from romae.experiments.results import TRIALS, Result
+from romae.experiments.results import TRIALS, Result, renamed
 from romae.experiments.summary import Row, all_rows, number, ours, published, read_all, summarise, target
 from romae.files import require_writable, write_whole_text
 from romae.pages.charts import comparison
@@ -42,7 +42,7 @@ def strangers(folder: str | Path) -> list[str]:
     root, found = Path(folder), set()
     for path in root.rglob("*.json"):
         name = path.parent.relative_to(root).as_posix()
-        if path.stem.isdigit() and name not in discover() and not name.startswith(f"{TRIALS}/"):
+        if path.stem.isdigit() and renamed(name) not in discover() and not name.startswith(f"{TRIALS}/"):
             found.add(name)
     return sorted(found)
 
@@ -63,7 +63,7 @@ def made(folder: str | Path) -> tuple[str, str]:
     """The table and the page of a folder of results, as text."""
     results = read_all(folder)
     rows = all_rows(results)
-    judged = judge(rows, Path(folder) / "benchmark")
+    judged = judge(read_items(folder), rows, Path(folder) / "benchmark")
     return to_markdown(rows, judged), to_page(results, rows, judged)
 
 
@@ -90,9 +90,15 @@ def to_markdown(rows: Sequence[Row], judged: Sequence[Judgement]) -> str:
     """What became of the paper's tables and figures, the headline of every recipe, then all other numbers."""
     headlines = [row for row in rows if row.is_headline]
     others = [row for row in rows if not row.is_headline]
-    lines = [INTRODUCTION, "## The paper's tables and figures", ""]
-    lines += _markdown_table(_JUDGED, [_judged(one) for one in judged])
-    lines += ["", "## Every experiment", "", *_markdown_table(_COLUMNS, [_cells(row) for row in headlines])]
+    lines = [INTRODUCTION]
+    if judged:
+        lines += [
+            "## The paper's tables and figures",
+            "",
+            *_markdown_table(_JUDGED, [_judged(one) for one in judged]),
+            "",
+        ]
+    lines += ["## Every experiment", "", *_markdown_table(_COLUMNS, [_cells(row) for row in headlines])]
     if others:
         lines += ["", "## Further numbers of the same runs", ""]
         lines += _markdown_table(("recipe", "metric", "ours"), [(row.recipe, row.metric, ours(row)) for row in others])
@@ -104,7 +110,7 @@ _COLUMNS = ("experiment", "protocol", "ours", "baseline", "floor", "published", 
 
 
 def _judged(one: Judgement) -> tuple[str, ...]:
-    return f"{one.item.name}: {one.item.about}", one.paper, one.house, one.numbers, one.reason
+    return f"{one.item.name}: {one.item.about}", one.paper, one.tuned, one.numbers, one.reason
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -137,9 +143,10 @@ def to_page(results: dict[str, list[Result]], rows: Sequence[Row], judged: Seque
     if bars := {row.recipe: _bars(row) for row in headlines if row.mean is not None}:
         overview.insert(0, Choice(label="Experiment", charts=bars))
     sections = [_section(discover()[name], found) for name, found in results.items() if found]
-    paper = Table(columns=_JUDGED, rows=[_judged(one) for one in judged])
-    first = [Section(title="The paper's tables and figures", blocks=[paper])]
-    first.append(Section(title="All experiments", blocks=overview))
+    first = [Section(title="All experiments", blocks=overview)]
+    if judged:
+        paper = Table(columns=_JUDGED, rows=[_judged(one) for one in judged])
+        first.insert(0, Section(title="The paper's tables and figures", blocks=[paper]))
     return to_html("Reproduction", [*first, *sections], lead=_LEAD)
 
 

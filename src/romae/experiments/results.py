@@ -118,7 +118,7 @@ def write_result(result: Result, folder: str | Path) -> Path:
 def read_result(path: str | Path) -> Result:
     """Read a result; a file that is torn or is no result is named."""
     try:
-        return from_dict(Result, json.loads(Path(path).read_text()))
+        return from_dict(Result, migrated(json.loads(Path(path).read_text())))
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -129,13 +129,28 @@ def read_result(path: str | Path) -> Result:
 
 def results_of(recipe: str, folder: str | Path) -> list[Result]:
     """The results of a recipe by seed, trials left out."""
-    found = []
-    for path in sorted(numbered_files(Path(folder, recipe)), key=lambda path: int(path.stem)):
-        result = read_result(path)
-        if (result.recipe, result.seed) != (recipe, int(path.stem)):
-            raise ValueError(f"{path} holds the result of {result.recipe}, seed {result.seed}; it is in a wrong place")
-        found.append(result)
-    return [result for result in found if not result.is_trial]
+    by_seed: dict[int, Result] = {}
+    for name in (re.sub(r"\btuned\b", "house", recipe), recipe):  # what was run again replaces what 0.1 wrote
+        for path in numbered_files(Path(folder, name)):
+            result = read_result(path)
+            if (result.recipe, result.seed) != (recipe, int(path.stem)):
+                place = f"{result.recipe}, seed {result.seed}"
+                raise ValueError(f"{path} holds the result of {place}; it is in a wrong place")
+            by_seed[result.seed] = result
+    return [result for _, result in sorted(by_seed.items()) if not result.is_trial]
+
+
+def renamed(text: str) -> str:
+    """The name of a recipe of 0.1, or a sentence about it, in today's words: "house" settings are "tuned" now."""
+    return re.sub(r"\bhouse\b", "tuned", text)
+
+
+def migrated(body: Any) -> Any:
+    """What 0.1 wrote to a result file, with the name and the protocol of its recipe as they are today."""
+    if not isinstance(body, dict):
+        return body
+    words = {key: renamed(body[key]) for key in ("recipe", "protocol") if isinstance(body.get(key), str)}
+    return {**body, **words}
 
 
 def _is_free(setting: str) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int64
 
 from romae.data.schema import Schema
-from romae.experiments import baselines, metrics
+from romae.experiments import baselines
 from romae.inference import predictions as inference
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens.sample import Sample
@@ -94,9 +94,12 @@ def balanced(classes: Int64[np.ndarray, "b"], n_wanted: int) -> list[int]:
 
 
 def _confusion(task: Classification, samples: Sequence[Sample]) -> dict[str, Any]:
+    from sklearn.metrics import confusion_matrix
+
     chosen = inference.predict_proba(task, samples).argmax(1)
     truth = np.array([int(sample.target) for sample in samples])
-    return {"classes": class_names(task), "counts": metrics.confusion(chosen, truth, task.n_classes)}
+    counts = confusion_matrix(truth, chosen, labels=np.arange(task.n_classes))
+    return {"classes": class_names(task), "counts": counts}
 
 
 def _agreement(task: Regression, samples: Sequence[Sample]) -> dict[str, Any]:

@@ -1,1 +1,5 @@
-"""Figures and pages."""
+"""Figures and pages; they need the extra `plots`."""
+
+from romae.extras import require_extra
+
+require_extra("plots", "figures and pages need")

@@ -257,14 +257,16 @@ def _reconstruction(
 
 def _classes(task: Classification, samples: SampleSet) -> list[Block]:
     """Confusion matrix and accuracy, beside what the commonest class would give."""
+    from sklearn.metrics import confusion_matrix
+
     names, truth = class_names(task), _class_names(samples)
     if strangers := sorted(set(truth) - set(names)):
         raise ValueError(f"the data have the class {strangers[0]!r}, which the model does not know: {names}")
     chosen = inference.predict_proba(task, samples).argmax(1)
     true = np.array([names.index(name) for name in truth])
-    counts = metrics.confusion(chosen, true, len(names))
+    counts = confusion_matrix(true, chosen, labels=np.arange(len(names)))
     rows = [
-        ("RoMAE", f"{metrics.accuracy(chosen, true):.4g}"),
+        ("RoMAE", f"{np.mean(chosen == true):.4g}"),
         ("the commonest class", f"{counts.sum(axis=1).max() / len(true):.4g}"),
     ]
     caption = f"{len(true):,} samples: true classes in rows, predicted ones in columns."

@@ -7,7 +7,7 @@ object: SNID and the rows of its points) and `…_PHOT.FITS.gz` (one row per poi
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +16,8 @@ from jaxtyping import Bool, Float, Float64, Int64
 
 from romae.experiments.datasets.catalogue import DataSet, Labelled
 from romae.experiments.datasets.files import MissingFile, data_root
-from romae.experiments.datasets.fits import read_columns
 from romae.experiments.datasets.light_curves import BANDS, light_curves
+from romae.extras import require_extra
 from romae.tokens.sample import Sample
 
 HOMEPAGE = "https://portal.nersc.gov/cfs/lsst/DESC_TD_PUBLIC/ELASTICC/TRAINING_SAMPLES/"
@@ -130,11 +130,11 @@ def _sources(folder: Path) -> list[tuple[str, Path]]:
 
 
 def _fits_points(path: Path) -> _Points:
-    head = read_columns(path, ("SNID", "PTROBS_MIN", "PTROBS_MAX"))
+    head = read_table(path, ("SNID", "PTROBS_MIN", "PTROBS_MAX"))
     pair = path.with_name(re.sub("_HEAD(?=[.][^_]*$)", "_PHOT", path.name))
     if not pair.exists():
         raise MissingFile(f"cannot find {pair}, which holds the points of {path.name}")
-    table = read_columns(pair, POINT_COLUMNS)
+    table = read_table(pair, POINT_COLUMNS)
     first, last = head["PTROBS_MIN"].astype(np.int64) - 1, head["PTROBS_MAX"].astype(np.int64)
     wrong = (first < 0) | (last < first) | (last > len(table["MJD"]))
     if wrong.any():
@@ -144,6 +144,32 @@ def _fits_points(path: Path) -> _Points:
     rows = np.arange(len(objects)) + np.repeat(first - np.cumsum(lengths) + lengths, lengths)
     names = [_text(snid) for snid in head["SNID"].tolist()]
     return _checked(pair, names, objects, {name: column[rows] for name, column in table.items()})
+
+
+def read_table(path: Path, columns: Sequence[str]) -> dict[str, np.ndarray]:
+    """The named columns of the first binary table in a .FITS or .FITS.gz file, one value for each row."""
+    require_extra("experiments", "reading FITS files needs")
+    from astropy.io import fits
+    from astropy.utils.exceptions import AstropyUserWarning
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", AstropyUserWarning)  # of what is cut off astropy warns, and goes on
+            with fits.open(path, memmap=False) as parts:
+                table = next((part for part in parts if isinstance(part, fits.BinTableHDU)), None)
+                found = {} if table is None else {name: np.asarray(table.data[name]) for name in table.columns.names}
+    except Exception as error:  # astropy and the decoders that it asks raise what they like
+        raise ValueError(f"cannot read {path}: {' '.join(str(error).split())}") from None
+    if table is None:
+        raise ValueError(f"{path} holds no binary table, or is cut off before its end")
+    if table.columns.dtype.itemsize != table.header["NAXIS1"]:
+        raise ValueError(f"{path} is damaged: its columns are not as wide as its rows")
+    if absent := [name for name in columns if name not in found]:
+        raise ValueError(f"{path} lacks the columns {absent}; it has {list(found)}")
+    for name in columns:
+        if found[name].ndim != 1:
+            raise ValueError(f"{path}: column {name} has more than one value in a row, which is not read here")
+    return {name: found[name].astype(found[name].dtype.newbyteorder("=")) for name in columns}
 
 
 def _parquet_points(path: Path) -> _Points:

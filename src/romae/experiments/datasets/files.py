@@ -14,14 +14,14 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from http.client import HTTPException, HTTPResponse
 from io import FileIO
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import IO
-from urllib.error import HTTPError, URLError
-from urllib.request import Request, urlopen
+from typing import IO, Any
+
+from romae.extras import require_extra
 
 TIMEOUT_S = 60
+CHUNK = 1 << 16  # bytes; as many at most are lost where a connection breaks
 BLOCK = 1 << 20
 
 
@@ -59,67 +59,87 @@ def download(
     if target.exists():
         verify_file(target, size, sha256)
         return target
-    part, tag = (target.with_name(target.name + end) for end in (".part", ".part.tag"))
+    require_extra("experiments", "downloading data sets needs")
+    from pooch import HTTPDownloader
+    from requests import RequestException
+
+    part = _Part(target, report)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _receive(url, part, tag, is_verified=sha256 is not None, report=report)
-    except (HTTPError, URLError, HTTPException, TimeoutError, ConnectionError) as error:
-        reason = error.reason if isinstance(error, URLError) else error or type(error).__name__
+        headers = {"User-Agent": "romae", "Accept-Encoding": "identity"} | part.rest(is_verified=sha256 is not None)
+        fetch = HTTPDownloader(headers=headers, hooks={"response": part.begin}, timeout=TIMEOUT_S, chunk_size=CHUNK)
+        with contextlib.closing(part):
+            fetch(url, part, None)
+    except RequestException as error:
+        if error.response is not None and error.response.status_code == 416:  # the part is longer than the file
+            part.path.unlink()
+            return download(url, target, size, sha256, report)
         raise ValueError(
-            f"cannot download {url} ({reason}); run the command again to resume, or fetch the file by other means and "
-            f"put it at {target}"
+            f"cannot download {url} ({part.reason(error)}); run the command again to resume, or fetch the file by "
+            f"other means and put it at {target}"
         ) from None
     except OSError as error:
-        raise ValueError(f"cannot write {part}: {error.strerror or error}") from None
+        raise ValueError(f"cannot write {part.path}: {error.strerror or error}") from None
     try:
-        verify_file(part, size, sha256)
+        verify_file(part.path, size, sha256)
     except ValueError as error:
-        part.unlink()
+        part.path.unlink()
         raise ValueError(f"the file at {url} is not the one expected, and was not kept: {error}") from None
     finally:
-        tag.unlink(missing_ok=True)
-    os.replace(part, target)
+        part.tag.unlink(missing_ok=True)
+    os.replace(part.path, target)
     return target
 
 
-def _receive(
-    url: str, part: Path, tag: Path, *, is_verified: bool, report: Callable[[int, int | None], None] | None
-) -> None:
-    """Fill the part file. Bytes from an earlier call are kept if the server says that its file has not changed."""
-    n_bytes = part.stat().st_size if part.exists() else 0
-    version = tag.read_text() if tag.exists() else ""
-    headers = {"User-Agent": "romae", "Accept-Encoding": "identity"}
-    if n_bytes and (version or is_verified):
-        headers["Range"] = f"bytes={n_bytes}-"
-        if version:
-            headers["If-Range"] = version
-    try:
-        answer = urlopen(Request(url, headers=headers), timeout=TIMEOUT_S)
-    except HTTPError as error:
-        if error.code != 416:  # the range lies behind the end of the file: start again
-            raise
-        part.unlink()
-        return _receive(url, part, tag, is_verified=is_verified, report=report)
-    with answer:
-        if answer.status != 206:
-            n_bytes = 0
-        rest = answer.headers.get("Content-Length")
-        n_total = n_bytes + int(rest) if rest else None
-        tag.write_text(_version(answer))
-        with open(part, "ab" if n_bytes else "wb") as file:
-            while block := answer.read(BLOCK):
-                file.write(block)
-                n_bytes += len(block)
-                if report is not None:
-                    report(n_bytes, n_total)
-    if n_total is not None and n_bytes < n_total:
-        raise ConnectionError(f"the connection broke off after {n_bytes} of {n_total} bytes")
+class _Part:
+    """The file that pooch downloads to, with the version of the server's file beside it, for a later call to go on."""
 
+    def __init__(self, target: Path, report: Callable[[int, int | None], None] | None) -> None:
+        self.path, self.tag = (target.with_name(target.name + end) for end in (".part", ".part.tag"))
+        self.report = report
+        self.file: IO[bytes] | None = None
+        self.n_bytes = 0
+        self.n_total: int | None = None
 
-def _version(answer: HTTPResponse) -> str:
-    """What names this version of the server's file: its strong tag, or else its date."""
-    etag = answer.headers.get("ETag", "")
-    return etag if etag and not etag.startswith("W/") else answer.headers.get("Last-Modified", "")
+    def rest(self, *, is_verified: bool) -> dict[str, str]:
+        """Headers that ask for what is missing, where it is known to be of the same file or will be found out."""
+        n_bytes = self.path.stat().st_size if self.path.exists() else 0
+        version = self.tag.read_text() if self.tag.exists() else ""
+        if not n_bytes or not (version or is_verified):
+            return {}
+        return {"Range": f"bytes={n_bytes}-"} | ({"If-Range": version} if version else {})
+
+    def begin(self, response: Any, **_: Any) -> None:
+        """Called with each answer of the server: what is no redirection and no error begins or continues the file."""
+        if response.status_code not in (200, 206):
+            return
+        self.file = open(self.path, "ab" if response.status_code == 206 else "wb")
+        self.n_bytes = self.file.tell()
+        length = response.headers.get("Content-Length")
+        self.n_total = self.n_bytes + int(length) if length else None
+        etag = response.headers.get("ETag", "W/")
+        is_strong = not etag.startswith("W/")  # a weak tag is no promise of the same bytes
+        self.tag.write_text(etag if is_strong else response.headers.get("Last-Modified", ""))
+
+    def write(self, block: bytes) -> None:
+        assert self.file is not None
+        self.file.write(block)
+        self.n_bytes += len(block)
+        if self.report is not None:
+            self.report(self.n_bytes, self.n_total)
+
+    def flush(self) -> None:
+        """Called after each block; the system decides when they reach the disk."""
+
+    def reason(self, error: Exception) -> str:
+        if self.file is not None:
+            return f"the connection broke off after {self.n_bytes} of {self.n_total or 'unknown'} bytes"
+        response = getattr(error, "response", None)
+        return str(error) if response is None else f"{response.status_code} {response.reason}"
+
+    def close(self) -> None:
+        if self.file is not None:
+            self.file.close()
 
 
 def verify_file(path: Path, size: int | None = None, sha256: str | None = None) -> None:

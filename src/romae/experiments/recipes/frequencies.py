@@ -6,7 +6,7 @@ squared error at hidden points, and that of the amplitude spectra of the series 
 against waves without noise.
 
     romae run frequencies/paper --seeds 0-4        31 400 steps a seed; two CPU cores 8 hours, H200 12 minutes
-    romae run frequencies/house --seeds 0-4        15 700 steps a seed; two CPU cores 1 hour, H200 10 minutes
+    romae run frequencies/tuned --seeds 0-4        15 700 steps a seed; two CPU cores 1 hour, H200 10 minutes
 
 The hours on a CPU are reckoned from 30 steps; the H200 took fifteen runs at once. The evaluation adds minutes of CPU
 anywhere.
@@ -131,7 +131,7 @@ class Frequencies(Source):
             samples = self._series((frequency,), seed, waveform)
             for name, method in methods.items():
                 filled, clean, time = _filled(samples, method(samples))
-                spectrum = np.array([metrics.spectral_error(*pair).value for pair in zip(filled, clean, strict=True)])
+                spectrum = np.array([metrics.spectral_error(*pair) for pair in zip(filled, clean, strict=True)])
                 columns[name].append([time.mean(), spectrum.mean(), time.std(), spectrum.std()])
         return {name: np.array(column).T for name, column in columns.items()}
 
@@ -142,7 +142,7 @@ class Frequencies(Source):
         for (i, low), (j, high) in combinations(enumerate(frequencies), 2):
             samples = self._series((low, high), seed, waveform)
             filled, clean, time = _filled(samples, method(samples))
-            table[:, i, j] = time.mean(), metrics.spectral_error(filled, clean).value
+            table[:, i, j] = time.mean(), metrics.spectral_error(filled, clean)
         return table
 
 
@@ -211,10 +211,10 @@ ROW = Recipe(
         "ladder=data",
     ),
 )
-HOUSE = replace(
+TUNED = replace(
     ROW,
-    name="frequencies/house",
-    title=f"{ROW.title}, house settings",
+    name="frequencies/tuned",
+    title=f"{ROW.title}, tuned settings",
     protocol=f"{ROW.protocol}; wavelengths from the data, independent queries, points dropped, a small model",
     ladder="data",
     model=replace(
@@ -232,4 +232,4 @@ HOUSE = replace(
         ),
     ),
 )
-RECIPES = (ROW, HOUSE)
+RECIPES = (ROW, TUNED)

@@ -14,7 +14,7 @@ Expected: 0.058, 0.003 and 0.0007 (tiny, small, base) with CLS, but for one seed
 (0.15), which spikes of the loss throw back: nothing is clipped. Without CLS the variance of the positions, 208.8 on
 these seeds. The paper prints 200.33 without CLS, which fits positions from 1 to 50; its text, and this recipe, have 0
 to 50. In Figure 2 one token and CLS learn positions up to 100 and up to 1000 by SGD; |error| is measured at 500 evenly
-spaced positions: 0.037 and 0.34 on average. The house rows read positions in units of the data and scale their targets:
+spaced positions: 0.037 and 0.34 on average. The tuned rows read positions in units of the data and scale their targets:
 0.000009, 0.00003 and 0.00006. Base learns at a quarter of the others' rate, with which it had spikes too.
 """
 
@@ -154,12 +154,12 @@ def _row(name: str, width: int, published: float, *, cls: bool) -> Recipe:
     )
 
 
-def _house(row: Recipe, lr: float) -> Recipe:
+def _tuned(row: Recipe, lr: float) -> Recipe:
     train = replace(ADAM, lr=lr, clip=1.0, ema=0.995, betas=(0.9, 0.95))
     return replace(
         row,
-        name=row.name.replace("positions/", "positions/house-"),
-        title=f"{row.title}, house settings",
+        name=row.name.replace("positions/", "positions/tuned-"),
+        title=f"{row.title}, tuned settings",
         protocol="as the paper's row; wavelengths from the data, scaled targets, average of weights",
         data=Positions(scaled=True),
         ladder="data",
@@ -183,11 +183,11 @@ def _range(high: int, lr: float) -> Recipe:
     )
 
 
-HOUSE_RATES = (1e-3, 1e-3, 2.5e-4)  # the widest model is thrown back by higher ones
+TUNED_RATES = (1e-3, 1e-3, 2.5e-4)  # the widest model is thrown back by higher ones
 TABLE = [_row(name, *told, cls=cls) for name, told in WIDTHS.items() for cls in (True, False)]
 RECIPES = (
     *TABLE,
-    *(_house(row, lr) for row, lr in zip(TABLE[::2], HOUSE_RATES, strict=True)),
+    *(_tuned(row, lr) for row, lr in zip(TABLE[::2], TUNED_RATES, strict=True)),
     _range(100, 5e-6),
     _range(1000, 5e-7),
 )

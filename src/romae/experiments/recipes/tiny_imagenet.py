@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int64, UInt8
+from jaxtyping import Float64, UInt8
 
 from romae.data.images import to_image
 from romae.data.loader import Loader
 from romae.data.pixels import Pixels
-from romae.experiments import baselines, metrics
+from romae.experiments import baselines
 from romae.experiments.datasets import tiny_imagenet
 from romae.experiments.datasets.tiny_imagenet import MEAN, N_CLASSES, SIZE, STD
 from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target
@@ -77,6 +77,8 @@ class TinyImageNet(Source):
         return Splits(train=train, validation=validation, test=test, seed=seed)
 
     def measure(self, task: Task, splits: Splits) -> Measured:
+        from sklearn.metrics import accuracy_score, f1_score
+
         train, test = _pixels(splits.train), _pixels(splits.test)
         labels, truth = train.targets.numpy(), test.targets.numpy()
         known = train.chosen(np.flatnonzero(rank_in_class(labels) < self.n_known))
@@ -86,9 +88,13 @@ class TinyImageNet(Source):
             "logistic regression": regression.predict(_thumbnails(test)),
             "constant": np.full(len(test), np.bincount(labels).argmax()),
         }
-        scores = {name: metrics.macro_f1(answer, truth) for name, answer in answers.items()}
-        by_class = {name: _f1_by_class(answer, truth) for name, answer in answers.items() if name != "constant"}
-        accuracy = metrics.accuracy(answers["RoMAE"], truth)
+        scores = {name: f1_score(truth, answer, average="macro") for name, answer in answers.items()}
+        by_class = {
+            name: f1_score(truth, answer, average=None, labels=np.unique(truth))
+            for name, answer in answers.items()
+            if name != "constant"
+        }
+        accuracy = accuracy_score(truth, answers["RoMAE"])
         return Measured(
             metrics={"macro_f1": scores.pop("RoMAE"), "accuracy": accuracy}, baselines=scores, figure={"f1": by_class}
         )
@@ -148,11 +154,6 @@ def _thumbnails(pixels: Pixels) -> Float64[np.ndarray, "b k"]:
     side = pixels.images.shape[1] // COARSE
     parts = pixels.images.unflatten(2, (COARSE, side)).unflatten(1, (COARSE, side))
     return parts.float().mean((2, 4)).flatten(1).double().numpy()
-
-
-def _f1_by_class(predicted: Int64[np.ndarray, "b"], truth: Int64[np.ndarray, "b"]) -> Float64[np.ndarray, "k"]:
-    """The F1 score of each class of the truth."""
-    return metrics.f1_by_class(metrics.confusion(predicted, truth, N_CLASSES))[np.unique(truth)]
 
 
 def _reconstructions(task: MaskedReconstruction, test: Pixels) -> UInt8[np.ndarray, "h w 3"]:
