@@ -16,21 +16,21 @@ from jaxtyping import Bool, Float, Float64, Int64
 from romae.checkpoints.native import read_json
 from romae.config import flat, from_dict
 from romae.data.schema import SampleSet, Schema
-from romae.experiments import baselines, metrics
-from romae.experiments.views import channels, class_names, principal_components
+from romae.inference import baselines
 from romae.inference import predictions as inference
 from romae.inference.tables import InferenceConfig
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.pages import charts, page
-from romae.pages.page import Block, Choice, Section, Table, Text
-from romae.pages.plots import Panel
+from romae.pages.diagnostics import class_names, confusion, panels, principal_components
+from romae.pages.page import Block, Chart, Choice, Section, Table, Text, choice
+from romae.pages.plots import import_plotting
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import channel_index
 from romae.training.identity import digests
 from romae.training.run_folder import DATA, JOB
 from romae.training.tables import SplitConfig, load_model, read_samples, require_fit, split
 
-N_SHOWN, N_DRAWN, N_TIMES = 12, 2000, 200
+N_SHOWN, N_DRAWN = 12, 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,7 @@ def write(
 
     `data` is whatever `from_table` reads, or samples with their names: a table has no numbers for each token.
     """
+    import_plotting("plotly")  # before the model is asked
     folder = Path(run)
     stages = sorted(folder.rglob("history.jsonl"))
     if not stages:
@@ -84,8 +85,9 @@ def _training(history: Path, folder: Path) -> Section:
     last = records[-1]
     best = min((one["validation"] for one in records if one.get("validation") is not None), default=None)
     kept_out = "" if best is None else f", at best {best:.4g} in validation"
-    told = f"{last['step']:,} steps, {last['epoch']:,} epochs: loss {last['loss']:.4g}{kept_out}."
-    return Section(title=_title("Training", history.parent, folder), blocks=[charts.losses(records, told)])
+    caption = f"{last['step']:,} steps, {last['epoch']:,} epochs: loss {last['loss']:.4g}{kept_out}."
+    chart = Chart(caption=caption, figure=charts.loss_curves({"": records}))
+    return Section(title=_title("Training", history.parent, folder), blocks=[chart])
 
 
 def _settings(stage: Path, folder: Path) -> Section:
@@ -179,10 +181,10 @@ def _reconstructions(task: MaskedReconstruction, samples: SampleSet, config: Pag
         return [Text(text="Every sample has a single point, so that none can be hidden.")]
     chosen = SampleSet(hiding, samples.schema)
     predicted = list(inference.predict(task, chosen, tokens_per_batch=config.tokens_per_batch))
-    shown = SampleSet(hiding[:N_SHOWN], samples.schema)
-    drawn = {}
-    for sample, answer in zip(shown, predicted, strict=False):
-        drawn[str(sample.id)] = _reconstruction(task, sample, answer, samples.schema)
+    drawn = {
+        str(sample.id): _reconstruction(task, sample, answer, samples.schema)
+        for sample, answer in zip(hiding[:N_SHOWN], predicted, strict=False)
+    }
     return [Choice(label="Sample", charts=drawn), _errors(chosen, predicted)]
 
 
@@ -195,13 +197,14 @@ def _hidden(n: int, ratio: float, random: np.random.Generator) -> Bool[np.ndarra
 
 def _errors(samples: SampleSet, predicted: Sequence[np.ndarray]) -> Table:
     """RoMAE beside methods that know time and channel alone, whatever other positions there are."""
-    truth = np.concatenate([baselines.truth(sample) for sample in samples])
-    errors = {"RoMAE": metrics.rmse(np.concatenate(predicted), truth)}
+    from sklearn.metrics import root_mean_squared_error
+
     averages = _averages(samples)
+    answers = {"RoMAE": np.concatenate(predicted)}
     for name, method in (("linear interpolation", baselines.linear), ("mean of the series", baselines.mean)):
-        filled = np.concatenate([_filled(method, one, samples.schema, averages) for one in samples])
-        errors[name] = metrics.rmse(filled, truth)
-    rows = [(name, f"{value:.4g}") for name, value in errors.items()]
+        answers[name] = np.concatenate([_filled(method, sample, samples.schema, averages) for sample in samples])
+    truth = np.concatenate([baselines.truth(sample) for sample in samples]).ravel()
+    rows = [(name, f"{root_mean_squared_error(truth, answer.ravel()):.4g}") for name, answer in answers.items()]
     return Table(columns=("method", "RMSE at hidden points, all samples"), rows=rows)
 
 
@@ -232,26 +235,12 @@ def _channel(sample: Sample, schema: Schema) -> Int64[np.ndarray, "n"]:
 
 def _reconstruction(
     task: MaskedReconstruction, sample: Sample, predicted: Float[np.ndarray, "m c"], schema: Schema
-) -> page.Chart:
-    """One sample, its first channels one above the other, with the model's curve where time is the only other axis."""
-    positions, values = sample.positions.double().numpy(), sample.values.double().numpy()
-    hidden, rows = sample.hidden.numpy(), np.full(sample.values.shape, np.nan)
-    rows[hidden] = predicted
-    grid = np.linspace(positions[:, 0].min(), positions[:, 0].max(), N_TIMES)
-    found = []
-    for name, number, is_here, column in channels(sample, schema):
-        curve: tuple[np.ndarray, np.ndarray] = (np.zeros(0), np.zeros(0))
-        if not schema.positions:
-            queries = grid[:, None] if schema.channel is None else np.stack([grid, np.full_like(grid, number)], axis=1)
-            answer = inference.interpolate(task, SampleSet([sample], schema), [queries])[0]
-            curve = (grid, answer[:, column])
-        seen, unseen = is_here & ~hidden, is_here & hidden
-        observed, truth = ((positions[one, 0], values[one, column]) for one in (seen, unseen))
-        panel = Panel(name, observed, truth, curve, (np.zeros(0), np.zeros(0)))
-        found.append(charts.Reconstruction(panel, rows[unseen, column]))
+) -> Chart:
     unit = "" if schema.time_unit is None else f" ({schema.time_unit}s since 1970)"
-    caption = f"{schema.id} {sample.id}: {int((~hidden).sum())} points seen, {int(hidden.sum())} hidden."
-    return charts.reconstruction(found, x=f"{schema.time}{unit}", caption=caption)
+    n_hidden = int(sample.hidden.sum())
+    caption = f"{schema.id} {sample.id}: {len(sample) - n_hidden} points seen, {n_hidden} hidden."
+    figure = charts.reconstruction(panels(sample, predicted, schema, task), x=f"{schema.time}{unit}")
+    return Chart(caption=caption, figure=figure)
 
 
 def _classes(task: Classification, samples: SampleSet) -> list[Block]:
@@ -259,15 +248,13 @@ def _classes(task: Classification, samples: SampleSet) -> list[Block]:
     names, truth = class_names(task), _class_names(samples)
     if strangers := sorted(set(truth) - set(names)):
         raise ValueError(f"the data have the class {strangers[0]!r}, which the model does not know: {names}")
-    chosen = inference.predict_proba(task, samples).argmax(1)
-    true = np.array([names.index(name) for name in truth])
-    counts = metrics.confusion(chosen, true, len(names))
+    counts = confusion(task, samples, np.array([names.index(name) for name in truth]))
     rows = [
-        ("RoMAE", f"{metrics.accuracy(chosen, true):.4g}"),
-        ("the commonest class", f"{counts.sum(axis=1).max() / len(true):.4g}"),
+        ("RoMAE", f"{np.trace(counts) / counts.sum():.4g}"),
+        ("majority class", f"{counts.sum(axis=1).max() / counts.sum():.4g}"),
     ]
-    caption = f"{len(true):,} samples: true classes in rows, predicted ones in columns."
-    drawn = charts.confusion(counts, names, caption)
+    caption = f"{len(truth):,} samples: true classes in rows, predicted ones in columns."
+    drawn = Chart(caption=caption, figure=charts.confusion(counts, names))
     return [drawn, Table(columns=("method", "accuracy"), rows=rows)]
 
 
@@ -280,15 +267,18 @@ def _class_names(samples: SampleSet) -> list[str]:
 
 def _numbers(task: Regression, samples: SampleSet) -> list[Block]:
     """Predicted numbers against true ones, one chart for each target, and the errors beside those of their means."""
+    from sklearn.metrics import root_mean_squared_error
+
     if any(sample.target is None for sample in samples):
         return [Text(text=f"The data bring no numbers for each {task.per} to compare with.")]
     truth = np.concatenate([_truth(task, sample, samples.schema) for sample in samples])
     answers = inference.predict(task, samples)
     predicted = np.concatenate([np.reshape(one, (-1, task.n_targets)) for one in answers]).astype(np.float64)
     names = _target_names(task, samples.schema.label or "label")
+    errors = root_mean_squared_error(truth, predicted, multioutput="raw_values")
     rows = [
-        (name, f"{metrics.rmse(predicted[:, i], truth[:, i]):.4g}", f"{truth[:, i].std():.4g}")
-        for i, name in enumerate(names)
+        (name, f"{error:.4g}", f"{spread:.4g}")
+        for name, error, spread in zip(names, errors, truth.std(axis=0), strict=True)
     ]
     drawn = _agreements(task, samples, truth[:N_DRAWN], predicted[:N_DRAWN], names)
     return [drawn, Table(columns=("number", "RMSE of RoMAE", "RMSE of the mean of these numbers"), rows=rows)]
@@ -307,10 +297,10 @@ def _agreements(
         ids = [f"{name}, {samples.schema.time} {time}" for name, row in zip(ids, times, strict=True) for time in row]
     caption = f"One point for each {task.per}, {len(truth):,} in all. On the grey line a prediction is right."
     drawn = {
-        name: charts.agreement(truth[:, i], predicted[:, i], ids[: len(truth)], name, caption)
+        name: Chart(caption=caption, figure=charts.agreement(truth[:, i], predicted[:, i], ids[: len(truth)], name))
         for i, name in enumerate(names)
     }
-    return drawn[names[0]] if len(drawn) == 1 else Choice(label="Number", charts=drawn)
+    return choice("Number", drawn)
 
 
 def _target_names(task: Regression, label: str) -> list[str]:
@@ -332,8 +322,8 @@ def _truth(task: Regression, sample: Sample, schema: Schema) -> Float64[np.ndarr
 def _embeddings(task: Task, samples: SampleSet) -> list[Block]:
     """A map of the first samples, coloured by class where the table has classes."""
     shown = samples[:N_DRAWN]
-    points = principal_components(np.asarray(inference.embed(task, shown)))
+    points = principal_components(inference.embed(task, shown))
     has_classes = shown.schema.label is not None and shown.schema.classes is not None
     groups = np.array(_class_names(shown)) if has_classes else None
-    caption = f"The embeddings of {len(shown):,} samples in the plane in which they differ most."
-    return [charts.embedding_map(points, [one.id for one in shown], groups, caption)]
+    caption = f"The embeddings of {len(shown):,} samples: their first two principal components (PCA)."
+    return [Chart(caption=caption, figure=charts.embedding(points, [sample.id for sample in shown], groups))]
