@@ -1,10 +1,9 @@
 """Charts hold the numbers that they are told, and bands, maps and names are where the numbers say."""
 
 import numpy as np
-import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from romae.pages import charts, plots
+from romae.pages import charts
 from romae.pages.charts import Line
 from romae.pages.plots import Panel
 
@@ -79,11 +78,3 @@ def test_embeddings_are_grouped_by_colour_and_then_by_symbol():
 def test_a_curve_in_the_plane_keeps_its_aspect():
     figure = charts.path(np.zeros((2, 2)), np.ones((1, 2)), np.ones((1, 2)))
     assert figure.layout.yaxis.scaleanchor == "x" and len(figure.data) == 3
-
-
-@pytest.mark.parametrize("library", ["matplotlib", "plotly"])
-def test_a_missing_library_is_named_with_the_way_to_install_it(library, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, library, None)
-    with pytest.raises(ImportError) as refused:
-        plots.import_plotting(library)
-    assert library in str(refused.value) and "pip install 'romae[plots]'" in str(refused.value)

@@ -9,6 +9,7 @@ import torch
 from numpy.testing import assert_allclose
 
 import romae
+from romae.data import subsets
 from romae.inference.predictions import predict, predict_proba
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression
@@ -41,9 +42,9 @@ def test_every_sample_is_counted_where_it_was_put():
 
 def test_a_map_has_as_many_of_each_class_as_there_are():
     classes = np.repeat([0, 1, 2], [90, 3, 7])
-    chosen = diagnostics.balanced(classes, 20)
+    chosen = subsets.balanced(classes, 20)
     assert np.bincount(classes[chosen]).tolist() == [10, 3, 7] and chosen == sorted(set(chosen))
-    assert diagnostics.balanced(classes, 1000) == list(range(100))
+    assert subsets.balanced(classes, 1000) == list(range(100))
 
 
 def test_a_matrix_too_large_to_be_read_is_left_out():
@@ -97,8 +98,8 @@ def test_channels_have_their_names_whether_they_share_tokens_or_not():
 
 
 def test_points_are_spread_from_the_first_to_the_last():
-    assert diagnostics.evenly_spread(3, 100) == [0, 1, 2] and diagnostics.evenly_spread(0, 5) == []
-    many = diagnostics.evenly_spread(1000, 100)
+    assert subsets.evenly_spread(3, 100) == [0, 1, 2] and subsets.evenly_spread(0, 5) == []
+    many = subsets.evenly_spread(1000, 100)
     assert len(many) == 100 and (many[0], many[-1]) == (0, 999)
 
 
@@ -119,7 +120,7 @@ def test_curves_are_the_answers_of_the_model_and_lines_between_observed_points()
 
 
 def test_ranks_count_the_samples_of_the_same_class_before():
-    assert diagnostics.rank_in_class(np.array([1, 0, 1, 1, 0])).tolist() == [0, 0, 1, 2, 1]
+    assert subsets.rank_in_class(np.array([1, 0, 1, 1, 0])).tolist() == [0, 0, 1, 2, 1]
 
 
 def test_principal_components_keep_the_distances_of_points_in_a_plane():

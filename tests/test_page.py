@@ -262,7 +262,7 @@ def test_the_model_of_a_run_through_stages_is_that_of_the_last(tmp_path):
     run_stages(model, stages, samples, schema=samples.schema, out=tmp_path / "run", quiet=True)
     text = run_page.write(tmp_path / "run", data=samples).read_text()
     assert "Training: 0-pretrain" in text and "Training: 1-classify" in text
-    assert "Classes" in text.split("<script>")[0] and "Reconstructions" not in text.split("<script>")[0]
+    assert "Classification" in text.split("<script>")[0] and "Reconstructions" not in text.split("<script>")[0]
 
 
 @pytest.mark.parametrize(

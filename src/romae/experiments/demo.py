@@ -24,7 +24,7 @@ from romae.model.tasks import Classification, MaskedReconstruction
 from romae.pages import charts, page
 from romae.pages.diagnostics import confusion, panels, principal_components
 from romae.pages.page import Chart, Choice, Section, Table, Text
-from romae.pages.plots import import_plotting, interpolation
+from romae.pages.plots import interpolation
 from romae.tokens.masking import UniformTokens
 from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
@@ -92,8 +92,6 @@ def run(folder: str | Path, *, seed: int = 0, epochs: int = 30, n_train: int = 1
     """Pre-train on generated series, interpolate, classify, compare, and write picture, page and table."""
     if seed < 0:
         raise ValueError(f"a seed is a whole number from 0 on, not {seed}")
-    for library in ("matplotlib", "plotly"):
-        import_plotting(library)  # a missing one is told before minutes of training
     require_writable(folder)
     training = [replace(sample, hidden=None) for sample in oscillators(n_train, seed)]
     testing = oscillators(n_test, seed + 1)
@@ -161,16 +159,18 @@ def _accuracies(
     chosen: np.ndarray, training: Sequence[Sample], testing: Sequence[Sample], seed: int
 ) -> dict[str, float]:
     """The share of series whose speed was told, ours first."""
+    from sklearn.metrics import accuracy_score
+
     known, truth = baselines.classes(training), baselines.classes(testing)
     seen, asked = (baselines.summary_features(samples, n_variables=2) for samples in (training, testing))
-    found = {OURS: metrics.accuracy(chosen, truth)}
+    found = {OURS: accuracy_score(truth, chosen)}
     for name, model in (
         ("boosted trees on summary features", baselines.gradient_boosting(seed)),
         ("logistic regression on summary features", baselines.logistic_regression()),
     ):
-        found[name] = metrics.accuracy(model.fit(seen, known).predict(asked), truth)
+        found[name] = accuracy_score(truth, model.fit(seen, known).predict(asked))
     commonest = np.full_like(truth, np.bincount(known).argmax())
-    return found | {"the commonest speed": metrics.accuracy(commonest, truth)}
+    return found | {"the commonest speed": accuracy_score(truth, commonest)}
 
 
 # The page

@@ -23,7 +23,7 @@ def _figures(recipe: Recipe, results: Sequence[Result]) -> list[Block]:
     drawn: list[Block] = []
     for caption, figure in (recipe.data.draw(measured) if measured else {}).items():
         several = figure if isinstance(figure, Mapping) else {"": figure}
-        drawn.append(choice("Panel", {name: Chart(caption=caption, figure=one) for name, one in several.items()}))
+        drawn.append(choice("Panel", {name: Chart(caption=caption, figure=panel) for name, panel in several.items()}))
     return drawn
 
 
@@ -34,7 +34,9 @@ def _losses(results: Sequence[Result]) -> list[Block]:
         return []
     shown = {}
     for number, stage in enumerate(recorded[0].losses):
-        runs = {f"seed {one.seed}": one.losses[number].records for one in recorded if number < len(one.losses)}
+        runs = {
+            f"seed {result.seed}": result.losses[number].records for result in recorded if number < len(result.losses)
+        }
         name = TITLES.get(stage.stage, stage.stage)
         caption = f"Loss in {name}, {_seeds(len(runs))}."
         shown[f"{number + 1}: {name}"] = Chart(caption=caption, figure=charts.loss_curves(runs))
@@ -84,9 +86,9 @@ def _agreement(results: list[Result]) -> Block:
 def _confusion(results: list[Result]) -> Chart:
     """The matrices of all seeds added up."""
     names = results[0].views["confusion"]["classes"]
-    same = [one.views["confusion"] for one in results if one.views["confusion"]["classes"] == names]
-    counts = np.sum([np.array(one["counts"], dtype=np.int64) for one in same], axis=0)
-    caption = f"Test samples of {_seeds(len(same))}: true classes in rows, predicted ones in columns."
+    alike = [result for result in results if result.views["confusion"]["classes"] == names]
+    counts = np.sum([np.array(result.views["confusion"]["counts"], dtype=np.int64) for result in alike], axis=0)
+    caption = f"Test samples of {_seeds(len(alike))}: true classes in rows, predicted ones in columns."
     return Chart(caption=caption, figure=charts.confusion(counts, names))
 
 

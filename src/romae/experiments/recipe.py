@@ -25,7 +25,6 @@ from romae.experiments import results
 from romae.experiments.results import Losses, Result
 from romae.model.config import ModelConfig
 from romae.model.tasks import Task
-from romae.pages import diagnostics
 from romae.tokens.sample import Sample
 from romae.training.stages import Stage, run_stages
 
@@ -326,8 +325,10 @@ def _require_sound(recipe: Recipe, measured: Measured) -> None:
 
 def _views(task: Task, test: Sequence[Sample], measured: Measured, *, with_examples: bool) -> dict[str, Any]:
     """What a page shows of the task on the test samples, beside what the source has to show itself."""
+    from romae.pages.diagnostics import diagnose
+
     try:
-        return diagnostics.diagnose(task, test, with_examples=with_examples, without=measured.figure)
+        return diagnose(task, test, with_examples=with_examples, without=measured.figure)
     except Exception as error:  # a source may have samples of its own kind; hours of training are not lost for a view
         warnings.warn(f"the report will show no samples of this run: {error}", stacklevel=3)
         return {}

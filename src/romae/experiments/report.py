@@ -16,7 +16,6 @@ from romae.experiments.summary import Row, all_rows, number, ours, published, re
 from romae.files import require_writable, write_whole_text
 from romae.pages import charts
 from romae.pages.page import Block, Chart, Choice, Section, Table, Text, to_html
-from romae.pages.plots import import_plotting
 
 OURS = "RoMAE"
 
@@ -52,7 +51,6 @@ def write(
     folder: str | Path, *, markdown: str | Path = "REPRODUCTION.md", page: str | Path | None = None
 ) -> list[Path]:
     """Write the table and the page of a folder of results, and return where they are."""
-    import_plotting("plotly")  # before results are read
     places = [Path(markdown), Path(folder) / "report.html" if page is None else Path(page)]
     require_results(folder)
     _require_places(places)

@@ -21,8 +21,8 @@ import numpy as np
 
 from romae import __version__
 from romae.config import from_dict, to_dict
+from romae.data.subsets import evenly_spread
 from romae.files import write_whole_text
-from romae.pages.diagnostics import evenly_spread
 from romae.training.config import FREE
 
 TRIALS = "trials"

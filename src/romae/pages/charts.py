@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int64, Shaped
 
-from romae.pages.plots import BASELINE, HIDDEN, OBSERVED, PREDICTED, Panel, import_plotting
+from romae.pages.plots import BASELINE, HIDDEN, OBSERVED, PREDICTED, Panel
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure, Scatter
@@ -49,12 +49,14 @@ def loss_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> "Figure":
     traces = []
     width, mode = (2.0, "lines+markers") if len(runs) == 1 else (1.0, "lines")
     for key, label, colour in (("loss", "training", PREDICTED), ("validation", "validation", HIDDEN)):
-        reported = {name: [one for one in records if one.get(key) is not None] for name, records in runs.items()}
-        for number, name in enumerate(name for name, records in reported.items() if records):
-            points = [np.array([one[column] for one in reported[name]], dtype=float) for column in ("step", key)]
-            trace = _scatter(label, points, mode, colour, line={"color": colour, "width": width}, legendgroup=label)
-            hover = f"{plain(name)}, step %{{x}}: %{{y}}" if name else None
-            traces.append(trace.update(hovertemplate=hover, showlegend=number == 0))
+        is_named = False
+        for name, records in runs.items():
+            reported = [(record["step"], record[key]) for record in records if record.get(key) is not None]
+            if reported:
+                look = {"line": {"color": colour, "width": width}, "legendgroup": label, "showlegend": not is_named}
+                hover = f"{plain(name)}, step %{{x}}: %{{y}}" if name else None
+                traces.append(_scatter(label, np.array(reported).T, mode, colour, hovertemplate=hover, **look))
+                is_named = True
     is_positive = all(bool((trace.y > 0).all()) for trace in traces)
     return _figure(traces, xaxis=_titled("step"), yaxis=_titled("loss", log=is_positive))
 
@@ -83,7 +85,8 @@ def reconstruction(panels: Sequence[Panel], *, x: str, baseline: str = "linear i
 
 def confusion(counts: Int64[np.ndarray, "k k"], names: Sequence[Any]) -> "Figure":
     """How often samples of each class (rows) were taken for each class (columns); colours are shares of a row."""
-    go = import_plotting("plotly.graph_objects")
+    import plotly.graph_objects as go
+
     labels = [plain(name) for name in names]
     trace = go.Heatmap(
         x=labels,
@@ -176,7 +179,8 @@ def paired(
 
 def heat_map(table: Float[np.ndarray, "n m"], *, x: str, y: str, title: str) -> "Figure":
     """Positive numbers over two axes as colours on a logarithmic scale; NaN stays blank."""
-    go = import_plotting("plotly.graph_objects")
+    import plotly.graph_objects as go
+
     trace = go.Heatmap(
         z=np.log10(table),
         customdata=table,
@@ -205,7 +209,8 @@ def plain(name: Any) -> str:
 
 
 def _figure(traces: Sequence[Any], **layout: Any) -> "Figure":
-    go = import_plotting("plotly.graph_objects")
+    import plotly.graph_objects as go
+
     return go.Figure(traces, {"template": _TEMPLATE, **layout})
 
 
@@ -220,13 +225,14 @@ def _scatter(
     **more: Any,
 ) -> "Scatter":
     """A trace through points (x, y), as lines or markers."""
+    import plotly.graph_objects as go
+
     look: dict[str, Any] = {"line": {"color": colour}}
     if "markers" in mode:
         look["marker"] = {"color": colour, "size": 7, "symbol": symbol}
     if text is not None:
         look["text"] = [plain(label) for label in text]
-    scatter = import_plotting("plotly.graph_objects").Scatter
-    return scatter(name=plain(name), x=points[0], y=points[1], mode=mode, **look | more)
+    return go.Scatter(name=plain(name), x=points[0], y=points[1], mode=mode, **look | more)
 
 
 def _titled(title: str, log: bool = False) -> dict[str, Any]:

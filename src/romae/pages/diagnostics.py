@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int64
 
 from romae.data.schema import SampleSet, Schema
+from romae.data.subsets import balanced, evenly_spread
 from romae.inference import baselines
 from romae.inference.predictions import embed, interpolate, predict, predict_proba
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
@@ -115,23 +116,6 @@ def channels(sample: Sample, schema: Schema | None) -> list[Channel]:
     n_columns, everywhere = sample.values.shape[1], np.ones(len(sample), dtype=bool)
     names = schema.values if schema is not None and len(schema.values) == n_columns else _numbered(n_columns)
     return [Channel(name, i, everywhere, i) for i, name in enumerate(names[:N_CHANNELS])]
-
-
-def evenly_spread(n: int, n_wanted: int) -> list[int]:
-    """Up to so many numbers from 0 to n - 1, evenly spread, the first and the last among them."""
-    return np.unique(np.linspace(0, n - 1, min(n, n_wanted)).round().astype(int)).tolist()
-
-
-def rank_in_class(classes: Int64[np.ndarray, "b"]) -> Int64[np.ndarray, "b"]:
-    """How many of the samples before it have the class of a sample."""
-    import pandas as pd
-
-    return pd.Series(classes).groupby(classes).cumcount().to_numpy()
-
-
-def balanced(classes: Int64[np.ndarray, "b"], n_wanted: int) -> list[int]:
-    """Up to so many samples, as many of each class as there are, or as of the others."""
-    return np.sort(np.argsort(rank_in_class(classes), kind="stable")[:n_wanted]).tolist()
 
 
 def _agreement(task: Regression, samples: Sequence[Sample]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from romae.files import write_whole_text
-from romae.pages.plots import import_plotting
 
 _FEW_COLUMNS = 5  # for which a phone has room
 _MANY_SECTIONS = 8  # as many are not found by scrolling
@@ -59,8 +58,10 @@ class Chart:
 
     def svg(self) -> str:
         """A picture in base 64, the same bytes every time."""
+        from matplotlib import rc_context
+
         written = io.BytesIO()
-        with import_plotting("matplotlib").rc_context({"svg.hashsalt": "romae"}):
+        with rc_context({"svg.hashsalt": "romae"}):
             self.figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
         return base64.b64encode(written.getvalue()).decode()
 
@@ -96,11 +97,13 @@ class Section:
 def to_html(title: str, sections: Sequence[Section], *, lead: str = "") -> str:
     """One self-contained page."""
     from jinja2 import Environment
+    from plotly.offline import get_plotlyjs
 
     page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(_own("page.html"))
     blocks = [block for section in sections for block in section.blocks]
-    shown = [chart for one in blocks for chart in (one.charts.values() if isinstance(one, Choice) else [one])]
-    is_interactive = any(isinstance(one, Chart) and not one.is_picture for one in shown)
+    charts = [chart for block in blocks if isinstance(block, Choice) for chart in block.charts.values()]
+    charts += [block for block in blocks if isinstance(block, Chart)]
+    is_interactive = not all(chart.is_picture for chart in charts)
     return page.render(
         title=title,
         lead=lead,
@@ -108,7 +111,7 @@ def to_html(title: str, sections: Sequence[Section], *, lead: str = "") -> str:
         has_contents=len(sections) >= _MANY_SECTIONS,
         few_columns=_FEW_COLUMNS,
         style=_own("page.css"),
-        plotly=import_plotting("plotly.offline").get_plotlyjs() if is_interactive else "",
+        plotly=get_plotlyjs() if is_interactive else "",
         script=_own("page.js"),
     )
 

@@ -1,10 +1,6 @@
-"""Pictures to save: every function returns a matplotlib figure and touches no display. Pages have charts.py beside.
-
-matplotlib and plotly come with the extra `plots` and are imported where something is drawn.
-"""
+"""Pictures to save: every function returns a matplotlib figure and touches no display. Pages have charts.py as well."""
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -35,15 +31,6 @@ class Frame(NamedTuple):
     image: Float[np.ndarray, "y x"]
     truth: Float[np.ndarray, "2"]
     predicted: Float[np.ndarray, "2"]
-
-
-def import_plotting(module: str) -> Any:
-    """A module of matplotlib or plotly; where it is missing, an error says how to install it."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        library = module.partition(".")[0]
-        raise ImportError(f"figures and pages need {library}: pip install 'romae[plots]'") from error
 
 
 def interpolation(
@@ -107,4 +94,6 @@ def image_grid(
 
 
 def _figure(width: float, height: float) -> "Figure":
-    return import_plotting("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")

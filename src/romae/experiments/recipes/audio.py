@@ -30,6 +30,7 @@ from romae.data.audio import from_audio_folder
 from romae.data.filterbank import N_MELS
 from romae.data.scaling import Scaling, scaled
 from romae.data.schema import Schema
+from romae.data.subsets import evenly_spread
 from romae.experiments import baselines, metrics
 from romae.experiments.datasets import esc50
 from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target, n_parts
@@ -37,7 +38,6 @@ from romae.inference.predictions import predict, predict_proba
 from romae.model.config import SIZES, ModelConfig
 from romae.model.tasks import Task
 from romae.pages.charts import paired
-from romae.pages.diagnostics import evenly_spread
 from romae.pages.plots import image_grid
 from romae.tokens.masking import UniformTokens, hide
 from romae.tokens.patches import grid_counts, unpatchify

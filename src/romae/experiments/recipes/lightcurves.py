@@ -35,6 +35,7 @@ from jaxtyping import Float64, Int64
 
 from romae.data.scaling import fit_scaling, scaled
 from romae.data.schema import Schema
+from romae.data.subsets import rank_in_class
 from romae.experiments import baselines, metrics
 from romae.experiments.datasets import elasticc, plasticc
 from romae.experiments.datasets.catalogue import Labelled
@@ -44,7 +45,6 @@ from romae.inference.predictions import interpolate, predict, predict_proba
 from romae.model.config import SIZES, ModelConfig
 from romae.model.tasks import Task
 from romae.pages.charts import confusion, paired, reconstruction
-from romae.pages.diagnostics import rank_in_class
 from romae.pages.plots import Panel
 from romae.tokens.masking import UniformTokens, hide
 from romae.tokens.sample import Sample
@@ -128,14 +128,14 @@ class _LightCurves(Source):
 
     def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         ours, trees = (
-            np.sum([np.array(figure[name], dtype=int) for figure in figures], axis=0)
+            np.sum([np.array(figure[name], dtype=float) for figure in figures], axis=0)
             for name in ("confusion", "confusion_boosting")
         )
         names, seeds = figures[0]["classes"], f"{len(figures)} seeds"
         scores = {"RoMAE": metrics.f1_by_class(ours), "gradient boosting": metrics.f1_by_class(trees)}
         return {
             f"F1 of each class, {seeds}": paired(names, scores, x="F1"),
-            f"What the objects of a class were taken for, {seeds}": confusion(ours, names),
+            f"What the objects of a class were taken for, {seeds}": confusion(ours.astype(int), names),
         }
 
     @abstractmethod

@@ -27,6 +27,7 @@ from jaxtyping import Float64, Int64, UInt8
 from romae.data.images import to_image
 from romae.data.loader import Loader
 from romae.data.pixels import Pixels
+from romae.data.subsets import rank_in_class
 from romae.experiments import baselines, metrics
 from romae.experiments.datasets import tiny_imagenet
 from romae.experiments.datasets.tiny_imagenet import MEAN, N_CLASSES, SIZE, STD
@@ -35,7 +36,6 @@ from romae.inference.predictions import predict
 from romae.model.config import SIZES, ModelConfig
 from romae.model.tasks import Loss, MaskedReconstruction, Task
 from romae.pages.charts import Line, bands
-from romae.pages.diagnostics import rank_in_class
 from romae.pages.plots import image_grid
 from romae.tokens.augmentation import RandAugment
 from romae.tokens.masking import UniformTokens
