@@ -47,16 +47,14 @@ class Line(NamedTuple):
 def loss_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> "Figure":
     """The losses of runs by their names, against steps; training has one colour, validation another."""
     traces = []
-    width, mode = (2.0, "lines+markers") if len(runs) == 1 else (1.0, "lines")
+    width, mode = (2, "lines+markers") if len(runs) == 1 else (1, "lines")
     for key, label, colour in (("loss", "training", PREDICTED), ("validation", "validation", HIDDEN)):
-        is_named = False
         for name, records in runs.items():
-            reported = [(record["step"], record[key]) for record in records if record.get(key) is not None]
-            if reported:
-                look = {"line": {"color": colour, "width": width}, "legendgroup": label, "showlegend": not is_named}
-                hover = f"{plain(name)}, step %{{x}}: %{{y}}" if name else None
-                traces.append(_scatter(label, np.array(reported).T, mode, colour, hovertemplate=hover, **look))
-                is_named = True
+            points = [(record["step"], record[key]) for record in records if record.get(key) is not None]
+            hover = f"{plain(name)}, step %{{x}}: %{{y}}" if name else None
+            if points:
+                traces.append(_scatter(label, np.array(points).T, mode, colour, width=width, hovertemplate=hover))
+    _name_once(traces)
     is_positive = all(bool((trace.y > 0).all()) for trace in traces)
     return _figure(traces, xaxis=_titled("step"), yaxis=_titled("loss", log=is_positive))
 
@@ -66,21 +64,20 @@ def reconstruction(panels: Sequence[Panel], *, x: str, baseline: str = "linear i
 
     Curves are drawn where there are any; `baseline` names the grey one.
     """
-    traces: dict[tuple[str, int], Scatter] = {}
+    traces = []
     for row, panel in enumerate(panels, start=1):
-        for trace in (
+        drawn = (
             _scatter(baseline, panel.baseline, "lines", BASELINE),
             _scatter("RoMAE", panel.curve, "lines", PREDICTED),
             _scatter("observed", panel.observed, "markers", OBSERVED),
             _scatter("hidden from the model", panel.hidden, "markers", HIDDEN, symbol="circle-open"),
             _scatter("predicted", panel.predicted, "markers", symbol="x"),
-        ):
-            is_first = not any(name == trace.name for name, _ in traces)
-            if len(trace.x):
-                traces[trace.name, row] = trace.update(yaxis=f"y{row}", legendgroup=trace.name, showlegend=is_first)
+        )
+        traces += [trace.update(yaxis=f"y{row}") for trace in drawn if len(trace.x)]
+    _name_once(traces)
     axes = {f"yaxis{row}": _titled(panel.title) for row, panel in enumerate(panels, start=1)}
     grid = {"rows": len(panels), "columns": 1, "pattern": "coupled", "ygap": 0.15}
-    return _figure(list(traces.values()), height=120 + 220 * len(panels), grid=grid, xaxis=_titled(x), **axes)
+    return _figure(traces, height=120 + 220 * len(panels), grid=grid, xaxis=_titled(x), **axes)
 
 
 def confusion(counts: Int64[np.ndarray, "k k"], names: Sequence[Any]) -> "Figure":
@@ -156,10 +153,10 @@ def bands(lines: Sequence[Line], *, x: str, y: str, log: bool = False) -> "Figur
         # A logarithmic axis has no place for 0: the band ends a little below the curve.
         lower = np.maximum(mean - spread, mean[mean > 0].min(initial=np.inf) / 2) if log else mean - spread
         around = np.concatenate([places, places[::-1]]), np.concatenate([mean + spread, lower[::-1]])
-        band = _scatter(line.label, around, "lines", colour, fill="toself", hoverinfo="skip", showlegend=False)
-        band.update(line={"width": 0}, opacity=0.2, legendgroup=line.label)
-        curve = _scatter(line.label, (places, mean), "lines", colour, legendgroup=line.label)
-        traces += [band, curve.update(showlegend=len(lines) > 1)]
+        band = _scatter(line.label, around, "lines", colour, width=0, fill="toself", opacity=0.2, hoverinfo="skip")
+        curve = _scatter(line.label, (places, mean), "lines", colour)
+        for trace, is_named in ((band, False), (curve, len(lines) > 1)):
+            traces.append(trace.update(legendgroup=line.label, showlegend=is_named))
     return _figure(traces, xaxis=_titled(x), yaxis=_titled(y, log=log))
 
 
@@ -220,6 +217,7 @@ def _scatter(
     mode: str,
     colour: str = PREDICTED,
     *,
+    width: float = 2,
     symbol: str = "circle",
     text: Sequence[Any] | None = None,
     **more: Any,
@@ -227,12 +225,19 @@ def _scatter(
     """A trace through points (x, y), as lines or markers."""
     import plotly.graph_objects as go
 
-    look: dict[str, Any] = {"line": {"color": colour}}
+    look: dict[str, Any] = {"line": {"color": colour, "width": width}}
     if "markers" in mode:
         look["marker"] = {"color": colour, "size": 7, "symbol": symbol}
     if text is not None:
         look["text"] = [plain(label) for label in text]
     return go.Scatter(name=plain(name), x=points[0], y=points[1], mode=mode, **look | more)
+
+
+def _name_once(traces: "Sequence[Scatter]") -> None:
+    """Traces of one name have one entry in the legend, which shows and hides them all."""
+    names = [trace.name for trace in traces]
+    for number, trace in enumerate(traces):
+        trace.update(legendgroup=trace.name, showlegend=trace.name not in names[:number])
 
 
 def _titled(title: str, log: bool = False) -> dict[str, Any]:
