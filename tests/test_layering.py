@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from types import CodeType
 
@@ -66,6 +67,12 @@ def test_the_table_names_every_file_once_and_no_other():
     assert len(places) == len(set(places)) > 40
     assert all((SOURCE / place).exists() for place in places)
     assert [path for path in source_files() if place_of(path) not in places] == []
+
+
+def test_the_files_of_a_folder_stand_together():
+    """So a folder imports only folders above it."""
+    folders = [place.split("/")[0] for place in table() if "/" in place]
+    assert [folder for folder, _ in groupby(folders)] == list(dict.fromkeys(folders))
 
 
 def test_a_file_imports_only_files_above_it():

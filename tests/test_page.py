@@ -1,28 +1,30 @@
 """Pages: self-contained, the same every time, true to what they are told, and alive in a real browser."""
 
+import base64
 import json
 import re
 import shutil
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 import romae
 from messages import assert_says, refused
 from romae.cli.main import main
 from romae.config import override
 from romae.experiments import report
-from romae.experiments.baselines import truth
 from romae.experiments.recipe import discover, find
 from romae.experiments.summary import all_rows
+from romae.inference.baselines import truth
 from romae.inference.predictions import predict
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Regression
-from romae.pages import charts, page, run_page
+from romae.pages import charts, page, plots, run_page
 from romae.pages.page import Chart, Choice, Section, Table, Text, to_html
 from romae.pages.plots import Panel
 from romae.pages.run_page import PageConfig
@@ -39,8 +41,9 @@ COLUMNS = {"id": "star", "time": "mjd", "channel": "band", "values": ("flux",)}
 
 def series(shift: float) -> Chart:
     times = np.linspace(0, 1, 5)
-    panel = Panel("flux", (times, times + shift), (times, times), (times, times), (np.zeros(0), np.zeros(0)))
-    return charts.reconstruction([charts.Reconstruction(panel, times + shift)] * 2, x="time", caption=f"by {shift}")
+    pair = (times, times + shift)
+    panel = Panel("flux", pair, (times, times), curve=(times, times), predicted=pair)
+    return Chart(caption=f"by {shift}", figure=charts.reconstruction([panel] * 2, x="time"))
 
 
 def example(text: str = "A sentence.") -> str:
@@ -48,15 +51,27 @@ def example(text: str = "A sentence.") -> str:
         Text(text=text),
         Table(columns=("name", "value"), rows=[(text, "1")]),
         Choice(label="Sample", charts={"first": series(0.0), "second": series(5.0)}),
-        charts.confusion(np.array([[3, 1], [0, 4]]), [text, "b"], text),
+        Chart(caption=text, figure=charts.confusion(np.array([[3, 1], [0, 4]]), [text, "b"])),
+        Chart(caption=text, figure=plots.image_grid({text: [np.zeros((2, 2))]})),
     ]
     return to_html(text, [Section(title=text, blocks=blocks)])
 
 
-def data_of(text: str) -> list:
-    found = re.search(r'<script type="application/json" id="charts">(.*?)</script>', text, re.DOTALL)
-    assert found
-    return json.loads(found[1])
+def decoded(value: Any) -> Any:
+    """What plotly wrote, with its arrays of bytes as lists."""
+    if isinstance(value, dict) and "bdata" in value:
+        flat = np.frombuffer(base64.b64decode(value["bdata"]), dtype=value["dtype"])
+        return flat.reshape([int(n) for n in value.get("shape", str(len(flat))).split(",")]).tolist()
+    if isinstance(value, dict):
+        return {key: decoded(part) for key, part in value.items()}
+    return [decoded(part) for part in value] if isinstance(value, list) else value
+
+
+def figures_of(text: str) -> list[list[dict[str, Any]]]:
+    """The charts of every figure of a page: one, or those to choose from."""
+    figures = re.findall(r"<figure>(.*?)</figure>", text.split("<script>")[0], re.DOTALL)
+    charts = r'<script type="application/json">(.*?)</script>'
+    return [[decoded(json.loads(chart)) for chart in re.findall(charts, figure)] for figure in figures]
 
 
 def test_the_same_blocks_give_the_same_page():
@@ -64,7 +79,7 @@ def test_the_same_blocks_give_the_same_page():
 
 
 def test_a_page_asks_the_network_for_nothing():
-    ours = example().replace(page._own("page.js"), "").split("<script>")[0]
+    ours = example().split("<script>")[0]
     assert "default-src 'none'" in ours and "connect-src" not in ours
     assert not re.search(r'(src|href)="(?!data:|#)', ours) and "@import" not in ours
 
@@ -73,7 +88,7 @@ def test_what_a_page_is_told_stays_text():
     nasty = "</script><script>alert(1)</script><b>&\"'"
     text = example(nasty)
     assert "alert(1)</script>" not in text and "<b>" not in text.split("<script>")[0]
-    assert data_of(text)[1][0]["traces"][0]["x"][0].startswith("&lt;/script&gt;")
+    assert figures_of(text)[1][0]["data"][0]["x"][0].startswith("&lt;/script&gt;")
 
 
 def test_a_page_without_charts_carries_no_plotting_library():
@@ -95,16 +110,9 @@ def test_a_choice_of_nothing_is_refused():
 
 def test_losses_that_are_no_numbers_are_left_blank():
     records = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": float("nan")}, {"step": 3, "loss": 1.0, "validation": 3.0}]
-    training, validation = charts.losses(records).traces
-    assert training["y"] == [2.0, None, 1.0] and (validation["x"], validation["y"]) == ([3.0], [3.0])
-
-
-def test_principal_components_keep_the_distances_of_points_in_a_plane():
-    random = np.random.default_rng(0)
-    plane, basis = random.normal(size=(20, 2)), np.linalg.qr(random.normal(size=(7, 2)))[0]
-    found = run_page.principal_components(plane @ basis.T)
-    distances = [np.linalg.norm(x[:, None] - x[None], axis=-1) for x in (plane, found)]
-    np.testing.assert_allclose(*distances, atol=1e-9)
+    training, validation = charts.loss_curves({"": records}).data
+    assert_array_equal(training.y, [2.0, np.nan, 1.0])
+    assert (list(validation.x), list(validation.y)) == ([3.0], [3.0])
 
 
 # The page of a run
@@ -126,14 +134,14 @@ def runs(tmp_path_factory):
 def test_without_data_a_page_shows_losses_and_settings(runs, tmp_path):
     text = run_page.write(runs / "run", out=tmp_path / "page.html").read_text()
     n_reports = len((runs / "run" / "history.jsonl").read_text().splitlines())
-    assert len(data_of(text)[0][0]["traces"][0]["x"]) == n_reports
+    assert len(figures_of(text)[0][0]["data"][0]["x"]) == n_reports
     assert "<td>train.epochs</td><td>2</td>" in text and "Reconstructions" not in text.split("<script>")[0]
 
 
 def test_hidden_points_are_those_that_are_predicted(runs, tmp_path):
     text = run_page.write(runs / "run", data=CURVES, out=tmp_path / "page.html").read_text()
-    for chart in data_of(text)[1]:
-        named = {(trace["name"], trace["yaxis"]): trace for trace in chart["traces"]}
+    for chart in figures_of(text)[1]:
+        named = {(trace["name"], trace["yaxis"]): trace for trace in chart["data"]}
         for (name, axis), trace in named.items():
             if name == "predicted":
                 assert trace["x"] == named["hidden from the model", axis]["x"]
@@ -144,7 +152,7 @@ def test_kept_out_samples_alone_are_shown(runs, tmp_path):
     told = PageConfig(samples="kept out")
     text = run_page.write(runs / "run", data=CURVES, config=told, out=tmp_path / "page.html").read_text()
     n_kept_out = round(0.1 * CURVES["star"].nunique())
-    assert len(data_of(text)[1]) == n_kept_out
+    assert len(figures_of(text)[1]) == n_kept_out
     assert_says(text, "kept out of training")
 
 
@@ -200,14 +208,14 @@ def test_a_channel_that_is_not_seen_has_the_averages_of_its_own_columns(position
 
 def test_a_classifier_shows_each_sample_in_its_confusion_matrix(runs, tmp_path):
     text = run_page.write(runs / "classifier", data=CURVES, out=tmp_path / "page.html").read_text()
-    (matrix,) = (group[0]["traces"][0] for group in data_of(text) if group[0]["traces"][0]["type"] == "heatmap")
+    (matrix,) = (group[0]["data"][0] for group in figures_of(text) if group[0]["data"][0]["type"] == "heatmap")
     per_class = CURVES.drop_duplicates("star")["kind"].value_counts()
     assert {name: sum(row) for name, row in zip(matrix["y"], matrix["text"], strict=True)} == per_class.to_dict()
 
 
 def agreements(text: str) -> list[dict[str, list]]:
     """What every chart of the page that holds predicted beside true numbers shows: true, predicted, and whose."""
-    shown = [chart["traces"][1] for group in data_of(text) for chart in group if chart["traces"][0]["name"] == "equal"]
+    shown = [chart["data"][1] for group in figures_of(text) for chart in group if chart["data"][0]["name"] == "equal"]
     return [{key: trace[key] for key in ("x", "y", "text")} for trace in shown]
 
 
@@ -255,7 +263,7 @@ def test_the_model_of_a_run_through_stages_is_that_of_the_last(tmp_path):
     run_stages(model, stages, samples, schema=samples.schema, out=tmp_path / "run", quiet=True)
     text = run_page.write(tmp_path / "run", data=samples).read_text()
     assert "Training: 0-pretrain" in text and "Training: 1-classify" in text
-    assert "Classes" in text.split("<script>")[0] and "Reconstructions" not in text.split("<script>")[0]
+    assert "Classification" in text.split("<script>")[0] and "Reconstructions" not in text.split("<script>")[0]
 
 
 @pytest.mark.parametrize(
@@ -326,12 +334,13 @@ def test_a_browser_shows_the_page_without_errors_and_the_chooser_changes_the_plo
     figure = opened.locator("figure:has(label:has-text('Sample'))").first
     figure.scroll_into_view_if_needed()
     figure.locator("svg.main-svg").first.wait_for()
-    plot, caption = figure.locator("div.chart"), figure.locator("figcaption").inner_text()
+    plot, caption = figure.locator("div.chart:visible"), figure.locator("figcaption:visible").inner_text()
     before = plot.screenshot()
     figure.locator("select").select_option(index=1)
+    figure.locator("div.choice:nth-of-type(2) svg.main-svg").first.wait_for()
     opened.wait_for_timeout(300)
     assert plot.screenshot() != before
-    assert figure.locator("figcaption").inner_text() != caption
+    assert figure.locator("figcaption:visible").inner_text() != caption
     assert opened.evaluate("document.documentElement.scrollWidth") <= width
     assert problems == [] and [url for url in asked if url.startswith("http")] == []
     opened.close()
@@ -339,7 +348,8 @@ def test_a_browser_shows_the_page_without_errors_and_the_chooser_changes_the_plo
 
 @pytest.mark.slow
 def test_points_tell_their_numbers_and_charts_are_zoomed(browser, tmp_path):
-    chart = charts.agreement(np.array([0.0, 1.0, 2.0]), np.array([0.5, 0.25, 1.5]), ["a", "b", "c"], "mass", "")
+    figure = charts.agreement(np.array([0.0, 1.0, 2.0]), np.array([0.5, 0.25, 1.5]), ["a", "b", "c"], "mass")
+    chart = Chart(caption="", figure=figure)
     path = page.write(tmp_path / "page.html", "One", [Section(title="One", blocks=[chart])])
     opened = browser.new_page(viewport={"width": 1440, "height": 900})
     opened.goto(path.as_uri())
@@ -362,7 +372,8 @@ def test_points_tell_their_numbers_and_charts_are_zoomed(browser, tmp_path):
 def test_charts_of_a_long_page_are_drawn_when_they_come_into_sight(browser, reproduction):
     opened = browser.new_page(viewport={"width": 1440, "height": 900})
     opened.goto(reproduction.as_uri())
-    first, last = opened.locator("div.chart").first, opened.locator("div.chart").last
+    charts = opened.locator("div.chart:visible")
+    first, last = charts.first, charts.last
     first.scroll_into_view_if_needed()
     first.locator("svg.main-svg").first.wait_for()
     assert last.locator("svg").count() == 0
@@ -370,5 +381,6 @@ def test_charts_of_a_long_page_are_drawn_when_they_come_into_sight(browser, repr
     last.locator("svg.main-svg").first.wait_for()
     opened.emulate_media(media="print")
     opened.evaluate("window.dispatchEvent(new Event('beforeprint'))")
-    assert opened.evaluate("[...document.querySelectorAll('div.chart')].every(one => one.querySelector('svg'))")
+    shown = "[...document.querySelectorAll('div.chart')].filter(one => one.offsetParent)"
+    assert opened.evaluate(f"{shown}.every(one => one.querySelector('svg'))")
     opened.close()

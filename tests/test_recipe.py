@@ -168,7 +168,7 @@ def test_a_matrix_that_the_source_has_itself_is_not_drawn_twice():
 
 
 def test_a_view_that_fails_costs_no_result(monkeypatch, result):
-    monkeypatch.setattr(recipes.views, "of", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("romae.pages.diagnostics.diagnose", lambda *_, **__: 1 / 0)
     with warned(UserWarning, "no samples", "division by zero"):
         again = run(TWO_STAGES, 3)
     assert again.views == {} and again.metrics == result.metrics

@@ -9,17 +9,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from messages import assert_says, refused
-from romae.experiments import paper, report, result_blocks
+from romae.experiments import figures, paper, report
 from romae.experiments import recipe as recipes
 from romae.experiments import summary as rows
 from romae.experiments.recipe import Measured, Source, Splits, Target, find
 from romae.experiments.results import Losses, Result, results_of, write_result
 from romae.experiments.summary import summarise
 from romae.model.tasks import Task
-from romae.pages.charts import comparison
+from romae.pages import charts, plots
 from romae.pages.page import Chart, Choice
 from romae.tokens.ladder import Ladder
 
@@ -412,7 +414,7 @@ VIEWS = {
 class Drawing(Source):
     """A source that draws what it is told."""
 
-    def __init__(self, **drawn: Chart) -> None:
+    def __init__(self, **drawn: Any) -> None:
         self.drawn = drawn
 
     def splits(self, seed: int) -> Splits:
@@ -421,38 +423,44 @@ class Drawing(Source):
     def measure(self, task: Task, splits: Splits) -> Measured:
         raise NotImplementedError
 
-    def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict[str, Chart]:
+    def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return self.drawn
 
 
 def drawn(results: list[Result]) -> list[Chart | Choice]:
-    return result_blocks.blocks(replace(PENDULUM, data=Drawing()), results)
+    return figures.blocks(replace(PENDULUM, data=Drawing()), results)
 
 
 def test_losses_of_all_seeds_stand_in_one_chart_for_each_stage():
     held = [result(0, losses=(LOSSES,)), result(1, losses=(replace(LOSSES, loss=(9.0, 8.0)),)), result(2)]
     (chart,) = drawn(held)
-    training = [trace for trace in chart.traces if trace["name"] == "training"]
-    assert [trace["y"] for trace in training] == [[3, 2], [9, 8]] and chart.caption == "Loss in regression, 2 seeds."
-    assert [trace["showlegend"] for trace in training] == [True, False]
+    training = [trace for trace in chart.figure.data if trace.name == "training"]
+    assert [list(trace.y) for trace in training] == [[3, 2], [9, 8]] and chart.caption == "Loss in regression, 2 seeds."
+    assert [trace.showlegend for trace in training] == [True, False]
     two = [replace(one, losses=one.losses * 2) for one in held]
     (choice,) = drawn(two)
     assert list(choice.charts) == ["1: regression", "2: regression"]
 
 
-def test_views_of_a_result_are_drawn():
+def test_diagnostics_of_a_result_are_drawn():
     held = [result(0, views=VIEWS), result(1, views={"confusion": VIEWS["confusion"]})]
     sample, numbers, matrix, points = drawn(held)
     assert list(sample.charts) == ["a", "b"]
-    assert [trace["y"] for trace in sample.charts["a"].traces] == [[5, 6], [7], [8]]
-    assert list(numbers.charts) == ["number 1", "number 2"] and numbers.charts["number 1"].traces[1]["y"] == [1, None]
-    assert matrix.traces[0]["text"] == [[4, 2], [0, 6]] and "2 seeds" in matrix.caption  # of both seeds together
-    assert [trace["name"] for trace in points.traces] == ["fast", "slow"]
+    assert [list(trace.y) for trace in sample.charts["a"].figure.data] == [[5, 6], [7], [8]]
+    assert list(numbers.charts) == ["number 1", "number 2"]
+    assert_array_equal(numbers.charts["number 1"].figure.data[1].y, [1, np.nan])
+    assert matrix.figure.data[0].text == ([4, 2], [0, 6]) and "2 seeds" in matrix.caption  # of both seeds together
+    assert [trace.name for trace in points.figure.data] == ["fast", "slow"]
 
 
-def test_a_source_may_draw_charts_of_its_own():
-    own = comparison({"RoMAE": 1.0}, ours="RoMAE", metric="mse", caption="Mine")
-    assert result_blocks.blocks(replace(PENDULUM, data=Drawing(Mine=own)), [result(0)]) == [own]
+def test_a_source_draws_charts_pictures_and_choices():
+    chart = charts.comparison({"RoMAE": 1.0}, ours="RoMAE", metric="mse")
+    picture = plots.image_grid({"one": [np.zeros((2, 2))]})
+    source = Drawing(Chart=chart, Picture=picture, Choice={"first": chart, "second": picture})
+    first, second, choice = figures.blocks(replace(PENDULUM, data=source), [result(0)])
+    assert (first, second) == (Chart(caption="Chart", figure=chart), Chart(caption="Picture", figure=picture))
+    assert not first.is_picture and second.is_picture
+    assert {name: one.figure for name, one in choice.charts.items()} == {"first": chart, "second": picture}
 
 
 def test_the_page_escapes_what_it_is_told(folder, monkeypatch):

@@ -20,6 +20,7 @@ def check_quick(recipe: Recipe, folder: Path, *, learns: bool = True) -> Result:
     assert path.stat().st_size < 200_000 and isinstance(read_result(path), Result)
     stored = json.loads(path.read_text())
     assert set(stored) >= {"recipe", "protocol", "seed", "metrics", "baselines", "floor", "published", "config"}
-    captions = recipe.data.draw([stored["figure"]])  # drawn from what was stored
-    assert captions and all(figure.axes for figure in captions.values())
+    drawn = recipe.data.draw([stored["figure"]])  # from what was stored
+    figures = [one for figure in drawn.values() for one in (figure.values() if isinstance(figure, dict) else [figure])]
+    assert figures and all(figure.axes if hasattr(figure, "axes") else figure.data for figure in figures)
     return result

@@ -9,7 +9,7 @@ Shapes: n observed times, m distinct ones, q query times, c channels, b samples,
 """
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -19,21 +19,29 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64, Shaped
 from torch import Tensor
 
+from romae.inference.baselines import (
+    Method,
+    Predictions,
+    Queries,
+    Times,
+    Values,
+    as_columns,
+    in_order,
+    last_value,
+    linear,
+    mean,
+)
+from romae.inference.baselines import fill as fill
+from romae.inference.baselines import truth as truth
 from romae.tokens.sample import Sample
 
 BRIGHT = 5.0  # times the error of a flux
-
-Times = Float[np.ndarray, "n"]
-Values = Float[np.ndarray, "n c"]
-Queries = Float[np.ndarray, "q"]
-Predictions = Float[np.ndarray, "q c"]
-Method = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 
 def constant(samples: Sequence[Sample]) -> Method:
     """A method that predicts the mean of all values of these samples, whatever is observed."""
     _require_samples(samples)
-    average = np.concatenate([_columns(sample)[2] for sample in samples]).mean(axis=0)
+    average = np.concatenate([as_columns(sample)[2] for sample in samples]).mean(axis=0)
 
     def predict(times: Times, values: Values, queries: Queries) -> Predictions:
         return np.tile(average, (len(queries), 1))
@@ -41,29 +49,11 @@ def constant(samples: Sequence[Sample]) -> Method:
     return predict
 
 
-def mean(times: Times, values: Values, queries: Queries) -> Predictions:
-    """The mean of the observed values, everywhere."""
-    _require_observed(times, values)
-    return np.repeat(values.mean(axis=0, keepdims=True, dtype=np.float64), len(queries), axis=0)
-
-
-def last_value(times: Times, values: Values, queries: Queries) -> Predictions:
-    """The last value observed at or before each time; before the first, the first."""
-    times, values = _in_order(times, values)
-    return values[np.searchsorted(times, queries, side="right").clip(min=1) - 1]
-
-
-def linear(times: Times, values: Values, queries: Queries) -> Predictions:
-    """Straight lines between the observed values; with one of them, that value everywhere."""
-    times, values = _in_order(times, values)
-    return np.stack([np.interp(queries, times, channel) for channel in values.T], axis=1)
-
-
 def cubic_spline(times: Times, values: Values, queries: Queries) -> Predictions:
     """The cubic spline through the observed values; a parabola through three, a line through two, or one value."""
     from scipy.interpolate import CubicSpline
 
-    times, values = _in_order(times, values)
+    times, values = in_order(times, values)
     if len(times) == 1:
         return np.repeat(values, len(queries), axis=0)
     return CubicSpline(times, values)(queries.clip(times[0], times[-1]))
@@ -79,7 +69,7 @@ def gaussian_process(times: Times, values: Values, queries: Queries) -> Predicti
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-    times, values = _in_order(times, values)
+    times, values = in_order(times, values)
     if len(times) == 1 or len(queries) == 0:
         return np.repeat(values[:1], len(queries), axis=0)
     start, extent = times[0], times[-1] - times[0]
@@ -102,31 +92,6 @@ METHODS: MappingProxyType[str, Method] = MappingProxyType(
 )
 
 
-def fill(method: Method, sample: Sample, *, default: float = 0.0) -> Predictions:
-    """Predictions for the hidden tokens of a sample from its visible ones, in the order of the tokens.
-
-    The first position is the time. A second one names the variable, and each variable is interpolated by itself;
-    one that is never visible is predicted as `default`, which for standardised values is its mean.
-    """
-    times, variables, values = _columns(sample)
-    if sample.hidden is None:
-        raise ValueError("the sample hides no token, so there is nothing to fill in: set Sample(hidden=…)")
-    hidden = sample.hidden.numpy()
-    predictions = np.full((len(times), values.shape[1]), default)
-    for variable in np.unique(variables[hidden]):
-        known, wanted = (variables == variable) & ~hidden, (variables == variable) & hidden
-        if known.any():
-            predictions[wanted] = method(times[known], values[known], times[wanted])
-    return predictions[hidden]
-
-
-def truth(sample: Sample) -> Predictions:
-    """What `fill` should have said: the target of each hidden token where the sample has one, else its values."""
-    has_rows = sample.target is not None and sample.target.ndim == 2
-    rows = sample.target if has_rows else sample.values
-    return rows[sample.hidden].double().numpy()
-
-
 def nearest_neighbour(
     train: Sequence[Sample], test: Sequence[Sample], *, n_points: int = 100
 ) -> Shaped[np.ndarray, "b"]:
@@ -139,7 +104,7 @@ def nearest_neighbour(
 
     _require_samples(train)
     _require_samples(test)
-    bounds = [(_columns(sample)[0].min(), _columns(sample)[0].max()) for sample in train]
+    bounds = [(as_columns(sample)[0].min(), as_columns(sample)[0].max()) for sample in train]
     grid = np.linspace(min(low for low, _ in bounds), max(high for _, high in bounds), n_points)
     series, others = _resampled(train, grid), _resampled(test, grid)
     deviation = series.std(axis=(0, 1))
@@ -163,7 +128,7 @@ def summary_features(samples: Sequence[Sample], *, n_variables: int = 1) -> Floa
     measured is NaN, with a count of 0.
     """
     _require_samples(samples)
-    columns = [_columns(sample) for sample in samples]
+    columns = [as_columns(sample) for sample in samples]
     times, variables, values = (np.concatenate(parts) for parts in zip(*columns, strict=True))
     unknown = (variables < 0) | (variables >= n_variables) | (variables != variables.round())
     if unknown.any():
@@ -253,41 +218,13 @@ def _is_measured(features: Float[np.ndarray, "b k"]) -> Bool[np.ndarray, "k"]:
     return ~np.isnan(features).all(axis=0)
 
 
-def _require_observed(times: Times, values: Values) -> None:
-    if len(times) == 0:
-        raise ValueError("there is no observed value to predict from")
-    if values.ndim != 2 or len(values) != len(times):
-        raise ValueError(f"values must be [n, c] with a row for each of {len(times)} times, not {list(values.shape)}")
-    if not (np.isfinite(values).all() and np.isfinite(times).all()):
-        raise ValueError("observed times and values must be finite; leave missing measurements out")
-
-
 def _require_samples(samples: Sequence[Sample]) -> None:
     if len(samples) == 0:
         raise ValueError("there is no sample to learn from or to describe: the list is empty")
-
-
-def _in_order(times: Times, values: Values) -> tuple[Float[np.ndarray, "m"], Float[np.ndarray, "m c"]]:
-    """Distinct times in climbing order, with the mean of the values at each."""
-    _require_observed(times, values)
-    distinct, starts, counts = np.unique(np.sort(times), return_index=True, return_counts=True)
-    ordered = values[np.argsort(times, kind="stable")].astype(np.float64)
-    return distinct, np.add.reduceat(ordered, starts, axis=0) / counts[:, None]
-
-
-def _columns(sample: Sample) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"], Float[np.ndarray, "n c"]]:
-    """The times, variables and values of a sample; with a single position axis all tokens are of variable 0."""
-    positions = sample.positions.double().numpy()
-    if positions.shape[1] > 2:
-        raise ValueError(
-            f"baselines take positions (time) or (time, variable), and this sample has {positions.shape[1]} axes"
-        )
-    variables = positions[:, 1] if positions.shape[1] == 2 else np.zeros(len(positions))
-    return positions[:, 0], variables, sample.values.double().numpy()
 
 
 def _resampled(samples: Sequence[Sample], grid: Float[np.ndarray, "n"]) -> Float[np.ndarray, "b n c"]:
     for index, sample in enumerate(samples):
         if sample.positions.shape[1] != 1:
             raise ValueError(f"sample {index} is not a series with the time as its only position")
-    return np.stack([linear(times, values, grid) for times, _, values in map(_columns, samples)])
+    return np.stack([linear(times, values, grid) for times, _, values in map(as_columns, samples)])

@@ -22,12 +22,11 @@ from romae.inference.tables import write_table
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction
 from romae.pages import charts, page
+from romae.pages.diagnostics import confusion, panels, principal_components
 from romae.pages.page import Chart, Choice, Section, Table, Text
-from romae.pages.plots import Panel, interpolation
-from romae.pages.run_page import principal_components
+from romae.pages.plots import interpolation
 from romae.tokens.masking import UniformTokens
 from romae.tokens.sample import Sample
-from romae.tokens.tokens import Layout, collate
 from romae.training.config import TrainConfig
 from romae.training.loop import train
 from romae.training.run_folder import History
@@ -105,11 +104,16 @@ def run(folder: str | Path, *, seed: int = 0, epochs: int = 30, n_train: int = 1
     folder.mkdir(parents=True, exist_ok=True)
     picture, table = folder / "interpolation.png", folder / "series.csv"
     title = "Two sensors, one oscillator: each curve is drawn from the black points of both"
-    interpolation(panels(models.pretrained, testing[:3]), title=title).savefig(picture, dpi=150)
+    shown = [
+        panel._replace(title=f"series {sample.id}, {panel.title} sensor")
+        for sample, answer in zip(testing[:3], predicted, strict=False)
+        for panel in panels(sample, answer, SCHEMA, models.pretrained)
+    ]
+    interpolation(shown, title=title).savefig(picture, dpi=150)
     write_table(to_table(SampleSet(whole, SCHEMA)), table)
     sections = [
         _interpolation_section(models.pretrained, testing, predicted, rmse),
-        _classification_section(models, whole, chosen, accuracy),
+        _classification_section(models, whole, accuracy),
         _training_section(models),
     ]
     lead = "Two sensors watch one oscillator, each at times of its own. All of this was made by romae demo."
@@ -169,37 +173,6 @@ def _accuracies(
     return found | {"the commonest speed": accuracy_score(truth, commonest)}
 
 
-@torch.no_grad()
-def panels(task: MaskedReconstruction, samples: Sequence[Sample]) -> list[Panel]:
-    """The curves of both sensors, asked for at many times."""
-    grid = np.linspace(0, DURATION, 241)
-    found = []
-    for sample in samples:
-        visible = collate([sample]).tokens
-        for sensor in (0, 1):
-            queries = torch.tensor(np.stack([grid, np.full_like(grid, sensor)], 1), dtype=torch.float32)
-            curve = task.reconstruct(visible, queries, Layout.of([len(grid)]))
-            times, values = sample.positions[:, 0].numpy(), sample.values[:, 0].numpy().astype(np.float64)
-            seen, unseen = _of_sensor(sample, sensor)
-            line = baselines.linear(times[seen], values[seen][:, None], grid)[:, 0]
-            found.append(
-                Panel(
-                    f"series {sample.id}, sensor {sensor}",
-                    (times[seen], values[seen]),
-                    (times[unseen], values[unseen]),
-                    (grid, curve[:, 0].numpy()),
-                    (grid, line),
-                )
-            )
-    return found
-
-
-def _of_sensor(sample: Sample, sensor: int) -> tuple[np.ndarray, np.ndarray]:
-    """True on the readings of a sensor that were seen, and on those that were hidden."""
-    is_here, hidden = sample.positions[:, 1].numpy() == sensor, sample.hidden.numpy()
-    return is_here & ~hidden, is_here & hidden
-
-
 # The page
 
 
@@ -207,32 +180,21 @@ def _interpolation_section(
     task: MaskedReconstruction, testing: Sequence[Sample], predicted: Sequence[np.ndarray], rmse: dict[str, float]
 ) -> Section:
     """The first test series to choose from, and the errors on all of them."""
+    caption = "Each curve is drawn from the black points of both sensors. Drag to zoom, double-click to return."
     drawn = {}
-    for sample, answer in list(zip(testing, predicted, strict=True))[:N_SHOWN]:
-        rows = np.full(len(sample), np.nan)
-        rows[sample.hidden.numpy()] = answer[:, 0]
-        both = zip(panels(task, [sample]), SCHEMA.channels, (0, 1), strict=True)
-        channels = [
-            charts.Reconstruction(panel._replace(title=f"{name} sensor"), rows[_of_sensor(sample, sensor)[1]])
-            for panel, name, sensor in both
-        ]
-        caption = "Each curve is drawn from the black points of both sensors. Drag to zoom, double-click to return."
-        drawn[str(sample.id)] = charts.reconstruction(
-            channels, x="time", caption=caption, baseline="linear interpolation"
-        )
+    for sample, answer in zip(testing[:N_SHOWN], predicted, strict=False):
+        figure = charts.reconstruction(panels(sample, answer, SCHEMA, task), x="time")
+        drawn[str(sample.id)] = Chart(caption=caption, figure=figure)
     text = f"Half of the readings of {len(testing)} new series are hidden from the model, which is asked for them."
     errors = _table("RMSE at hidden readings", rmse)
     return Section(title="Interpolation", blocks=[Text(text=text), errors, Choice(label="Series", charts=drawn)])
 
 
-def _classification_section(
-    models: _Models, testing: Sequence[Sample], chosen: np.ndarray, accuracy: dict[str, float]
-) -> Section:
+def _classification_section(models: _Models, testing: Sequence[Sample], accuracy: dict[str, float]) -> Section:
     """Accuracies, the confusion matrix, and maps before and after fine-tuning."""
-    from sklearn.metrics import confusion_matrix
 
     truth = baselines.classes(testing)
-    counts = confusion_matrix(truth, chosen, labels=np.arange(len(SPEEDS)))
+    counts = confusion(models.classifier, testing, truth)
     maps = {
         "after fine-tuning": _map(models.classifier, testing),
         "after pre-training, which saw no class": _map(models.pretrained, testing),
@@ -247,23 +209,27 @@ def _classification_section(
         blocks=[
             Text(text=text),
             _table("accuracy", accuracy),
-            charts.confusion(counts, SPEEDS, caption),
+            Chart(caption=caption, figure=charts.confusion(counts, SPEEDS)),
             Choice(label="Embeddings", charts=maps),
         ],
     )
 
 
 def _map(task: MaskedReconstruction | Classification, samples: Sequence[Sample]) -> Chart:
-    points = principal_components(np.asarray(inference.embed(task, samples)))
+    points = principal_components(inference.embed(task, samples))
     speeds = np.array(SPEEDS)[baselines.classes(samples)]
-    caption = "One point for each series, in the plane in which the embeddings differ most."
-    return charts.embedding_map(points, [f"series {one.id}" for one in samples], speeds, caption)
+    caption = "One point for each series: the first two principal components (PCA) of its embedding."
+    return Chart(caption=caption, figure=charts.embedding(points, [f"series {one.id}" for one in samples], speeds))
 
 
 def _training_section(models: _Models) -> Section:
+    stages = {
+        "pre-training": (models.pretraining, "Mean squared error at readings hidden at random."),
+        "fine-tuning": (models.finetuning, "Cross-entropy of the speeds."),
+    }
     shown = {
-        "pre-training": charts.losses(models.pretraining.records, "Mean squared error at readings hidden at random."),
-        "fine-tuning": charts.losses(models.finetuning.records, "Cross-entropy of the speeds."),
+        name: Chart(caption=caption, figure=charts.loss_curves({"": history.records}))
+        for name, (history, caption) in stages.items()
     }
     return Section(title="Training", blocks=[Choice(label="Stage", charts=shown)])
 

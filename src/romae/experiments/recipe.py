@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkabl
 from romae.config import override, to_dict
 from romae.data.scaling import Scaling, fit_ladders
 from romae.data.schema import Schema
-from romae.experiments import results, views
+from romae.experiments import results
 from romae.experiments.results import Losses, Result
 from romae.extras import require_extra
 from romae.model.config import ModelConfig
@@ -80,9 +80,9 @@ class Source(Protocol):
         ...
 
     def draw(self, figures: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Figures of what was measured over all seeds, by their captions; charts and choices of a page serve as well.
+        """Figures of what was measured over all seeds, by their captions; a dictionary of figures is a choice.
 
-        A figure of curves, points or a map becomes a chart to zoom into; any other is shown as a picture.
+        Those of plotly can be zoomed into (pages/charts.py), those of matplotlib are pictures (pages/plots.py).
         """
         return {}
 
@@ -331,8 +331,10 @@ def _require_sound(recipe: Recipe, measured: Measured) -> None:
 
 def _views(task: Task, test: Sequence[Sample], measured: Measured, *, with_examples: bool) -> dict[str, Any]:
     """What a page shows of the task on the test samples, beside what the source has to show itself."""
+    from romae.pages.diagnostics import diagnose
+
     try:
-        return views.of(task, test, with_examples=with_examples, without=measured.figure)
+        return diagnose(task, test, with_examples=with_examples, without=measured.figure)
     except Exception as error:  # a source may have samples of its own kind; hours of training are not lost for a view
         warnings.warn(f"the report will show no samples of this run: {error}", stacklevel=3)
         return {}

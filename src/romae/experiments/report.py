@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from romae.experiments import result_blocks
+from romae.experiments import figures
 from romae.experiments.paper import Judgement, judge, read_items
 from romae.experiments.recipe import Recipe, discover
 from romae.experiments.results import TRIALS, Result, renamed
 from romae.experiments.summary import Row, all_rows, number, ours, published, read_all, summarise, target
 from romae.files import require_writable, write_whole_text
-from romae.pages.charts import comparison
+from romae.pages import charts
 from romae.pages.page import Block, Chart, Choice, Section, Table, Text, to_html
 
 OURS = "RoMAE"
@@ -164,7 +164,7 @@ def _bars(row: Row) -> Chart:
         values["published" if row.is_comparable else "published (not comparable)"] = row.published
     ordered = dict(sorted(values.items(), key=lambda one: one[1]))
     caption = f"{row.paper}: {row.title}. Ours is {ours(row)}."
-    return comparison(ordered, ours=OURS, metric=row.metric, caption=caption)
+    return Chart(caption=caption, figure=charts.comparison(ordered, ours=OURS, metric=row.metric))
 
 
 def _section(recipe: Recipe, results: Sequence[Result]) -> Section:
@@ -178,7 +178,7 @@ def _section(recipe: Recipe, results: Sequence[Result]) -> Section:
             Text(text=f"{recipe.name}: {recipe.protocol}"),
             Table(columns=("metric", "ours"), rows=rows),
             Text(text=origin, is_aside=True),
-            *result_blocks.blocks(recipe, results),
+            *figures.blocks(recipe, results),
         ],
     )
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from romae import __version__
 from romae.config import from_dict, to_dict
-from romae.experiments.views import spread
+from romae.data.subsets import evenly_spread
 from romae.files import write_whole_text
 from romae.training.config import FREE
 
@@ -42,7 +42,7 @@ class Losses:
     @classmethod
     def of(cls, stage: str, records: Sequence[Mapping[str, Any]]) -> "Losses":
         """Of a history, its first and last report and up to a hundred in all, evenly spread, as they were."""
-        kept = [records[i] for i in spread(len(records), N_REPORTS)]
+        kept = [records[i] for i in evenly_spread(len(records), N_REPORTS)]
         columns = {
             key: tuple(_finite(compact(one[key])) for one in kept if key in one)
             for key in ("step", "loss", "validation")

@@ -1,172 +1,245 @@
-"""Interactive charts: numbers to what Plotly draws. The counterpart of plots.py for pages.
+"""Charts: numbers to plotly figures, to zoom into and hover over. The counterpart of plots.py for pages.
 
-Shapes: b samples, n observed and m hidden points, k classes.
+Every function returns a `plotly.graph_objects.Figure`. Shapes: b samples, k classes, n points, s runs.
 """
 
 import html
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int64, Shaped
 
-from romae.pages.page import Chart
 from romae.pages.plots import BASELINE, HIDDEN, OBSERVED, PREDICTED, Panel
 
-_COLOURS = (PREDICTED, HIDDEN, "#edae49", OBSERVED, "#8e6c8a", "#66a182", "#2e4057", BASELINE)
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure, Scatter
+
+COLOURS = (PREDICTED, HIDDEN, "#edae49", OBSERVED, "#8e6c8a", "#66a182", "#2e4057", BASELINE)
 _SYMBOLS = ("circle", "diamond-open", "cross", "square-open", "triangle-up", "star-open", "x")
 _WIDE = 30  # times the smallest value: beyond that, small ones could not be told apart
 _MANY = 20  # classes, beyond which there is no room to name or number each
-_DIGITS = 10  # enough for a date in seconds; fewer would move it
+_AXIS = {"gridcolor": "#e6e6e6", "zeroline": False, "linecolor": OBSERVED, "automargin": True}
+_TEMPLATE = {
+    "layout": {
+        "font": {"family": "system-ui, sans-serif", "size": 13, "color": OBSERVED},
+        "plot_bgcolor": "#fff",
+        "hovermode": "closest",
+        "height": 380,
+        "margin": {"l": 56, "r": 12, "t": 36, "b": 44},
+        "legend": {"orientation": "h", "x": 0, "y": 0, "xanchor": "left", "yanchor": "bottom", "yref": "container"},
+        "xaxis": _AXIS,
+        "yaxis": _AXIS,
+    }
+}
+_NAMES = {"type": "category", "autorange": "reversed"}  # from the top
+_SQUARE = {"scaleanchor": "x", "constrain": "domain"}  # one unit is as long in y as in x
 
 
-class Reconstruction(NamedTuple):
-    """One channel of one sample, and what was predicted at its hidden points."""
+class Line(NamedTuple):
+    """A curve of several runs, of which the mean and the spread are drawn."""
 
-    panel: Panel
-    predicted: Float[np.ndarray, "m"]
-
-
-def losses(records: Sequence[Mapping[str, Any]], caption: str = "") -> Chart:
-    """The training loss and, where there is one, the validation loss against steps."""
-    return loss_curves({"": records}, caption)
+    label: str
+    x: Shaped[np.ndarray, "n"]
+    runs: Float[np.ndarray, "s n"]
 
 
-def loss_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], caption: str = "") -> Chart:
-    """The losses of several runs by their names; training has one colour, validation another."""
+def loss_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> "Figure":
+    """The losses of runs by their names, against steps; training has one colour, validation another."""
     traces = []
+    width, mode = (2, "lines+markers") if len(runs) == 1 else (1, "lines")
     for key, label, colour in (("loss", "training", PREDICTED), ("validation", "validation", HIDDEN)):
-        found = {name: [one for one in records if one.get(key) is not None] for name, records in runs.items()}
-        for number, (name, records) in enumerate((name, records) for name, records in found.items() if records):
-            steps, values = (np.array([record[which] for record in records]) for which in ("step", key))
-            width, mode = (2.0, "lines+markers") if len(runs) == 1 else (1.0, "lines")
-            trace = _line(label, steps, values, colour, width=width, mode=mode)
-            hover = {"hovertemplate": f"{plain(name)}, step %{{x}}: %{{y}}"} if name else {}
-            traces.append(trace | {"legendgroup": label, "showlegend": number == 0} | hover)
-    is_log = bool(traces) and all(value is not None and value > 0 for trace in traces for value in trace["y"])
-    scale = {"type": "log"} if is_log else {}
-    return Chart(caption=caption, traces=traces, layout={"xaxis": titled("step"), "yaxis": titled("loss") | scale})
+        for name, records in runs.items():
+            points = [(record["step"], record[key]) for record in records if record.get(key) is not None]
+            hover = f"{plain(name)}, step %{{x}}: %{{y}}" if name else None
+            if points:
+                traces.append(_scatter(label, np.array(points).T, mode, colour, width=width, hovertemplate=hover))
+    _name_once(traces)
+    is_positive = all(bool((trace.y > 0).all()) for trace in traces)
+    return _figure(traces, xaxis=_titled("step"), yaxis=_titled("loss", log=is_positive))
 
 
-def reconstruction(channels: Sequence[Reconstruction], *, x: str, caption: str, baseline: str = "") -> Chart:
-    """Observed, hidden and predicted points of one sample, one chart above the other for each channel.
+def reconstruction(panels: Sequence[Panel], *, x: str, baseline: str = "linear interpolation") -> "Figure":
+    """Observed, hidden and predicted points of one sample, one panel above the other.
 
     Curves are drawn where there are any; `baseline` names the grey one.
     """
-    traces: list[dict[str, Any]] = []
-    layout: dict[str, Any] = {
-        "height": 120 + 220 * len(channels),
-        "grid": {"rows": len(channels), "columns": 1, "pattern": "independent", "ygap": 0.25},
-        "annotations": [],
-    }
-    for number, (panel, predicted) in enumerate(channels, start=1):
-        where = "" if number == 1 else str(number)
-        drawn = [
-            _line(baseline, *panel.baseline, BASELINE, width=1.5),
-            _line("RoMAE", *panel.curve, PREDICTED),
-            _points("observed", *panel.observed, OBSERVED),
-            _points("hidden from the model", *panel.hidden, HIDDEN, symbol="circle-open"),
-            _points("predicted", panel.hidden[0], predicted, PREDICTED, symbol="x"),
-        ]
-        place = {"xaxis": f"x{where}", "yaxis": f"y{where}", "showlegend": number == 1}
-        traces += [trace | place | {"legendgroup": trace["name"]} for trace in drawn if trace["x"]]
-        layout[f"yaxis{where}"] = titled(panel.title)
-        layout[f"xaxis{where}"] = {"matches": "x"} if number > 1 else {}
-    layout["xaxis" + ("" if len(channels) == 1 else str(len(channels)))] |= titled(x)
-    return Chart(caption=caption, traces=traces, layout=layout)
+    traces = []
+    for row, panel in enumerate(panels, start=1):
+        drawn = (
+            _scatter(baseline, panel.baseline, "lines", BASELINE),
+            _scatter("RoMAE", panel.curve, "lines", PREDICTED),
+            _scatter("observed", panel.observed, "markers", OBSERVED),
+            _scatter("hidden from the model", panel.hidden, "markers", HIDDEN, symbol="circle-open"),
+            _scatter("predicted", panel.predicted, "markers", symbol="x"),
+        )
+        traces += [trace.update(yaxis=f"y{row}") for trace in drawn if len(trace.x)]
+    _name_once(traces)
+    axes = {f"yaxis{row}": _titled(panel.title) for row, panel in enumerate(panels, start=1)}
+    grid = {"rows": len(panels), "columns": 1, "pattern": "coupled", "ygap": 0.15}
+    return _figure(traces, height=120 + 220 * len(panels), grid=grid, xaxis=_titled(x), **axes)
 
 
-def confusion(counts: Int64[np.ndarray, "k k"], names: Sequence[Any], caption: str) -> Chart:
+def confusion(counts: Int64[np.ndarray, "k k"], names: Sequence[Any]) -> "Figure":
     """How often samples of each class (rows) were taken for each class (columns); colours are shares of a row."""
+    import plotly.graph_objects as go
+
     labels = [plain(name) for name in names]
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    trace = {
-        "type": "heatmap",
-        "x": labels,
-        "y": labels,
-        "z": [numbers(row) for row in shares],
-        "text": counts.tolist(),
-        "hovertemplate": "true %{y}<br>predicted %{x}<br>%{text} samples, %{z:.1%} of the class<extra></extra>",
-        "colorscale": [[0, "#ffffff"], [1, PREDICTED]],
-        "zmin": 0,
-        "zmax": 1,
-        "showscale": False,
-    } | ({"texttemplate": "%{text}"} if len(labels) <= _MANY else {})
-    layout = {
-        "height": min(700, 160 + 60 * len(labels)),
-        "xaxis": titled("predicted class") | {"type": "category"},
-        "yaxis": titled("true class") | {"type": "category", "autorange": "reversed"},
-    }
-    return Chart(caption=caption, traces=[trace], layout=layout)
+    trace = go.Heatmap(
+        x=labels,
+        y=labels,
+        z=counts / np.maximum(counts.sum(axis=1, keepdims=True), 1),
+        text=counts.tolist(),
+        texttemplate="%{text}" if len(labels) <= _MANY else None,
+        hovertemplate="true %{y}<br>predicted %{x}<br>%{text} samples, %{z:.1%} of the class<extra></extra>",
+        colorscale=["#ffffff", PREDICTED],
+        zmin=0,
+        zmax=1,
+        showscale=False,
+    )
+    return _figure(
+        [trace],
+        height=min(700, 160 + 60 * len(labels)),
+        xaxis=_titled("predicted class") | {"type": "category"},
+        yaxis=_titled("true class") | _NAMES,
+    )
 
 
-def embedding_map(
-    points: Float[np.ndarray, "b 2"], ids: Sequence[Any], groups: Shaped[np.ndarray, "b"] | None, caption: str
-) -> Chart:
-    """Samples as points in the plane, by group in colours and then in symbols; a legend names up to twenty groups."""
-    named = np.array(["samples"] * len(points)) if groups is None else groups.astype(str)
-    traces, names = [], sorted(set(named.tolist()))
+def embedding(
+    points: Float[np.ndarray, "b 2"], ids: Sequence[Any], groups: Shaped[np.ndarray, "b"] | None = None
+) -> "Figure":
+    """Samples in the plane of two components, by group in colours and then in symbols; a legend names up to twenty."""
+    group = np.array(["samples"] * len(points)) if groups is None else groups.astype(str)
+    traces, names = [], sorted(set(group.tolist()))
     for number, name in enumerate(names):
-        here = np.flatnonzero(named == name)
-        colour, symbol = _COLOURS[number % len(_COLOURS)], _SYMBOLS[number // len(_COLOURS) % len(_SYMBOLS)]
-        trace = _points(plain(name), points[here, 0], points[here, 1], colour, symbol=symbol)
-        trace |= {"text": [plain(ids[i]) for i in here.tolist()], "hovertemplate": "%{text}"}
-        traces.append(trace | {"showlegend": 1 < len(names) <= _MANY})
-    axes = {"xaxis": titled("first component"), "yaxis": titled("second component")}
-    return Chart(caption=caption, traces=traces, layout=axes | {"height": 460})
+        members = np.flatnonzero(group == name)
+        colour, symbol = COLOURS[number % len(COLOURS)], _SYMBOLS[number // len(COLOURS) % len(_SYMBOLS)]
+        trace = _scatter(
+            name, points[members].T, "markers", colour, symbol=symbol, text=[ids[i] for i in members.tolist()]
+        )
+        traces.append(trace.update(hovertemplate="%{text}", showlegend=1 < len(names) <= _MANY))
+    return _figure(traces, height=460, xaxis=_titled("first component"), yaxis=_titled("second component"))
 
 
 def agreement(
-    truth: Float[np.ndarray, "b"], predicted: Float[np.ndarray, "b"], ids: Sequence[Any], name: str, caption: str
-) -> Chart:
+    truth: Float[np.ndarray, "b"], predicted: Float[np.ndarray, "b"], ids: Sequence[Any], name: str
+) -> "Figure":
     """Predicted against true numbers, with the line where both are equal."""
     ends = np.array([truth.min(), truth.max()])
-    points = _points("samples", truth, predicted, PREDICTED)
-    points |= {"text": [plain(one) for one in ids], "hovertemplate": "%{text}: %{x}, predicted %{y}<extra></extra>"}
-    axes = {"xaxis": titled(f"true {name}"), "yaxis": titled(f"predicted {name}")}
-    return Chart(caption=caption, traces=[_line("equal", ends, ends, BASELINE), points], layout=axes)
+    points = _scatter("samples", (truth, predicted), "markers", text=ids)
+    points.update(hovertemplate="%{text}: %{x}, predicted %{y}<extra></extra>")
+    traces = [_scatter("equal", (ends, ends), "lines", BASELINE), points]
+    return _figure(traces, xaxis=_titled(f"true {name}"), yaxis=_titled(f"predicted {name}"))
 
 
-def comparison(values: Mapping[str, float], *, ours: str, metric: str, caption: str) -> Chart:
+def comparison(values: Mapping[str, float], *, ours: str, metric: str) -> "Figure":
     """One dot for each method, ours in colour, in the order given from the top; logarithmic over a wide range."""
-    found = np.array(list(values.values()))
-    is_wide = bool((found > 0).all()) and found.max() > _WIDE * found.min()
-    trace = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": numbers(found),
-        "y": [plain(f"{name}: {value:.3g}") for name, value in values.items()],
-        "marker": {"size": 12, "color": [PREDICTED if name == ours else BASELINE for name in values]},
-        "hovertemplate": "%{y}<extra></extra>",
-    }
-    layout = {
-        "height": 110 + 34 * len(values),
-        "xaxis": titled(metric) | ({"type": "log"} if is_wide else {"rangemode": "tozero"}),
-        "yaxis": {"type": "category", "autorange": "reversed"},
-    }
-    return Chart(caption=caption, traces=[trace], layout=layout)
+    numbers = np.array(list(values.values()))
+    is_wide = bool((numbers > 0).all()) and numbers.max() > _WIDE * numbers.min()
+    labels = [plain(f"{name}: {value:.3g}") for name, value in values.items()]
+    trace = _scatter("", (numbers, labels), "markers", hovertemplate="%{y}<extra></extra>")
+    trace.marker.update(size=12, color=[PREDICTED if name == ours else BASELINE for name in values])
+    axis = _titled(metric, log=True) if is_wide else _titled(metric) | {"rangemode": "tozero"}
+    return _figure([trace], height=110 + 34 * len(values), xaxis=axis, yaxis=_NAMES)
 
 
-def _line(name: str, x: np.ndarray, y: np.ndarray, colour: str, *, width: float = 2, mode: str = "lines") -> dict:
-    line = {"color": colour, "width": width}
-    return {"type": "scatter", "mode": mode, "name": name, "x": numbers(x), "y": numbers(y), "line": line}
+def bands(lines: Sequence[Line], *, x: str, y: str, log: bool = False) -> "Figure":
+    """Means over runs as curves, with the standard deviation as a band around each."""
+    traces = []
+    for number, line in enumerate(lines):
+        mean, spread = line.runs.mean(axis=0), line.runs.std(axis=0, ddof=min(len(line.runs) - 1, 1))
+        is_known, colour = np.isfinite(mean), COLOURS[number % len(COLOURS)]
+        places, mean, spread = line.x[is_known], mean[is_known], spread[is_known]
+        # A logarithmic axis has no place for 0: the band ends a little below the curve.
+        lower = np.maximum(mean - spread, mean[mean > 0].min(initial=np.inf) / 2) if log else mean - spread
+        around = np.concatenate([places, places[::-1]]), np.concatenate([mean + spread, lower[::-1]])
+        band = _scatter(line.label, around, "lines", colour, width=0, fill="toself", opacity=0.2, hoverinfo="skip")
+        curve = _scatter(line.label, (places, mean), "lines", colour)
+        for trace, is_named in ((band, False), (curve, len(lines) > 1)):
+            traces.append(trace.update(legendgroup=line.label, showlegend=is_named))
+    return _figure(traces, xaxis=_titled(x), yaxis=_titled(y, log=log))
 
 
-def _points(name: str, x: np.ndarray, y: np.ndarray, colour: str, *, symbol: str = "circle") -> dict:
-    marker = {"color": colour, "size": 7, "symbol": symbol}
-    return {"type": "scatter", "mode": "markers", "name": name, "x": numbers(x), "y": numbers(y), "marker": marker}
+def paired(
+    names: Sequence[str], values: Mapping[str, Float[np.ndarray, "n"]], *, x: str, log: bool = False
+) -> "Figure":
+    """Numbers of several methods for each name, as dots on a line of its own; the largest of the first on top."""
+    order = np.argsort(next(iter(values.values())), kind="stable")
+    labels = [plain(names[i]) for i in order]
+    traces = [
+        _scatter(name, (numbers[order], labels), "markers", COLOURS[i % len(COLOURS)])
+        for i, (name, numbers) in enumerate(values.items())
+    ]
+    axes = {"xaxis": _titled(x, log=log), "yaxis": {"type": "category"}}
+    return _figure(traces, height=140 + 20 * len(names), **axes)
 
 
-def titled(title: str) -> dict[str, Any]:
-    """An axis with its title."""
-    return {"title": {"text": plain(title)}}
+def heat_map(table: Float[np.ndarray, "n m"], *, x: str, y: str, title: str) -> "Figure":
+    """Positive numbers over two axes as colours on a logarithmic scale; NaN stays blank."""
+    import plotly.graph_objects as go
+
+    trace = go.Heatmap(
+        z=np.log10(table),
+        customdata=table,
+        hovertemplate="%{x}, %{y}: %{customdata:.4g}<extra></extra>",
+        colorscale="Viridis",
+        colorbar={"title": {"text": plain(title)}, "tickprefix": "10<sup>", "ticksuffix": "</sup>"},
+    )
+    return _figure([trace], height=460, xaxis=_titled(x) | {"constrain": "domain"}, yaxis=_titled(y) | _SQUARE)
+
+
+def path(
+    observed: Float[np.ndarray, "n 2"], hidden: Float[np.ndarray, "m 2"], predicted: Float[np.ndarray, "m 2"]
+) -> "Figure":
+    """A curve in the plane: the points that were seen, the true points that were not, and those predicted."""
+    traces = [
+        _scatter("observed", observed.T, "markers", OBSERVED),
+        _scatter("hidden from the model", hidden.T, "markers", HIDDEN, symbol="circle-open"),
+        _scatter("RoMAE", predicted.T, "markers", symbol="x"),
+    ]
+    return _figure(traces, height=460, xaxis={"constrain": "domain"}, yaxis=_SQUARE)
 
 
 def plain(name: Any) -> str:
-    """A name as it is read: Plotly would take <b> for a command."""
+    """A name as it is read: plotly would take <b> for a command."""
     return html.escape(str(name), quote=False)
 
 
-def numbers(x: np.ndarray) -> list[Any]:
-    """Numbers for JSON, rounded; what is no number is left blank."""
-    return [float(f"{value:.{_DIGITS}g}") if np.isfinite(value) else None for value in x.tolist()]
+def _figure(traces: Sequence[Any], **layout: Any) -> "Figure":
+    import plotly.graph_objects as go
+
+    return go.Figure(traces, {"template": _TEMPLATE, **layout})
+
+
+def _scatter(
+    name: str,
+    points: Any,
+    mode: str,
+    colour: str = PREDICTED,
+    *,
+    width: float = 2,
+    symbol: str = "circle",
+    text: Sequence[Any] | None = None,
+    **more: Any,
+) -> "Scatter":
+    """A trace through points (x, y), as lines or markers."""
+    import plotly.graph_objects as go
+
+    look: dict[str, Any] = {"line": {"color": colour, "width": width}}
+    if "markers" in mode:
+        look["marker"] = {"color": colour, "size": 7, "symbol": symbol}
+    if text is not None:
+        look["text"] = [plain(label) for label in text]
+    return go.Scatter(name=plain(name), x=points[0], y=points[1], mode=mode, **look | more)
+
+
+def _name_once(traces: "Sequence[Scatter]") -> None:
+    """Traces of one name have one entry in the legend, which shows and hides them all."""
+    names = [trace.name for trace in traces]
+    for number, trace in enumerate(traces):
+        trace.update(legendgroup=trace.name, showlegend=trace.name not in names[:number])
+
+
+def _titled(title: str, log: bool = False) -> dict[str, Any]:
+    """An axis with its title."""
+    return {"title": {"text": plain(title)}} | ({"type": "log"} if log else {})

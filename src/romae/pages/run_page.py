@@ -1,7 +1,7 @@
-"""The page of one run: its losses, its settings and, given a table, what its model says about it.
+"""The page of one run: its losses, its settings and, given a table, what its model predicts for it.
 
 Reconstructions hide some points of a series from the model and show what it predicts there; a classifier shows its
-confusion matrix, a regression its numbers beside the true ones; every model shows a map of its embeddings.
+confusion matrix, a regression its numbers beside the true ones; every model shows its embeddings (PCA).
 """
 
 import json
@@ -17,21 +17,20 @@ from romae.checkpoints.native import read_json
 from romae.config import flat, from_dict
 from romae.data.schema import SampleSet, Schema
 from romae.data.sources import as_source
-from romae.experiments import baselines, metrics
-from romae.experiments.views import channels, class_names, principal_components
+from romae.inference import baselines
 from romae.inference import predictions as inference
 from romae.inference.tables import InferenceConfig
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.pages import charts, page
-from romae.pages.page import Block, Choice, Section, Table, Text
-from romae.pages.plots import Panel
+from romae.pages.diagnostics import class_names, confusion, panels, principal_components
+from romae.pages.page import Block, Chart, Choice, Section, Table, Text, choice
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import channel_index
 from romae.training.identity import was_made_from
 from romae.training.run_folder import CONFIG, JOB
 from romae.training.tables import SplitConfig, load_model, read_samples, require_fit, split
 
-N_SHOWN, N_DRAWN, N_TIMES = 12, 2000, 200
+N_SHOWN, N_DRAWN = 12, 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +65,7 @@ def write(
     sections = [_training(stage, folder) for stage in stages]
     if data is not None:
         has_model = any((folder / name).is_dir() for name in ("best", "last"))
-        sections += _answers(folder if has_model else stages[-1].parent, data, config or PageConfig())
+        sections += _predictions(folder if has_model else stages[-1].parent, data, config or PageConfig())
     sections += [_settings(stage.parent, folder) for stage in stages]
     return page.write(out or folder / "page.html", f"Run {folder.resolve().name}", sections)
 
@@ -76,17 +75,18 @@ def _training(history: Path, folder: Path) -> Section:
         records = [json.loads(line) for line in history.read_text().splitlines()]
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{history} is torn or was altered: {error}") from None
-    for number, one in enumerate(records, start=1):
-        numbers = [one.get(name) for name in ("step", "epoch", "loss")] if isinstance(one, dict) else [None]
+    for number, record in enumerate(records, start=1):
+        numbers = [record.get(name) for name in ("step", "epoch", "loss")] if isinstance(record, dict) else [None]
         if not all(isinstance(value, int | float) for value in numbers):
             raise ValueError(f"{history} is torn or was altered: line {number} is no record of a run")
     if not records:
         return Section(title=_title("Training", history.parent, folder), blocks=[Text(text="No report yet.")])
     last = records[-1]
-    best = min((one["validation"] for one in records if one.get("validation") is not None), default=None)
-    kept_out = "" if best is None else f", at best {best:.4g} in validation"
-    told = f"{last['step']:,} steps, {last['epoch']:,} epochs: loss {last['loss']:.4g}{kept_out}."
-    return Section(title=_title("Training", history.parent, folder), blocks=[charts.losses(records, told)])
+    best = min((record["validation"] for record in records if record.get("validation") is not None), default=None)
+    validation = "" if best is None else f", at best {best:.4g} in validation"
+    caption = f"{last['step']:,} steps, {last['epoch']:,} epochs: loss {last['loss']:.4g}{validation}."
+    chart = Chart(caption=caption, figure=charts.loss_curves({"": records}))
+    return Section(title=_title("Training", history.parent, folder), blocks=[chart])
 
 
 def _settings(stage: Path, folder: Path) -> Section:
@@ -100,8 +100,8 @@ def _title(word: str, stage: Path, folder: Path) -> str:
     return word if stage == folder else f"{word}: {stage.relative_to(folder)}"
 
 
-def _answers(folder: Path, data: Any, config: PageConfig) -> list[Section]:
-    """What the model of a run says about a table."""
+def _predictions(folder: Path, data: Any, config: PageConfig) -> list[Section]:
+    """Predictions and embeddings of the model of a run for a table."""
     task = load_model(folder).cpu()
     samples = _read(data, task, config, f"the model in {folder}")
     origin = f"All {len(samples):,} ids of the data. If the model was trained on them, this flatters it."
@@ -112,20 +112,20 @@ def _answers(folder: Path, data: Any, config: PageConfig) -> list[Section]:
     if isinstance(task, MaskedReconstruction):
         sections.append(Section(title="Reconstructions", blocks=_reconstructions(task, samples, config)))
     elif isinstance(task, Classification):
-        sections.append(Section(title="Classes", blocks=_classes(task, samples)))
+        sections.append(Section(title="Classification", blocks=_classification(task, samples)))
     elif isinstance(task, Regression):
-        sections.append(Section(title="Numbers", blocks=_numbers(task, samples)))
+        sections.append(Section(title="Regression", blocks=_regression(task, samples)))
     sections.append(Section(title="Embeddings", blocks=_embeddings(task, samples)))
-    return [replace(one, blocks=[Text(text=origin, is_aside=True), *one.blocks]) for one in sections]
+    return [replace(section, blocks=[Text(text=origin, is_aside=True), *section.blocks]) for section in sections]
 
 
-def _read(data: Any, task: Task, config: PageConfig, what: str) -> SampleSet:
+def _read(data: Any, task: Task, config: PageConfig, model: str) -> SampleSet:
     if isinstance(data, SampleSet):
-        require_fit(task, data.schema, what)
+        require_fit(task, data.schema, model)
         return data
-    known = task.schema or Schema()
-    schema = replace(config.columns.schema(known), label=config.label or known.label, classes=None)
-    require_fit(task, schema, what)
+    trained = task.schema or Schema()
+    schema = replace(config.columns.schema(trained), label=config.label or trained.label, classes=None)
+    require_fit(task, schema, model)
     return read_samples(data, schema, task.schema, for_training=False)
 
 
@@ -135,11 +135,11 @@ def _kept_out(samples: SampleSet, folder: Path) -> SampleSet:
         if not (folder / name).is_file():
             raise ValueError(f"{folder} holds no {name}, so that nobody knows what was kept out; show all samples")
     job = read_json(folder / JOB)
-    told = from_dict(SplitConfig, job["validation"])
-    validation = split(samples, told)[1]
+    config = from_dict(SplitConfig, job["validation"])
+    validation = split(samples, config)[1]
     if validation is None:
         raise ValueError("the run kept nothing out of training (validation.share=0); show all samples")
-    if not _are_those_of(folder, job, samples, told):
+    if not _is_data_of(folder, job, samples, config):
         label = f" with the label {job['label']}" if job.get("label") else ""
         raise ValueError(
             f"these are not the samples that the run in {folder} was made from, so that nobody knows which of them it "
@@ -148,11 +148,11 @@ def _kept_out(samples: SampleSet, folder: Path) -> SampleSet:
     return validation
 
 
-def _are_those_of(folder: Path, job: Mapping[str, Any], samples: SampleSet, told: SplitConfig) -> bool:
+def _is_data_of(folder: Path, job: Mapping[str, Any], samples: SampleSet, config: SplitConfig) -> bool:
     """Whether the run in a folder was made from the samples."""
     if "label" in job and samples.schema.label != job["label"]:
         return False
-    training, validation = split(_as_trained_on(samples, job), told)
+    training, validation = split(_as_trained_on(samples, job), config)
     return was_made_from(folder, as_source(training), as_source(validation))
 
 
@@ -174,17 +174,20 @@ def _reconstructions(task: MaskedReconstruction, samples: SampleSet, config: Pag
             Text(text="The model predicts normalised patches, so that it cannot be asked in the units of the data.")
         ]
     random = np.random.default_rng(config.seed)
-    several = [one for one in samples if len(one) > 1]
-    hiding = [replace(one, hidden=_hidden(len(one), config.ratio, random), target=None) for one in several]
-    if not hiding:
+    masked = [
+        replace(sample, hidden=_hidden(len(sample), config.ratio, random), target=None)
+        for sample in samples
+        if len(sample) > 1
+    ]
+    if not masked:
         return [Text(text="Every sample has a single point, so that none can be hidden.")]
-    chosen = SampleSet(hiding, samples.schema)
-    predicted = list(inference.predict(task, chosen, tokens_per_batch=config.tokens_per_batch))
-    shown = SampleSet(hiding[:N_SHOWN], samples.schema)
-    drawn = {}
-    for sample, answer in zip(shown, predicted, strict=False):
-        drawn[str(sample.id)] = _reconstruction(task, sample, answer, samples.schema)
-    return [Choice(label="Sample", charts=drawn), _errors(chosen, predicted)]
+    asked = SampleSet(masked, samples.schema)
+    predicted = list(inference.predict(task, asked, tokens_per_batch=config.tokens_per_batch))
+    drawn = {
+        str(sample.id): _reconstruction(task, sample, answer, samples.schema)
+        for sample, answer in zip(masked[:N_SHOWN], predicted, strict=False)
+    }
+    return [Choice(label="Sample", charts=drawn), _errors(asked, predicted)]
 
 
 def _hidden(n: int, ratio: float, random: np.random.Generator) -> Bool[np.ndarray, "n"]:
@@ -196,13 +199,14 @@ def _hidden(n: int, ratio: float, random: np.random.Generator) -> Bool[np.ndarra
 
 def _errors(samples: SampleSet, predicted: Sequence[np.ndarray]) -> Table:
     """RoMAE beside methods that know time and channel alone, whatever other positions there are."""
-    truth = np.concatenate([baselines.truth(sample) for sample in samples])
-    errors = {"RoMAE": metrics.rmse(np.concatenate(predicted), truth)}
+    from sklearn.metrics import root_mean_squared_error
+
     averages = _averages(samples)
+    answers = {"RoMAE": np.concatenate(predicted)}
     for name, method in (("linear interpolation", baselines.linear), ("mean of the series", baselines.mean)):
-        filled = np.concatenate([_filled(method, one, samples.schema, averages) for one in samples])
-        errors[name] = metrics.rmse(filled, truth)
-    rows = [(name, f"{value:.4g}") for name, value in errors.items()]
+        answers[name] = np.concatenate([_filled(method, sample, samples.schema, averages) for sample in samples])
+    truth = np.concatenate([baselines.truth(sample) for sample in samples]).ravel()
+    rows = [(name, f"{root_mean_squared_error(truth, answer.ravel()):.4g}") for name, answer in answers.items()]
     return Table(columns=("method", "RMSE at hidden points, all samples"), rows=rows)
 
 
@@ -211,17 +215,17 @@ def _filled(
 ) -> Float64[np.ndarray, "m c"]:
     """What a method says of the hidden points; in a channel of which nothing is seen, the average."""
     axes = [0] if schema.channel is None else [0, -1]
-    found = baselines.fill(method, replace(sample, positions=sample.positions[:, axes]), default=np.nan)
-    return np.where(np.isnan(found), averages[_channel(sample, schema)[sample.hidden.numpy()]], found)
+    filled = baselines.fill(method, replace(sample, positions=sample.positions[:, axes]), default=np.nan)
+    return np.where(np.isnan(filled), averages[_channel(sample, schema)[sample.hidden.numpy()]], filled)
 
 
 def _averages(samples: SampleSet) -> Float64[np.ndarray, "k c"]:
     """The mean of every column in each channel, of all that is seen; in a channel that never is, of all channels."""
-    values = np.concatenate([one.values[~one.hidden].double().numpy() for one in samples])
-    channel = np.concatenate([_channel(one, samples.schema)[~one.hidden.numpy()] for one in samples])
+    values = np.concatenate([sample.values[~sample.hidden].double().numpy() for sample in samples])
+    channel = np.concatenate([_channel(sample, samples.schema)[~sample.hidden.numpy()] for sample in samples])
     n_channels = len(samples.schema.channels) if samples.schema.channel else 1
     rows = [values[channel == i] for i in range(n_channels)]
-    return np.stack([(one if len(one) else values).mean(axis=0) for one in rows])
+    return np.stack([(part if len(part) else values).mean(axis=0) for part in rows])
 
 
 def _channel(sample: Sample, schema: Schema) -> Int64[np.ndarray, "n"]:
@@ -233,44 +237,26 @@ def _channel(sample: Sample, schema: Schema) -> Int64[np.ndarray, "n"]:
 
 def _reconstruction(
     task: MaskedReconstruction, sample: Sample, predicted: Float[np.ndarray, "m c"], schema: Schema
-) -> page.Chart:
-    """One sample, its first channels one above the other, with the model's curve where time is the only other axis."""
-    positions, values = sample.positions.double().numpy(), sample.values.double().numpy()
-    hidden, rows = sample.hidden.numpy(), np.full(sample.values.shape, np.nan)
-    rows[hidden] = predicted
-    grid = np.linspace(positions[:, 0].min(), positions[:, 0].max(), N_TIMES)
-    found = []
-    for name, number, is_here, column in channels(sample, schema):
-        curve: tuple[np.ndarray, np.ndarray] = (np.zeros(0), np.zeros(0))
-        if not schema.positions:
-            queries = grid[:, None] if schema.channel is None else np.stack([grid, np.full_like(grid, number)], axis=1)
-            answer = inference.interpolate(task, SampleSet([sample], schema), [queries])[0]
-            curve = (grid, answer[:, column])
-        seen, unseen = is_here & ~hidden, is_here & hidden
-        observed, truth = ((positions[one, 0], values[one, column]) for one in (seen, unseen))
-        panel = Panel(name, observed, truth, curve, (np.zeros(0), np.zeros(0)))
-        found.append(charts.Reconstruction(panel, rows[unseen, column]))
+) -> Chart:
     unit = "" if schema.time_unit is None else f" ({schema.time_unit}s since 1970)"
-    caption = f"{schema.id} {sample.id}: {int((~hidden).sum())} points seen, {int(hidden.sum())} hidden."
-    return charts.reconstruction(found, x=f"{schema.time}{unit}", caption=caption)
+    n_hidden = int(sample.hidden.sum())
+    caption = f"{schema.id} {sample.id}: {len(sample) - n_hidden} points seen, {n_hidden} hidden."
+    figure = charts.reconstruction(panels(sample, predicted, schema, task), x=f"{schema.time}{unit}")
+    return Chart(caption=caption, figure=figure)
 
 
-def _classes(task: Classification, samples: SampleSet) -> list[Block]:
-    """Confusion matrix and accuracy, beside what the commonest class would give."""
-    from sklearn.metrics import confusion_matrix
-
+def _classification(task: Classification, samples: SampleSet) -> list[Block]:
+    """Confusion matrix and accuracy, beside that of the majority class."""
     names, truth = class_names(task), _class_names(samples)
     if strangers := sorted(set(truth) - set(names)):
         raise ValueError(f"the data have the class {strangers[0]!r}, which the model does not know: {names}")
-    chosen = inference.predict_proba(task, samples).argmax(1)
-    true = np.array([names.index(name) for name in truth])
-    counts = confusion_matrix(true, chosen, labels=np.arange(len(names)))
+    counts = confusion(task, samples, np.array([names.index(name) for name in truth]))
     rows = [
-        ("RoMAE", f"{np.mean(chosen == true):.4g}"),
-        ("the commonest class", f"{counts.sum(axis=1).max() / len(true):.4g}"),
+        ("RoMAE", f"{np.trace(counts) / counts.sum():.4g}"),
+        ("majority class", f"{counts.sum(axis=1).max() / counts.sum():.4g}"),
     ]
-    caption = f"{len(true):,} samples: true classes in rows, predicted ones in columns."
-    drawn = charts.confusion(counts, names, caption)
+    caption = f"{len(truth):,} samples: true classes in rows, predicted ones in columns."
+    drawn = Chart(caption=caption, figure=charts.confusion(counts, names))
     return [drawn, Table(columns=("method", "accuracy"), rows=rows)]
 
 
@@ -281,17 +267,20 @@ def _class_names(samples: SampleSet) -> list[str]:
     return [str(classes[int(sample.target)]) for sample in samples]
 
 
-def _numbers(task: Regression, samples: SampleSet) -> list[Block]:
+def _regression(task: Regression, samples: SampleSet) -> list[Block]:
     """Predicted numbers against true ones, one chart for each target, and the errors beside those of their means."""
+    from sklearn.metrics import root_mean_squared_error
+
     if any(sample.target is None for sample in samples):
         return [Text(text=f"The data bring no numbers for each {task.per} to compare with.")]
     truth = np.concatenate([_truth(task, sample, samples.schema) for sample in samples])
     answers = inference.predict(task, samples)
-    predicted = np.concatenate([np.reshape(one, (-1, task.n_targets)) for one in answers]).astype(np.float64)
+    predicted = np.concatenate([np.reshape(rows, (-1, task.n_targets)) for rows in answers]).astype(np.float64)
     names = _target_names(task, samples.schema.label or "label")
+    errors = root_mean_squared_error(truth, predicted, multioutput="raw_values")
     rows = [
-        (name, f"{metrics.rmse(predicted[:, i], truth[:, i]):.4g}", f"{truth[:, i].std():.4g}")
-        for i, name in enumerate(names)
+        (name, f"{error:.4g}", f"{spread:.4g}")
+        for name, error, spread in zip(names, errors, truth.std(axis=0), strict=True)
     ]
     drawn = _agreements(task, samples, truth[:N_DRAWN], predicted[:N_DRAWN], names)
     return [drawn, Table(columns=("number", "RMSE of RoMAE", "RMSE of the mean of these numbers"), rows=rows)]
@@ -304,16 +293,16 @@ def _agreements(
     predicted: Float64[np.ndarray, "n k"],
     names: Sequence[str],
 ) -> Block:
-    ids = [f"{samples.schema.id} {one.id}" for one in samples]
+    ids = [f"{samples.schema.id} {sample.id}" for sample in samples]
     if task.per == "token":
         times = ([f"{time:.6g}" for time in sample.positions[:, 0].tolist()] for sample in samples)
         ids = [f"{name}, {samples.schema.time} {time}" for name, row in zip(ids, times, strict=True) for time in row]
     caption = f"One point for each {task.per}, {len(truth):,} in all. On the grey line a prediction is right."
     drawn = {
-        name: charts.agreement(truth[:, i], predicted[:, i], ids[: len(truth)], name, caption)
+        name: Chart(caption=caption, figure=charts.agreement(truth[:, i], predicted[:, i], ids[: len(truth)], name))
         for i, name in enumerate(names)
     }
-    return drawn[names[0]] if len(drawn) == 1 else Choice(label="Number", charts=drawn)
+    return choice("Number", drawn)
 
 
 def _target_names(task: Regression, label: str) -> list[str]:
@@ -326,8 +315,8 @@ def _truth(task: Regression, sample: Sample, schema: Schema) -> Float64[np.ndarr
     numbers, n_rows = np.asarray(target, dtype=np.float64), len(sample) if task.per == "token" else 1
     if numbers.size != n_rows * task.n_targets:
         raise ValueError(
-            f"the model tells {task.n_targets} numbers for each {task.per}, but {schema.id} {sample.id} has a label of "
-            f"shape {list(numbers.shape)}; name another column with --label"
+            f"the model predicts {task.n_targets} numbers for each {task.per}, but {schema.id} {sample.id} has a label "
+            f"of shape {list(numbers.shape)}; name another column with --label"
         )
     return numbers.reshape(n_rows, task.n_targets)
 
@@ -335,8 +324,8 @@ def _truth(task: Regression, sample: Sample, schema: Schema) -> Float64[np.ndarr
 def _embeddings(task: Task, samples: SampleSet) -> list[Block]:
     """A map of the first samples, coloured by class where the table has classes."""
     shown = samples[:N_DRAWN]
-    points = principal_components(np.asarray(inference.embed(task, shown)))
+    points = principal_components(inference.embed(task, shown))
     has_classes = shown.schema.label is not None and shown.schema.classes is not None
     groups = np.array(_class_names(shown)) if has_classes else None
-    caption = f"The embeddings of {len(shown):,} samples in the plane in which they differ most."
-    return [charts.embedding_map(points, [one.id for one in shown], groups, caption)]
+    caption = f"The embeddings of {len(shown):,} samples: their first two principal components (PCA)."
+    return [Chart(caption=caption, figure=charts.embedding(points, [sample.id for sample in shown], groups))]

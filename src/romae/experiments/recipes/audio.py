@@ -20,7 +20,7 @@ Published, with far more sound to learn from and chosen on the test folds: RoMAE
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,23 +30,21 @@ from romae.data.audio import from_audio_folder
 from romae.data.filterbank import N_MELS
 from romae.data.scaling import Scaling, scaled
 from romae.data.schema import Schema
+from romae.data.subsets import evenly_spread
 from romae.experiments import baselines, metrics
 from romae.experiments.datasets import esc50
 from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target, n_parts
-from romae.experiments.views import spread
 from romae.inference.predictions import predict, predict_proba
 from romae.model.config import SIZES, ModelConfig
 from romae.model.tasks import Task
-from romae.pages.plots import pairs, spectrograms
+from romae.pages.charts import paired
+from romae.pages.plots import image_grid
 from romae.tokens.masking import UniformTokens, hide
 from romae.tokens.patches import grid_counts, unpatchify
 from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
 from romae.training.stages import Classify, Pretrain
 from romae.training.validation import evaluate
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PATCH = (16, 16)
 PERCENTILES = (10, 50, 90)
@@ -118,13 +116,13 @@ class Esc50(Source):
             figure={"classes": names, "ours": _found(predicted, truth, names), "other": _found(other, truth, names)},
         )
 
-    def draw(self, figures: Sequence[Mapping[str, Any]]) -> "dict[str, Figure]":
+    def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         found = {
             label: np.mean([np.array(figure[key], dtype=float) for figure in figures], axis=0)
             for label, key in (("RoMAE", "ours"), ("logistic regression", "other"))
         }
         caption = f"Share of the clips of each class that is found, {len(figures)} folds"
-        return {caption: pairs(figures[0]["classes"], found, x="share found")}
+        return {caption: paired(figures[0]["classes"], found, x="share found")}
 
     def _statistics(self, samples: Sequence[Sample]) -> Float32[np.ndarray, "b f"]:
         """What is easily said of each mel bin: mean, spread, percentiles, and the spread of its changes."""
@@ -163,7 +161,7 @@ class HiddenPatches(Esc50):
             figure={} if splits.seed else {"clips": self._examples(splits, list(predict(task, splits.test)))},
         )
 
-    def draw(self, figures: Sequence[Mapping[str, Any]]) -> "dict[str, Figure]":
+    def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for figure in figures:
             if "clips" in figure:
                 titles = [one["title"] for one in figure["clips"]]
@@ -172,7 +170,9 @@ class HiddenPatches(Esc50):
                     for label, key in (("sound", "sound"), ("seen", "seen"), ("reconstructed", "reconstructed"))
                 }
                 caption = "Test clips: three quarters of the patches are hidden; they are drawn with their true mean "
-                return {f"{caption}and spread, which the model is not asked for": spectrograms(titles, rows)}
+                look = {"origin": "lower", "aspect": "auto", "cmap": "magma", "interpolation": "nearest"}
+                picture = image_grid(rows, titles=titles, size=(3.4, 1.8), **look)
+                return {f"{caption}and spread, which the model is not asked for": picture}
         return {}
 
     def _examples(self, splits: Splits, predicted: Sequence[np.ndarray]) -> list[dict[str, Any]]:
@@ -180,7 +180,7 @@ class HiddenPatches(Esc50):
         assert splits.schema is not None and splits.schema.classes is not None
         first = {int(one.target): i for i, one in reversed(list(enumerate(splits.test)))}
         examples = []
-        for label in [sorted(first)[i] for i in spread(len(first), N_SHOWN)]:
+        for label in [sorted(first)[i] for i in evenly_spread(len(first), N_SHOWN)]:
             sample, answer = splits.test[first[label]], torch.from_numpy(predicted[first[label]])
             sound, hidden = sample.values.float(), sample.hidden.unsqueeze(1)
             low, high = sound.min().item(), sound.max().item()

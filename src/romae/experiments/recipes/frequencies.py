@@ -21,7 +21,7 @@ batch size and learning rate: those of its other interpolations are taken, with 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -33,14 +33,12 @@ from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target
 from romae.inference.predictions import predict
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Task
-from romae.pages.plots import Line, Panel, bands, heat, interpolation
+from romae.pages.charts import Line, bands, heat_map, reconstruction
+from romae.pages.plots import Panel
 from romae.tokens.masking import UniformTokens
 from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
 from romae.training.stages import Pretrain
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 HIGH = 9  # Hz; above it, straight lines and splines fail
 EXAMPLE = (1, 5)
@@ -92,7 +90,7 @@ class Frequencies(Source):
             figure=figure,
         )
 
-    def draw(self, figures: Sequence[Mapping[str, Any]]) -> "dict[str, Figure]":
+    def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         x = np.array(figures[0]["frequency"], dtype=float)
         drawn = {}
         for wave in WAVEFORMS:
@@ -102,17 +100,18 @@ class Frequencies(Source):
                     name: np.array([figure["single"][wave][name][index] for figure in figures], dtype=float)
                     for name in ("RoMAE", *BASELINES)
                 }
-                panels[title] = [Line(name, x, table) for name, table in tables.items()]
-            drawn[f"One {wave} wave: error against frequency"] = bands(panels, x="frequency (Hz)", y="MSE", log=True)
+                lines = [Line(name, x, table) for name, table in tables.items()]
+                panels[title] = bands(lines, x="frequency (Hz)", y="MSE", log=True)
+            drawn[f"One {wave} wave: error against frequency"] = panels
         tables = np.mean([np.array(figure["pairs"], dtype=float) for figure in figures], axis=0)
         for title, table in zip(ERRORS, tables, strict=False):
-            drawn[f"Two sinusoids: {title} by both frequencies"] = heat(
+            drawn[f"Two sinusoids: {title} by both frequencies"] = heat_map(
                 table, x="higher frequency (Hz)", y="lower frequency (Hz)", title="MSE"
             )
         for figure in figures:
             if "example" in figure:
                 panels_ = [Panel("1 and 5 Hz", *((np.array(a), np.array(b)) for a, b in figure["example"]))]
-                drawn["Waves of 1 and 5 Hz"] = interpolation(panels_, n_columns=1, baseline="cubic spline")
+                drawn["Waves of 1 and 5 Hz"] = reconstruction(panels_, x="time", baseline="cubic spline")
                 break
         return drawn
 

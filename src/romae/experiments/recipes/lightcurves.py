@@ -27,7 +27,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,23 +35,21 @@ from jaxtyping import Float64, Int64
 
 from romae.data.scaling import fit_scaling, scaled
 from romae.data.schema import Schema
+from romae.data.subsets import rank_in_class
 from romae.experiments import baselines, metrics
 from romae.experiments.datasets import elasticc, plasticc
 from romae.experiments.datasets.catalogue import Labelled
 from romae.experiments.datasets.light_curves import BANDS
 from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target, n_parts
-from romae.experiments.views import rank_in_class
 from romae.inference.predictions import interpolate, predict, predict_proba
 from romae.model.config import SIZES, ModelConfig
 from romae.model.tasks import Task
-from romae.pages.plots import Panel, heat, interpolation, pairs
+from romae.pages.charts import confusion, paired, reconstruction
+from romae.pages.plots import Panel
 from romae.tokens.masking import UniformTokens, hide
 from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
 from romae.training.stages import Classify, Pretrain
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SCHEMA = Schema(time="days", channel="band", values=("flux", "flux error"), channels=tuple(BANDS))
 N_FOLDS = 5
@@ -130,20 +128,16 @@ class _LightCurves(Source):
             },
         )
 
-    def draw(self, figures: Sequence[Mapping[str, Any]]) -> "dict[str, Figure]":
+    def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         ours, trees = (
             np.sum([np.array(figure[name], dtype=float) for figure in figures], axis=0)
             for name in ("confusion", "confusion_boosting")
         )
         names, seeds = figures[0]["classes"], f"{len(figures)} seeds"
-        numbered = ", ".join(f"{i} {name}" for i, name in enumerate(names))
-        shares = ours / np.maximum(ours.sum(axis=1, keepdims=True), 1)
         scores = {"RoMAE": _f1_by_class(ours), "gradient boosting": _f1_by_class(trees)}
         return {
-            f"F1 of each class, {seeds}": pairs(names, scores, x="F1"),
-            f"What the objects of a class were taken for, {seeds}: {numbered}": heat(
-                shares, x="predicted class", y="true class", title="share of the true class"
-            ),
+            f"F1 of each class, {seeds}": paired(names, scores, x="F1"),
+            f"What the objects of a class were taken for, {seeds}": confusion(ours.astype(int), names),
         }
 
     @abstractmethod
@@ -215,12 +209,18 @@ class HiddenPoints(Plasticc):
             figure={} if splits.seed else {"objects": [_curves(task, one, splits) for one in _examples(splits)]},
         )
 
-    def draw(self, figures: Sequence[Mapping[str, Any]]) -> "dict[str, Figure]":
+    def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for figure in figures:
             if "objects" in figure:
-                panels = [_panel(one, band) for band in range(len(BANDS)) for one in figure["objects"]]
-                caption = "Light curves of one object in each column, in all bands, with half of their points hidden"
-                return {caption: interpolation(panels, n_columns=len(figure["objects"]))}
+                caption = "The light curve of an object in all bands, with half of its points hidden"
+                return {
+                    caption: {
+                        f"{i} {one['title']}": reconstruction(
+                            [_panel(one, band) for band in range(len(BANDS))], x="days"
+                        )
+                        for i, one in enumerate(figure["objects"], start=1)
+                    }
+                }
         return {}
 
 
@@ -331,7 +331,7 @@ def _panel(held: Mapping[str, Any], band: int) -> Panel:
     times, curve = (np.array(held[name], dtype=float) for name in ("times", "curves"))
     observed, hidden = (tuple(np.array(held[name][band], dtype=float)) for name in ("observed", "hidden"))
     line = baselines.linear(observed[0], observed[1][:, None], times)[:, 0] if observed[0].size else times * np.nan
-    return Panel(f"{held['title']}, band {BANDS[band]}", observed, hidden, (times, curve[band]), (times, line))
+    return Panel(f"flux in {BANDS[band]}", observed, hidden, (times, curve[band]), (times, line))
 
 
 # The rows

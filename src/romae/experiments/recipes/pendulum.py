@@ -17,7 +17,7 @@ best validation.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,13 +27,11 @@ from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target
 from romae.inference.predictions import predict
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Task
-from romae.pages.plots import Frame, Line, bands, frames
+from romae.pages.charts import Line, bands
+from romae.pages.plots import Frame, frames
 from romae.tokens.augmentation import Noise
 from romae.training.config import TrainConfig
 from romae.training.stages import Regress
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 N_LEVELS, N_SHOWN = 10, 6
 
@@ -85,12 +83,12 @@ class Pendulum(Source):
             figure=figure,
         )
 
-    def draw(self, figures: Sequence[Mapping[str, Any]]) -> "dict[str, Figure]":
+    def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         runs = np.array([figure["error"] for figure in figures], dtype=float)
         clarity = (np.arange(N_LEVELS) + 0.5) / N_LEVELS
         drawn = {
             f"Error against the share of the true image in a frame, {len(runs)} seeds": bands(
-                {"": [Line("RoMAE", clarity, runs)]}, x="share of the true image (0: noise)", y="MSE", log=True
+                [Line("RoMAE", clarity, runs)], x="share of the true image (0: noise)", y="MSE", log=True
             )
         }
         for figure in figures:

@@ -21,7 +21,7 @@ without. Logistic regression and boosting on summary features have 0.862 and 0.8
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -36,15 +36,13 @@ from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target
 from romae.inference.predictions import interpolate, predict, predict_proba
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Task
-from romae.pages.plots import Line, Panel, bands, interpolation, pairs
+from romae.pages.charts import Line, bands, paired, reconstruction
+from romae.pages.plots import Panel
 from romae.tokens.augmentation import Noise
 from romae.tokens.masking import Rows, Strategy, UniformTokens, hide
 from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
 from romae.training.stages import Classify, Pretrain
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SPLIT = 5  # the seed of the split and of the test masks; docs/experiments.md says why 5
 STAY = 2880.0  # minutes
@@ -110,19 +108,24 @@ class Stays(Source):
             figure=figure,
         )
 
-    def draw(self, figures: Sequence[Mapping[str, Any]]) -> "dict[str, Figure]":
+    def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         runs = {name: np.array([figure[name] for figure in figures], dtype=float).mean(axis=0) for name in LINES}
         shown = np.isfinite(runs["RoMAE"])
         names = [name for name, is_shown in zip(VARIABLES, shown, strict=True) if is_shown]
-        drawn = {
-            f"Error by variable, {len(figures)} seeds": pairs(
+        drawn: dict[str, Any] = {
+            f"Error by variable, {len(figures)} seeds": paired(
                 names, {name: run[shown] for name, run in runs.items()}, x="MSE in variances of the variable", log=True
             )
         }
         for figure in figures:
             if "panels" in figure:
-                panels = [Panel(one["title"], *_points(one["points"])) for one in figure["panels"]]
-                drawn["Stays of the test, minutes since admission"] = interpolation(panels, n_columns=N_SHOWN)
+                stays: dict[str, list[Panel]] = {}
+                for one in figure["panels"]:
+                    stay, _, variable = one["title"].partition(": ")
+                    stays.setdefault(stay, []).append(Panel(variable, *_points(one["points"])))
+                drawn["Stays of the test"] = {
+                    stay: reconstruction(panels, x="minutes since admission") for stay, panels in stays.items()
+                }
                 break
         return drawn
 
@@ -188,12 +191,12 @@ class Mortality(Source):
             figure={name: _found(score, truth) for name, score in scores.items()},
         )
 
-    def draw(self, figures: Sequence[Mapping[str, Any]]) -> "dict[str, Figure]":
+    def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         x = np.array(ALARMS)
         names = ("RoMAE", "logistic regression", "boosting")
         lines = [Line(name, x, np.array([figure[name] for figure in figures], dtype=float)) for name in names]
         caption = f"Deaths found when an alarm is raised for a share of the patients, {len(figures)} seeds"
-        return {caption: bands({"": lines}, x="share of patients with an alarm", y="share of deaths found")}
+        return {caption: bands(lines, x="share of patients with an alarm", y="share of deaths found")}
 
 
 LINES = ("RoMAE", "linear")

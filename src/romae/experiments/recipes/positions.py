@@ -20,7 +20,7 @@ spaced positions: 0.037 and 0.34 on average. The tuned rows read positions in un
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -32,12 +32,9 @@ from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target
 from romae.inference.predictions import predict
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Task
-from romae.pages.plots import Line, bands
+from romae.pages.charts import Line, bands
 from romae.training.config import TrainConfig
 from romae.training.stages import Regress
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 N_BINS = 50
 
@@ -71,11 +68,11 @@ class Positions(Source):
             figure={"low": self.low, "high": self.high, "error": _binned(truth, np.abs(errors), self.low, self.high)},
         )
 
-    def draw(self, figures: Sequence[Mapping[str, Any]]) -> "dict[str, Figure]":
+    def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         runs = np.array([figure["error"] for figure in figures], dtype=float)
         x = np.linspace(figures[0]["low"], figures[0]["high"], runs.shape[1])
         caption = f"Error against position, mean and standard deviation of {len(runs)} seeds"
-        return {caption: bands({"": [Line("RoMAE", x, runs)]}, x="position", y="absolute error", log=True)}
+        return {caption: bands([Line("RoMAE", x, runs)], x="position", y="absolute error", log=True)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

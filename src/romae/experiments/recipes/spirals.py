@@ -22,7 +22,7 @@ compare on the same seeds only.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -33,13 +33,10 @@ from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target
 from romae.inference.predictions import predict
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Task
-from romae.pages.plots import Path2D, paths
+from romae.pages.charts import path
 from romae.tokens.masking import UniformTokens
 from romae.training.config import TrainConfig
 from romae.training.stages import Pretrain
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +74,11 @@ class Spirals(Source):
             figure=figure,
         )
 
-    def draw(self, figures: Sequence[Mapping[str, Any]]) -> "dict[str, Figure]":
+    def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for figure in figures:
             if "curves" in figure:
-                curves = [Path2D(one["title"], *map(np.array, one["points"])) for one in figure["curves"]]
-                return {"One spiral of each kind": paths(curves)}
+                curves = {one["title"]: path(*map(np.array, one["points"])) for one in figure["curves"]}
+                return {"One spiral of each kind": curves}
         return {}
 
 

@@ -18,7 +18,7 @@ points are asked for, 40 to 47, in training always 40 (42).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -29,14 +29,12 @@ from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target
 from romae.inference.predictions import interpolate, predict
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Task
-from romae.pages.plots import Line, Panel, bands, interpolation
+from romae.pages.charts import Line, bands, reconstruction
+from romae.pages.plots import Panel
 from romae.tokens.masking import UniformTokens
 from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
 from romae.training.stages import Pretrain
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SHOWN = (3, 10, 20)  # observed points in the examples
 
@@ -81,18 +79,18 @@ class Synthetic(Source):
             figure=figure,
         )
 
-    def draw(self, figures: Sequence[Mapping[str, Any]]) -> "dict[str, Figure]":
+    def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         x = np.array(figures[0]["n_observed"], dtype=float)
         lines = [
             Line(label, x, np.array([figure[key] for figure in figures], dtype=float))
             for label, key in (("RoMAE", "error"), ("exact posterior (floor)", "floor"))
         ]
-        drawn = {"Error by the number of observed points": bands({"": lines}, x="observed points", y="MSE")}
+        drawn = {"Error by the number of observed points": bands(lines, x="observed points", y="MSE")}
         for figure in figures:
             if "panels" in figure:
                 panels = [Panel(one["title"], *_pairs(one)) for one in figure["panels"]]
                 caption = "Series with 3, 10 and 20 observed points (training sees no more than 10)"
-                drawn[caption] = interpolation(panels, n_columns=3, baseline="exact posterior")
+                drawn[caption] = reconstruction(panels, x="time", baseline="exact posterior")
                 break
         return drawn
 

@@ -18,7 +18,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,15 +27,16 @@ from jaxtyping import Float64, UInt8
 from romae.data.images import to_image
 from romae.data.loader import Loader
 from romae.data.pixels import Pixels
+from romae.data.subsets import rank_in_class
 from romae.experiments import baselines
 from romae.experiments.datasets import tiny_imagenet
 from romae.experiments.datasets.tiny_imagenet import MEAN, N_CLASSES, SIZE, STD
 from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target
-from romae.experiments.views import rank_in_class
 from romae.inference.predictions import predict
 from romae.model.config import SIZES, ModelConfig
 from romae.model.tasks import Loss, MaskedReconstruction, Task
-from romae.pages.plots import Line, bands
+from romae.pages.charts import Line, bands
+from romae.pages.plots import image_grid
 from romae.tokens.augmentation import RandAugment
 from romae.tokens.masking import UniformTokens
 from romae.tokens.tokens import collate
@@ -43,9 +44,6 @@ from romae.training.batches import VALIDATION, Preparation
 from romae.training.config import TrainConfig
 from romae.training.stages import Classify, Pretrain
 from romae.training.validation import evaluate
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 N_SHOWN, COARSE = 8, 8
 SHOWN = ("image", "visible", "predicted")
@@ -99,12 +97,12 @@ class TinyImageNet(Source):
             metrics={"macro_f1": scores.pop("RoMAE"), "accuracy": accuracy}, baselines=scores, figure={"f1": by_class}
         )
 
-    def draw(self, figures: Sequence[Mapping[str, Any]]) -> "dict[str, Figure]":
+    def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         lines = []
         for name in figures[0]["f1"]:
             runs = -np.sort(-np.array([figure["f1"][name] for figure in figures], dtype=float), axis=1)
             lines.append(Line(name, np.arange(1, runs.shape[1] + 1), runs))
-        return {f"F1 of each class, the best first, {len(figures)} seeds": bands({"": lines}, x="class", y="F1")}
+        return {f"F1 of each class, the best first, {len(figures)} seeds": bands(lines, x="class", y="F1")}
 
     def _samples(self, split: tiny_imagenet.Split, per_class: int | None) -> Pixels:
         pictures = tiny_imagenet.load(split, n_classes=self.n_classes, per_class=per_class)
@@ -128,20 +126,12 @@ class Reconstruction(TinyImageNet):
             figure={"images": _as_text(_reconstructions(task, _pixels(splits.test)))},
         )
 
-    def draw(self, figures: Sequence[Mapping[str, Any]]) -> "dict[str, Figure]":
-        from matplotlib.figure import Figure
-
-        rows = _from_text(figures[0]["images"])
-        side = len(rows) // len(SHOWN)
-        figure = Figure(figsize=(rows.shape[1] / side, len(SHOWN)), layout="constrained")
-        axes = figure.subplots(len(SHOWN), rows.shape[1] // side)
-        for (row, column), axis in np.ndenumerate(axes):
-            axis.imshow(rows[row * side : (row + 1) * side, column * side : (column + 1) * side])
-            axis.set(xticks=[], yticks=[], ylabel="" if column else SHOWN[row])
-            axis.spines[:].set_visible(False)
-        return {
-            "Test images; a hidden patch is predicted relative to its mean and spread, which are given here": figure
-        }
+    def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        sheet = _from_text(figures[0]["images"])  # rows of square images, side by side
+        rows = np.split(sheet, len(SHOWN))
+        images = {name: np.split(row, row.shape[1] // len(row), axis=1) for name, row in zip(SHOWN, rows, strict=True)}
+        caption = "Test images; a hidden patch is predicted relative to its mean and spread, which are given here"
+        return {caption: image_grid(images)}
 
 
 def _pixels(samples: Sequence) -> Pixels:

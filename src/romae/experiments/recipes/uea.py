@@ -19,7 +19,7 @@ settings are chosen.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
@@ -34,15 +34,12 @@ from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target
 from romae.inference.predictions import predict_proba
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Task
-from romae.pages.plots import heat
+from romae.pages.charts import confusion
 from romae.tokens.augmentation import Noise
 from romae.tokens.masking import UniformTokens
 from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
 from romae.training.stages import Classify, Pretrain
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TEST_SHARE = 0.25  # of TRAIN, where it has to serve as test as well
 
@@ -109,10 +106,10 @@ class Uea(Source):
             figure={"confusion": confusion_matrix(truth, predicted, labels=np.arange(len(splits.schema.classes)))},
         )
 
-    def draw(self, figures: Sequence[Mapping[str, Any]]) -> "dict[str, Figure]":
-        counts = np.sum([np.array(figure["confusion"], dtype=float) for figure in figures], axis=0)
+    def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        counts = np.sum([np.array(figure["confusion"], dtype=int) for figure in figures], axis=0)
         caption = f"{self.set}: test cases by true and predicted class, {len(figures)} seeds"
-        return {caption: heat(counts, x="predicted class", y="true class", title="cases")}
+        return {caption: confusion(counts, range(len(counts)))}
 
     def _half(self, half: Literal["train", "test"], seed: int) -> Labelled:
         samples, class_names = uea.load(self.set, half, missing=0.0)

@@ -1,0 +1,163 @@
+"""Diagnostics: what a trained task predicts for samples, as small arrays that a result can keep and a page can draw.
+
+A classification has its confusion matrix, a regression its numbers beside the true ones, a masked reconstruction a few
+samples with their hidden points; every task has the first two principal components of its embeddings. Shapes: b
+samples, n tokens, m of them hidden, c channels.
+"""
+
+from collections.abc import Container, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int64
+
+from romae.data.schema import SampleSet, Schema
+from romae.data.subsets import balanced, evenly_spread
+from romae.inference import baselines
+from romae.inference.predictions import embed, interpolate, predict, predict_proba
+from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
+from romae.pages.plots import Panel
+from romae.tokens.sample import Sample
+from romae.tokens.tokens import channel_index
+
+N_CLASSES, N_NUMBERS, N_EMBEDDED = 60, 500, 300
+N_SAMPLES, N_CHANNELS, N_POINTS, N_TIMES = 6, 4, 400, 200
+
+
+class Channel(NamedTuple):
+    """A channel of one sample: its name and number, where it is measured, and its column among the values."""
+
+    name: str
+    number: int
+    is_here: Bool[np.ndarray, "n"]
+    column: int
+
+
+def diagnose(
+    task: Task, samples: Sequence[Sample], *, with_examples: bool, without: Container[str] = ()
+) -> dict[str, Any]:
+    """The diagnostics of a task by their names, `without` those that somebody else has.
+
+    Examples are single samples and points, which one seed of several is enough for.
+    """
+    made: dict[str, Any] = {}
+    if isinstance(task, Classification) and task.n_classes <= N_CLASSES and "confusion" not in without:
+        truth = np.array([int(sample.target) for sample in samples])
+        made["confusion"] = {"classes": class_names(task), "counts": confusion(task, samples, truth)}
+    if not with_examples:
+        return made
+    if isinstance(task, Regression):
+        made["agreement"] = _agreement(task, samples)
+    elif isinstance(task, MaskedReconstruction) and not task.normalise:
+        made["reconstructions"] = _reconstructions(task, samples)
+    made["embeddings"] = _embeddings(task, samples)
+    return {name: part for name, part in made.items() if part}
+
+
+def confusion(
+    task: Classification, samples: Sequence[Sample], truth: Int64[np.ndarray, "b"]
+) -> Int64[np.ndarray, "k k"]:
+    """How many samples of each true class (rows) were taken for each class (columns)."""
+    from sklearn.metrics import confusion_matrix
+
+    return confusion_matrix(truth, predict_proba(task, samples).argmax(1), labels=range(task.n_classes))
+
+
+def class_names(task: Classification) -> list[str]:
+    """The names of the classes, or else their numbers."""
+    classes = None if task.schema is None else task.schema.classes
+    return [str(name) for name in (range(task.n_classes) if classes is None else classes)]
+
+
+def principal_components(embeddings: Any) -> Float[np.ndarray, "b 2"]:
+    """Rows in the plane of their first two principal components."""
+    from sklearn.decomposition import PCA
+
+    rows = np.asarray(embeddings, dtype=np.float64)
+    if min(rows.shape) < 2:
+        return np.pad(rows[:, :1] - rows[:, :1].mean(), ((0, 0), (0, 1)))
+    return PCA(2, svd_solver="full").fit_transform(rows)
+
+
+def panels(
+    sample: Sample, predicted: Float[np.ndarray, "m c"], schema: Schema | None, task: MaskedReconstruction | None = None
+) -> list[Panel]:
+    """The first channels of a sample with its observed points, its hidden ones, and what was predicted there.
+
+    With a task, and with no position beside the time, there are also the curve of the model and that of linear
+    interpolation.
+    """
+    times, values, hidden = sample.positions[:, 0].numpy(), sample.values.double().numpy(), sample.hidden.numpy()
+    truth, answer = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
+    truth[hidden], answer[hidden] = baselines.truth(sample), predicted
+    grid = np.linspace(times.min(), times.max(), N_TIMES)
+    drawn = []
+    for name, number, is_here, column in channels(sample, schema):
+        seen, unseen = is_here & ~hidden, is_here & hidden
+        observed, asked = (times[seen], values[seen, column]), (times[unseen], truth[unseen, column])
+        panel = Panel(name, observed, asked, predicted=(times[unseen], answer[unseen, column]))
+        if task is not None and schema is not None and not schema.positions:
+            queries = grid[:, None] if schema.channel is None else np.stack([grid, np.full_like(grid, number)], axis=1)
+            curve = interpolate(task, SampleSet([sample], schema), [queries])[0][:, column]
+            panel = panel._replace(curve=(grid, curve))
+            if seen.any():
+                line = baselines.linear(times[seen], values[seen], grid)[:, column]
+                panel = panel._replace(baseline=(grid, line))
+        drawn.append(panel)
+    return drawn
+
+
+def channels(sample: Sample, schema: Schema | None) -> list[Channel]:
+    """The first channels of a sample, whether they share its tokens or each has its own."""
+    if schema is not None and schema.channel is not None:
+        index = channel_index(sample.positions, len(schema.channels)).numpy()
+        first = np.unique(index)[:N_CHANNELS].tolist()
+        return [Channel(str(schema.channels[i]), i, index == i, 0) for i in first]
+    n_columns, everywhere = sample.values.shape[1], np.ones(len(sample), dtype=bool)
+    names = schema.values if schema is not None and len(schema.values) == n_columns else _numbered(n_columns)
+    return [Channel(name, i, everywhere, i) for i, name in enumerate(names[:N_CHANNELS])]
+
+
+def _agreement(task: Regression, samples: Sequence[Sample]) -> dict[str, Any]:
+    """Numbers of some samples, or of all their tokens: one row for each target."""
+    shown = [samples[i] for i in evenly_spread(len(samples), N_NUMBERS)]
+    truth = np.concatenate([sample.target.double().numpy().reshape(-1, task.n_targets) for sample in shown])
+    predicted = np.concatenate([np.reshape(answer, (-1, task.n_targets)) for answer in predict(task, shown)])
+    rows = evenly_spread(len(truth), N_NUMBERS)
+    return {"truth": truth[rows, :N_CHANNELS].T, "predicted": predicted[rows, :N_CHANNELS].T}
+
+
+def _reconstructions(task: MaskedReconstruction, samples: Sequence[Sample]) -> list[dict[str, Any]]:
+    """The first samples with what was seen, what was hidden, and what was predicted there, against their first axis."""
+    has_time = task.config.position_dims == (1 if task.schema is None else task.schema.position_dims)
+    shown = [samples[i] for i in range(min(N_SAMPLES, len(samples)))]
+    if not has_time or any(sample.hidden is None or len(sample) > N_POINTS for sample in shown):
+        return []
+    made = []
+    for i, (sample, answer) in enumerate(zip(shown, predict(task, shown), strict=True)):
+        name = str(sample.id if isinstance(sample.id, str | int) else i)
+        made.append({"name": name, "channels": [_points(panel) for panel in panels(sample, answer, task.schema)]})
+    return made
+
+
+def _points(panel: Panel) -> dict[str, Any]:
+    return {
+        "title": panel.title,
+        "observed": list(panel.observed),
+        "hidden": list(panel.hidden),
+        "predicted": panel.predicted[1],  # at the times of the hidden ones
+    }
+
+
+def _embeddings(task: Task, samples: Sequence[Sample]) -> dict[str, Any]:
+    if not isinstance(task, Classification) or task.n_classes > N_CLASSES:
+        shown = [samples[i] for i in evenly_spread(len(samples), N_EMBEDDED)]
+        return {"points": principal_components(embed(task, shown))}
+    names, classes = class_names(task), np.array([int(sample.target) for sample in samples])
+    chosen = balanced(classes, N_EMBEDDED)
+    points = principal_components(embed(task, [samples[i] for i in chosen]))
+    return {"points": points, "groups": [names[i] for i in classes[chosen]]}
+
+
+def _numbered(n: int) -> tuple[str, ...]:
+    return ("value",) if n == 1 else tuple(f"value {i}" for i in range(1, n + 1))

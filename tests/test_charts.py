@@ -1,0 +1,80 @@
+"""Charts hold the numbers that they are told, and bands, maps and names are where the numbers say."""
+
+import numpy as np
+from numpy.testing import assert_allclose, assert_array_equal
+
+from romae.pages import charts
+from romae.pages.charts import Line
+from romae.pages.plots import Panel
+
+X = np.array([1.0, 2.0, 3.0])
+
+
+def test_a_reconstruction_has_a_panel_for_each_channel_and_one_legend():
+    panels = [Panel("left", (X, X), (X + 1, X)), Panel("right", (X, -X), (X, X), (X, X), (X, 2 * X), (X, X + 5))]
+    figure = charts.reconstruction(panels, x="time")
+    names = [trace.name for trace in figure.data if trace.showlegend]
+    assert sorted(names) == sorted({trace.name for trace in figure.data})
+    (observed,) = (trace for trace in figure.data if trace.name == "observed" and trace.yaxis == "y2")
+    assert_array_equal(observed.y, -X)
+    titles = [figure.layout[axis].title.text for axis in ("xaxis", "yaxis", "yaxis2")]
+    assert titles == ["time", "left", "right"]
+
+
+def test_a_band_is_mean_plus_and_minus_deviation():
+    runs = np.array([[1.0, 2.0, 4.0], [3.0, 4.0, 8.0]])
+    band, line = charts.bands([Line("RoMAE", X, runs)], x="time", y="MSE").data
+    mean, spread = runs.mean(axis=0), runs.std(axis=0, ddof=1)
+    assert_allclose(line.y, mean)
+    assert_allclose(band.y, [*(mean + spread), *(mean - spread)[::-1]])
+    assert_allclose(band.x, [*X, *X[::-1]])
+    assert band.legendgroup == line.legendgroup
+
+
+def test_one_run_has_no_spread_and_what_is_not_known_is_left_out():
+    band, line = charts.bands([Line("RoMAE", X, np.array([[1.0, np.nan, 3.0]]))], x="time", y="MSE").data
+    assert list(line.x) == [1, 3] and set(band.y) == {1.0, 3.0}
+
+
+def test_a_band_that_falls_below_zero_stays_on_a_logarithmic_axis():
+    runs = np.array([[1.0, 2.0, 4.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    figure = charts.bands([Line("RoMAE", X, runs)], x="x", y="y", log=True)
+    assert figure.layout.yaxis.type == "log" and min(figure.data[0].y) > 0
+
+
+def test_losses_are_on_a_logarithmic_axis_where_all_are_positive():
+    records = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 0.5}]
+    assert charts.loss_curves({"": records}).layout.yaxis.type == "log"
+    assert charts.loss_curves({"": [*records, {"step": 3, "loss": -1.0}]}).layout.yaxis.type is None
+
+
+def test_a_heat_map_keeps_its_numbers_and_blanks():
+    table = np.array([[np.nan, 0.01], [1.0, 100.0]])
+    (trace,) = charts.heat_map(table, x="higher", y="lower", title="MSE").data
+    assert_array_equal(trace.customdata, table)
+    assert_allclose(trace.z, [[np.nan, -2], [0, 2]])
+
+
+def test_names_stand_at_their_numbers_the_largest_on_top():
+    figure = charts.paired(["pH", "<b>", "HR"], {"RoMAE": np.array([3.0, 1, 2]), "linear": X}, x="MSE")
+    ours, other = figure.data
+    assert list(ours.y) == ["&lt;b&gt;", "HR", "pH"] and list(ours.x) == [1, 2, 3] and list(other.x) == [2, 3, 1]
+
+
+def test_a_confusion_matrix_counts_and_colours_by_share_of_a_row():
+    (trace,) = charts.confusion(np.array([[3, 1], [0, 0]]), ["a", "b"]).data
+    assert trace.text == ([3, 1], [0, 0])
+    assert_allclose(trace.z, [[0.75, 0.25], [0, 0]])
+
+
+def test_embeddings_are_grouped_by_colour_and_then_by_symbol():
+    points = np.arange(40.0).reshape(20, 2)
+    figure = charts.embedding(points, range(20), np.array([f"class {i:02d}" for i in range(20)]))
+    looks = {(trace.marker.color, trace.marker.symbol) for trace in figure.data}
+    assert len(looks) == len(figure.data) == 20
+    assert_array_equal([trace.x[0] for trace in figure.data], points[:, 0])
+
+
+def test_a_curve_in_the_plane_keeps_its_aspect():
+    figure = charts.path(np.zeros((2, 2)), np.ones((1, 2)), np.ones((1, 2)))
+    assert figure.layout.yaxis.scaleanchor == "x" and len(figure.data) == 3
