@@ -430,7 +430,7 @@ def test_unlabelled_series_are_read_under_the_names_of_the_others():
         (banded("abc"), from_bands(banded("bc")), ["unlabelled", "channels"]),
         (banded("abc"), dated(banded("abc")), ["unlabelled", "column 'day'", "dates"]),
         (from_bands(banded("abc")), from_bands(dated(banded("abc"))), ["unlabelled", "time unit"]),
-        (from_bands(banded("abc")).samples, PAIRS, ["unlabelled", "sample 0", "1 position axes"]),
+        (from_bands(banded("abc")).samples, PAIRS, ["unlabelled", "1 columns", "3 channels"]),
     ],
     ids=["more channels", "other channels", "dates", "dates as samples", "fewer axes"],
 )

@@ -440,11 +440,11 @@ def test_bad_input_is_a_sentence(without_shape_checks):
         predict(classifier, [])
     with refused(ValueError, "list is empty"):
         interpolate(task, [], [])
-    with refused(TypeError, "not Sample", "[sample]"):
+    with refused(TypeError, "not Sample", "into a list"):
         embed(task, samples[0])
     with refused(TypeError, "not generator"):
         embed(task, (sample for sample in samples))
-    with refused(TypeError, "sample 0 is ndarray", "Sample"):
+    with refused(TypeError, "number 0 is ndarray", "Sample"):
         embed(task, [np.ones((3, 3))])
     for wrong in (0, None, 0.5):
         with refused(ValueError, "tokens_per_batch", "at least 1", f"not {wrong}"):
@@ -584,7 +584,7 @@ def test_dates_that_are_asked_for_are_in_the_time_zone_of_the_data():
 
 
 def test_what_is_no_sample_is_named(without_shape_checks):
-    with refused(TypeError, "sample 1 is NoneType", "Sample"):
+    with refused(TypeError, "number 1 is NoneType", "Sample"):
         predict(make(Classification, n_classes=2), [raw_samples()[0], None])
 
 

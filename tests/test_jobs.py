@@ -386,8 +386,8 @@ def test_a_finished_run_resumes_to_itself(pretrained, tmp_path):
     [
         (replace(PRETRAIN, masking=Rows()), CURVES, ["other settings", "(masking.axis, masking.kind, masking.ratio)"]),
         (replace(PRETRAIN, drop_tokens=0.2), CURVES, ["other settings", "(drop_tokens)"]),
-        (PRETRAIN, CURVES.assign(flux=CURVES["flux"].round()), ["other data", "(training, validation)"]),
-        (PRETRAIN, CURVES.replace({"band": {"r": "z"}}), ["other data", "(channels)"]),
+        (PRETRAIN, CURVES.assign(flux=CURVES["flux"].round()), ["other settings", "data.training"]),
+        (PRETRAIN, CURVES.replace({"band": {"r": "z"}}), ["other settings", "schema.channels"]),
     ],
     ids=["masking", "drop_tokens", "values", "channels"],
 )

@@ -316,7 +316,7 @@ def test_a_name_that_is_misspelt_gets_the_nearest():
 
 
 def test_a_recipe_is_found_by_its_name_of_0_1_with_a_warning_that_names_todays():
-    with pytest.warns(FutureWarning, match="positions/house-tiny-cls is called positions/tuned-tiny-cls now"):
+    with warned(FutureWarning, "positions/house-tiny-cls", "positions/tuned-tiny-cls"):
         assert find("positions/house-tiny-cls").name == "positions/tuned-tiny-cls"
     with pytest.raises(ValueError, match="no recipe 'pendulum/house-large'"):
         find("pendulum/house-large")

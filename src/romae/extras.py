@@ -11,9 +11,10 @@ EXTRAS = {
 }
 
 
-def require_extra(name: str, purpose: str) -> None:
-    """Raise an ImportError of one sentence, with the command that helps, unless all of an extra is installed."""
-    missing = [module for module in EXTRAS[name] if not _is_installed(module)]
+def require_extra(name: str, purpose: str, *modules: str) -> None:
+    """Raise an ImportError of one sentence, with the command that helps, unless these modules of an extra, or all of
+    them, are installed."""
+    missing = [module for module in modules or EXTRAS[name] if not _is_installed(module)]
     if missing:
         libraries = ", ".join(missing).replace("PIL", "pillow")
         raise ImportError(f"{purpose} {libraries}: pip install 'romae[{name}]'")

@@ -256,7 +256,7 @@ def test_a_column_that_is_known_keeps_its_place():
         (dict(X=DENSE, channels=["time", "x"]), ["'time'", "'time_value'"]),
         (dict(X=DENSE, channels=["x", "label"], y=[1, 2]), ["'label'", "'label_value'"]),
         (dict(X=DENSE, channels={"x", "y"}), ["channels", "list"]),
-        (dict(X=DENSE, channels=["x"]), ["1 channel names", "2 channels"]),
+        (dict(X=DENSE, channels=["x"]), ["2 columns", "1 channels are named"]),
         (dict(X=DENSE, channels=["x", "x"]), ["columns", "distinct"]),
     ],
 )

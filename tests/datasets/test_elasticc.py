@@ -63,7 +63,7 @@ def test_a_column_of_several_values_in_a_row_is_refused(tmp_path):
     from astropy.table import Table
 
     Table({"MJD": np.zeros((9, 2)), "PHOTFLAG": FLAG}).write(tmp_path / "x.FITS", format="fits")
-    with pytest.raises(ValueError, match="x.FITS: column MJD has more than one value in a row"):
+    with refused(ValueError, "x.FITS", "column MJD", "more than one"):
         read_table(tmp_path / "x.FITS", ("MJD", "PHOTFLAG"))
 
 

@@ -129,7 +129,23 @@ class Scaling:
             raise ValueError(f"sample {sample.id!r}: {error}") from None
 
     def apply_packed(self, packed: PackedSamples) -> PackedSamples:
-        """What `apply` makes of each sample, of all samples at once and to the last bit the same."""
+        """Scale many samples at once, to the last bit as `apply` does one by one.
+
+        Parameters
+        ----------
+        packed : PackedSamples
+            Samples end to end, in the data's own units.
+
+        Returns
+        -------
+        PackedSamples
+            As the model sees them.
+
+        Raises
+        ------
+        ValueError
+            If a sample does not fit the scaling; it is named.
+        """
         try:
             values = packed.values
             if self.method != "none":
@@ -148,7 +164,23 @@ class Scaling:
             raise
 
     def origins_of(self, packed: PackedSamples) -> Float64[Tensor, "b d"]:
-        """What is subtracted from the positions of each sample."""
+        """What `apply_packed` subtracts from the positions of each sample.
+
+        Parameters
+        ----------
+        packed : PackedSamples
+            Samples end to end, in the data's own units.
+
+        Returns
+        -------
+        Float64 Tensor [b, d]
+            One row per sample.
+
+        Raises
+        ------
+        ValueError
+            If the positions have other axes than the scaling was fitted on.
+        """
         positions, layout = packed.positions.double(), packed.layout
         self._require_axes(positions)
         origins = positions.new_zeros(len(packed), positions.shape[1])

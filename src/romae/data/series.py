@@ -156,7 +156,11 @@ def _read_channels(channels: Sequence[Name], n_channels: int, tokens: str, *, ha
     _require_sequence(channels, "channels")
     names = [name.item() if isinstance(name, np.generic) else name for name in channels]
     if len(names) != n_channels:
-        raise ValueError(f"{len(names)} channel names for {n_channels} channels")
+        shown = f"{', '.join(map(repr, names[:3]))}{', …' * (len(names) > 3)}"
+        raise ValueError(
+            f"the series have {n_channels} columns of values, but {len(names)} channels are named ({shown}); name each "
+            "column once, or give series with all of these channels"
+        )
     taken = {"id", "time", *(["label"] if has_labels else [])}
     clash = [name for name in names if name in taken]
     if clash and tokens == "steps":

@@ -69,21 +69,60 @@ class Source(Sequence):  # of samples; were that said here, a type checker at ru
 
     @abstractmethod
     def packed(self, indices: Indices) -> PackedSamples:
-        """The samples at these indices, in the data's own units."""
+        """Samples end to end, in the data's own units.
+
+        Parameters
+        ----------
+        indices : Int64 array
+            Which samples.
+
+        Returns
+        -------
+        PackedSamples
+            These samples, in this order.
+        """
 
     def batch(self, indices: Indices) -> Batch:
-        """The samples at these indices as a task takes them."""
+        """Samples as a task takes them.
+
+        Parameters
+        ----------
+        indices : Int64 array
+            Which samples.
+
+        Returns
+        -------
+        Batch
+            These samples, in this order.
+        """
         return self.packed(indices).batch()
 
     def profile(self) -> "Profile":
-        """What can be said of the samples before any is learned from."""
+        """What can be said of the samples before any is learned from.
+
+        Returns
+        -------
+        Profile
+            Their names, and whether their targets are numbers.
+        """
         if self.schema is None or self.schema.classes is None:
             return Profile(self.schema)
         target = self[0].target
         return Profile(self.schema, None if target is None else target.is_floating_point())
 
     def scaled(self, scaling: Transform | None) -> "Source":
-        """The same samples as a model sees them; each is scaled when it is asked for, and stays where it is."""
+        """The same samples as a model sees them; each is scaled when it is asked for, and stays where it is.
+
+        Parameters
+        ----------
+        scaling : Scaling or None
+            What `fit_scaling` gives; with None nothing is scaled.
+
+        Returns
+        -------
+        Source
+            For `Loader`, `evaluate` or a loop of your own.
+        """
         return self if scaling is None else Scaled(self, scaling)
 
     @property
@@ -92,11 +131,33 @@ class Source(Sequence):  # of samples; were that said here, a type checker at ru
         raise TypeError(f"the values of a {type(self).__name__} are not in memory")
 
     def values_on(self, device: torch.device) -> Gather:
-        """For samples in memory: all values on a device, to be gathered there by the rows that batches bring."""
+        """For samples in memory: all values on a device, to be gathered there by the rows that batches bring.
+
+        Parameters
+        ----------
+        device : torch.device
+            Where to.
+
+        Returns
+        -------
+        callable
+            Rows [t] to values [t, c].
+
+        Raises
+        ------
+        TypeError
+            If the samples are not in memory.
+        """
         raise TypeError(f"the values of a {type(self).__name__} are not in memory")
 
     def digest(self) -> str:
-        """What tells these samples from others: their number, their lengths, and what is in some of them."""
+        """What tells these samples from others.
+
+        Returns
+        -------
+        str
+            A digest of their number, their lengths, and what is in some of them.
+        """
         return digest_of(self, evenly(len(self), N_DIGEST))
 
 

@@ -167,7 +167,18 @@ class Store(Source):
         return sample
 
     def packed(self, indices: Sequence[int] | np.ndarray) -> PackedSamples:
-        """The samples at these indices, packed; negative ones count from the end."""
+        """Samples end to end, gathered straight from the file.
+
+        Parameters
+        ----------
+        indices : sequence of int or array
+            Which samples; negative ones count from the end.
+
+        Returns
+        -------
+        PackedSamples
+            In the data's own units.
+        """
         checked = self._checked(indices)
         places = self._places(checked)
 

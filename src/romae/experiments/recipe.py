@@ -29,7 +29,7 @@ from romae.model.tasks import Task
 from romae.tokens.sample import Sample
 from romae.training.stages import Stage, run_stages
 
-require_extra("experiments", "recipes need")
+require_extra("experiments", "recipes need", "matplotlib")  # the others are asked for where they are used
 
 C = TypeVar("C")
 Better = Literal["lower", "higher"]

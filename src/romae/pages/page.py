@@ -12,7 +12,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from romae.extras import require_extra
 from romae.files import write_whole_text
+
+require_extra("plots", "pages need")
 
 _FEW_COLUMNS = 5  # for which a phone has room
 _MANY_SECTIONS = 8  # as many are not found by scrolling

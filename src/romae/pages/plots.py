@@ -6,8 +6,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Shaped
 
+from romae.extras import require_extra
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+require_extra("plots", "figures need", "matplotlib")
 
 OBSERVED, HIDDEN, PREDICTED, BASELINE = "#1b1b1b", "#d1495b", "#00798c", "#b0b0b0"
 _NOTHING = (np.zeros(0), np.zeros(0))

@@ -123,7 +123,18 @@ class Sample:
         return hidden
 
     def with_schema(self, schema: Any) -> "Sample":
-        """The same sample under other names; what it holds has been checked, and is not looked at again."""
+        """The same sample under other names.
+
+        Parameters
+        ----------
+        schema : Schema or None
+            The names of the data that it comes from.
+
+        Returns
+        -------
+        Sample
+            The same tensors; they have been checked, and are not looked at again.
+        """
         if self.schema is schema:
             return self
         named = copy(self)

@@ -44,7 +44,10 @@ def require_same_run(run: RunFolder, now: dict[str, Any], source: Source, valida
             if was.get("data") == (older := older_digests(source, validation, n_read)):
                 now = now | {"data": older}
     if changed := [name for name in differences(was, now) if name not in FREE]:
-        raise ValueError(f"{run.folder} was started with other settings ({', '.join(changed)}); start a new run")
+        raise ValueError(
+            f"{run.folder} was started with other settings ({', '.join(changed)}); leave them as they were, or start a "
+            "new run in another folder"
+        )
 
 
 def _written_down(path: Path) -> dict[str, Any]:

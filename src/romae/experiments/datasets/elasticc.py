@@ -148,7 +148,7 @@ def _fits_points(path: Path) -> _Points:
 
 def read_table(path: Path, columns: Sequence[str]) -> dict[str, np.ndarray]:
     """The named columns of the first binary table in a .FITS or .FITS.gz file, one value for each row."""
-    require_extra("experiments", "reading FITS files needs")
+    require_extra("experiments", "reading FITS files needs", "astropy")
     from astropy.io import fits
     from astropy.utils.exceptions import AstropyUserWarning
 

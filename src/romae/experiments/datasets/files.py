@@ -59,7 +59,7 @@ def download(
     if target.exists():
         verify_file(target, size, sha256)
         return target
-    require_extra("experiments", "downloading data sets needs")
+    require_extra("experiments", "downloading data sets needs", "pooch")
     from pooch import HTTPDownloader
     from requests import RequestException
 
