@@ -253,6 +253,22 @@ def counting(folder: Folder) -> tuple[Folder, list]:
     return replace(folder, read=counted), read
 
 
+def test_a_folder_of_images_gives_what_its_samples_give_in_any_container(images, tmp_path_factory):
+    folder = romae.from_image_folder(images, (4, 4), fit="crop")
+    path = tmp_path_factory.mktemp("store")
+    outcomes = []
+    for container in (folder, list(folder), write_store(folder, path / "images.arrow"), Own(list(folder))):
+        scaling = fit_scaling(container)
+        ladders = fit_ladders(container, scaling)
+        config = ModelConfig(channels=48, position_dims=2, encoder=SMALL, decoder=SMALL, ladders=ladders)
+        torch.manual_seed(0)
+        task = MaskedReconstruction(config)
+        settings = TrainConfig(epochs=2, batch_size=2)
+        history = train(task, container, settings, validation=container, scaling=scaling, quiet=True)
+        outcomes.append([scaling, ladders, history.records, romae.embed(task, container).tolist()])
+    assert all(outcome == outcomes[0] for outcome in outcomes)
+
+
 @pytest.mark.parametrize("settings", [dict(fit="crop"), dict(fit="resize"), dict(size=(8, 8))])
 def test_lengths_of_images_come_from_headers(images, settings):
     folder, read = counting(romae.from_image_folder(images, (4, 4), **settings))

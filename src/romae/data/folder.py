@@ -62,18 +62,19 @@ class Folder(Source):
         if classes is not None and not has_classes:
             raise ValueError("classes= is for folders of classes; say has_classes=True as well")
         folders = [path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")]
-        files = tuple(sorted(_files_in(root, folders, tuple(suffixes))))
-        if not files:
+        # As lists of names, which compare like paths, but a hundred times as fast.
+        parts = sorted(_files_in(root, folders, tuple(suffixes)))
+        if not parts:
             raise ValueError(f"{root} holds no file that ends in {', '.join(suffixes)}")
+        files = tuple(root.joinpath(*names) for names in parts)
         if not has_classes:
             return cls(root, files, read, measure=measure)
-        for path in files:
-            if path.parent == root:
+        for names, path in zip(parts, files, strict=True):
+            if len(names) == 1:
                 raise ValueError(f"{path} lies in no class: with has_classes each file is in the folder of its class")
         class_names = _class_names([path.name for path in folders], classes)
         index = {name: i for i, name in enumerate(class_names)}
-        targets = tuple(index[path.relative_to(root).parts[0]] for path in files)
-        return cls(root, files, read, targets, class_names, measure)
+        return cls(root, files, read, tuple(index[names[0]] for names in parts), class_names, measure)
 
     def map(self, change: Callable[[Sample], Sample]) -> "Folder":
         """The same files with every sample changed after it is read, also in its length."""
@@ -131,16 +132,17 @@ class _Then:
         return self.change(self.read(path, **arguments))
 
 
-def _files_in(root: Path, folders: Sequence[Path], suffixes: tuple[str, ...]) -> list[Path]:
-    """The files with one of these endings, and no dot in front of a name on the way to them.
+def _files_in(root: Path, folders: Sequence[Path], suffixes: tuple[str, ...]) -> list[list[str]]:
+    """The names on the way to each file with one of these endings, none of which begins with a dot.
 
     By os.walk, which asks the system for the files of a folder at once: a million files take seconds, not minutes.
     """
-    files = [path for path in root.iterdir() if _is_wanted(path.name, suffixes) and path.is_file()]
+    files = [[path.name] for path in root.iterdir() if _is_wanted(path.name, suffixes) and path.is_file()]
     for folder in folders:
         for place, inner, names in os.walk(folder):
             inner[:] = [name for name in inner if not name.startswith(".")]
-            files += [Path(place, name) for name in names if _is_wanted(name, suffixes)]
+            way = Path(place).relative_to(root).parts
+            files += [[*way, name] for name in names if _is_wanted(name, suffixes)]
     return files
 
 
