@@ -329,7 +329,7 @@ def _decoded(
     pieces: list[tuple[int, int, int]] = []  # a sample, and from where to where its queries are decoded together
     for sample, n in enumerate(lengths):
         n_queries = len(queries[sample])
-        size = max(budget - n, budget // 2, 1)  # a sample that fills the budget is not asked one query at a time
+        size = max(budget - n, budget // 2, 1)  # a sample that fills the budget is not decoded one query at a time
         if task.config.queries == "joint":
             size = n_queries if grouped else 1
         pieces += [(sample, start, min(start + size, n_queries)) for start in range(0, n_queries, size)]

@@ -123,7 +123,8 @@ def write_table(table: "pd.DataFrame", path: str | Path) -> None:
 def _load_and_read(config: InferenceConfig, data: Any, model: str | Path) -> tuple[Task, SampleSet]:
     """A model, and the samples of a table in its terms. A label that the table may have is not read."""
     task = load_model(model)
-    model_schema = replace(task.schema or Schema(), label=None, classes=None)  # whose name another column may have now
+    # Without the label, whose name another column of this table may have.
+    model_schema = replace(task.schema or Schema(), label=None, classes=None)
     schema = replace(config.columns.schema(model_schema), label=None, classes=None)
     require_columns(task, schema, f"the model in {model}")
     samples = read_table(data, schema, task.schema, for_training=False)

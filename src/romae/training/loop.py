@@ -343,7 +343,7 @@ class _Loop:
         self.is_asked_to_stop = True
 
     def _is_any_rank_stopping(self, flag: bool) -> bool:
-        """Whether any rank was asked to stop; of several ranks, asked every few steps."""
+        """Whether any rank was asked to stop; several ranks sum their flags every few steps."""
         if self.accelerator.num_processes == 1:
             return flag
         if self.place.step % STEPS_BETWEEN_STOP_CHECKS and self.place.step != self.stepper.n_steps:
