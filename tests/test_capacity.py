@@ -60,7 +60,7 @@ def test_fillers_change_neither_loss_nor_gradients(name, lengths):
     expected, found = loss_and_gradients(task, batches[0]), loss_and_gradients(task, filled)
     assert_close(found, expected, rtol=1e-4, atol=1e-6, check_dtype=False)
     buffer = DeviceBuffer(capacity, filled, torch.device("cpu"))
-    buffer.fill(FlatBatch.of(filled, n_tokens=0))
+    buffer.load(FlatBatch.of(filled, n_tokens=0))
     assert_close(loss_and_gradients(task, buffer.batch), expected, rtol=1e-4, atol=1e-6, check_dtype=False)
 
 
@@ -72,7 +72,7 @@ def test_a_buffer_holds_whatever_was_copied_last():
     filled = [capacity.filled(batch) for batch in batches]
     buffer = DeviceBuffer(capacity, filled[0], torch.device("cpu"))
     for batch, one in zip(batches, filled, strict=True):
-        buffer.fill(FlatBatch.of(one, n_tokens=0))
+        buffer.load(FlatBatch.of(one, n_tokens=0))
         assert_close(task(buffer.batch).mean, task(batch).mean)
     assert buffer.batch.tokens.layout.is_fixed
 
@@ -139,5 +139,5 @@ def test_a_batch_that_names_the_rows_of_its_values_is_the_batch_that_holds_them(
     for expected, rows, one in zip(whole, numbered, filled, strict=True):
         assert rows.tokens.values.shape[1] == 0 and rows.tokens.rows.dtype == torch.int32
         assert_close(task(_with_values(rows, gather)).mean, task(expected).mean, rtol=0, atol=0)
-        buffer.fill(FlatBatch.of(one, n_tokens=0))
+        buffer.load(FlatBatch.of(one, n_tokens=0))
         assert_close(task(buffer.batch).mean, task(expected).mean)

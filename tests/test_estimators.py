@@ -27,7 +27,7 @@ import romae
 from messages import refused
 from romae import RoMAEClassifier, RoMAEEmbedder, RoMAEInterpolator, RoMAERegressor, Size
 from romae.estimators import base, rules
-from romae.estimators.inputs import read_samples
+from romae.estimators.inputs import read_input
 from romae.estimators.labels import labels_of
 from romae.experiments.datasets import uea
 from romae.inference import predictions as inference
@@ -309,7 +309,7 @@ def test_dates_without_a_time_zone_are_in_that_of_the_training_data():
     found = [fitted.interpolate(x, t) for x, t in ((table, times), (bare, times.dt.tz_localize(None)))]
     assert_array_equal(*found)
     known = fitted.task_.schema
-    positions = [torch.cat([one.positions for one in read_samples(x, known=known)]) for x in (table, bare)]
+    positions = [torch.cat([one.positions for one in read_input(x, expected_schema=known)]) for x in (table, bare)]
     assert_array_equal(*positions)
 
 
@@ -363,7 +363,7 @@ def test_a_score_does_not_depend_on_the_order_of_series(interpolator):
 
 
 def test_a_score_asks_for_what_samples_hide(interpolator):
-    samples = list(read_samples(PAIRS))
+    samples = list(read_input(PAIRS))
     hidden = [replace(one, hidden=np.arange(len(one)) < 2) for one in samples]
     found = np.concatenate(romae.predict(interpolator.task_, hidden))
     truth = np.concatenate([values[:2] for _, values in PAIRS])
@@ -575,7 +575,7 @@ def test_a_pretrained_model_answers_without_more_training(saved, interpolator):
     same = RoMAEInterpolator(pretrained=saved, **settings).fit(PAIRS)
     assert_allclose(same.interpolate(PAIRS, [1.0, 2.0]), interpolator.interpolate(PAIRS, [1.0, 2.0]))
     vectors = RoMAEEmbedder(pretrained=str(saved / "model"), **settings).fit(PAIRS).transform(PAIRS)
-    assert_allclose(vectors, romae.embed(interpolator.task_, read_samples(PAIRS)), atol=1e-6)
+    assert_allclose(vectors, romae.embed(interpolator.task_, read_input(PAIRS)), atol=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -690,17 +690,17 @@ def test_labels_by_id_are_brought_into_the_order_of_samples(names, form):
     samples = form(names)
     y = pd.Series(NAMES, index=names)
     for given in (y, y.sort_index(key=lambda one: one.astype(str)), y[::-1]):
-        assert_array_equal(labels_of(samples, samples, given, who="it"), NAMES)
+        assert_array_equal(labels_of(samples, samples, given, estimator_name="it"), NAMES)
     several = pd.DataFrame({"a": KINDS, "b": 2 * KINDS}, index=names)
-    assert_array_equal(labels_of(samples, samples, several[::-1], who="it"), several.to_numpy())
+    assert_array_equal(labels_of(samples, samples, several[::-1], estimator_name="it"), several.to_numpy())
 
 
 def test_labels_of_more_ids_than_there_are_samples_are_looked_up():
     samples = named([f"o{i}" for i in range(32)])
     y = pd.Series(NAMES, index=[sample.id for sample in samples])
-    assert_array_equal(labels_of(samples[5:9], samples[5:9], y, who="it"), NAMES[5:9])
+    assert_array_equal(labels_of(samples[5:9], samples[5:9], y, estimator_name="it"), NAMES[5:9])
     with refused(ValueError, "several labels", "'o0'"):
-        labels_of(samples, samples, pd.concat([y[::-1], y[:1]]), who="it")
+        labels_of(samples, samples, pd.concat([y[::-1], y[:1]]), estimator_name="it")
 
 
 def test_labels_whose_index_tells_nothing_of_the_ids_stay_in_their_order():
@@ -710,12 +710,12 @@ def test_labels_whose_index_tells_nothing_of_the_ids_stay_in_their_order():
     y = pd.Series(NAMES)
     for samples in (texts, places, catalogue):
         for part in (order, order[:10], order[:1]):
-            assert_array_equal(labels_of(samples[part], samples[part], y.iloc[part], who="it"), NAMES[part])
-        assert_array_equal(labels_of(samples[order], samples[order], y, who="it"), NAMES)
+            assert_array_equal(labels_of(samples[part], samples[part], y.iloc[part], estimator_name="it"), NAMES[part])
+        assert_array_equal(labels_of(samples[order], samples[order], y, estimator_name="it"), NAMES)
         strange = pd.Series(NAMES, index=pd.date_range("2024", periods=32))
-        assert_array_equal(labels_of(samples, samples, strange, who="it"), NAMES)
+        assert_array_equal(labels_of(samples, samples, strange, estimator_name="it"), NAMES)
     shuffled = [PAIRS[i] for i in order]
-    assert_array_equal(labels_of(shuffled, places, y.iloc[order], who="it"), NAMES[order])
+    assert_array_equal(labels_of(shuffled, places, y.iloc[order], estimator_name="it"), NAMES[order])
 
 
 def test_labels_that_may_be_by_place_or_by_id_are_refused():
@@ -782,9 +782,9 @@ def test_a_split_keeps_shares_and_leaves_every_class_in_training():
 
 
 def test_time_begins_for_all_at_once_where_samples_share_a_clock():
-    shared = read_samples([([5.0, 6, 7], [0.0, 1, 2]), ([5.5, 8], [0.0, 1])])
+    shared = read_input([([5.0, 6, 7], [0.0, 1, 2]), ([5.5, 8], [0.0, 1])])
     assert rules.fitting_origin(shared) == 5.0
-    scattered = read_samples([([5.0, 6], [0.0, 1]), ([5000.0, 5001], [0.0, 1])])
+    scattered = read_input([([5.0, 6], [0.0, 1]), ([5000.0, 5001], [0.0, 1])])
     assert rules.fitting_origin(scattered) == "min"
 
 
@@ -831,7 +831,7 @@ def test_bad_series_get_a_sentence(X, parts):
     ids=["one channel", "two channels", "two steps among others", "arrays", "flat", "two pairs in a tuple"],
 )
 def test_two_time_steps_are_no_pair(X, shapes):
-    assert [tuple(sample.values.shape) for sample in read_samples(X)] == shapes
+    assert [tuple(sample.values.shape) for sample in read_input(X)] == shapes
 
 
 def test_one_series_is_asked_about_in_a_list(classifier, interpolator):
@@ -839,7 +839,7 @@ def test_one_series_is_asked_about_in_a_list(classifier, interpolator):
         with refused(TypeError, "a single pair"):
             answer(PAIRS[0])
         with refused(TypeError, "a single sample"):
-            answer(read_samples(PAIRS)[0])
+            answer(read_input(PAIRS)[0])
 
 
 @pytest.mark.parametrize("times", [3.0, None, np.array(3.0), "2024", {3.0}, {0: 3.0}], ids=str)
@@ -931,12 +931,12 @@ def test_a_regressor_learns_numbers_alone(y):
 
 def test_numbers_among_objects_are_numbers():
     for y in (KINDS, KINDS + 0.5, KINDS > 0):
-        found = labels_of(PAIRS, read_samples(PAIRS), pd.Series(y, dtype=object), who="it")
+        found = labels_of(PAIRS, read_input(PAIRS), pd.Series(y, dtype=object), estimator_name="it")
         assert found.dtype == y.dtype and (found == y).all()
 
 
 def test_labels_and_values_leave_their_gradients_behind():
-    samples = [replace(one, target=[0.5 * i]) for i, one in enumerate(read_samples(PAIRS))]
+    samples = [replace(one, target=[0.5 * i]) for i, one in enumerate(read_input(PAIRS))]
     wanted = np.arange(32) / 2
     tracked = [
         replace(
@@ -945,11 +945,11 @@ def test_labels_and_values_leave_their_gradients_behind():
         for one in samples
     ]
     for X in (tracked, romae.SampleSet(tracked, named(None).schema)):
-        found = read_samples(X)
+        found = read_input(X)
         assert not any(x.requires_grad for one in found for x in (one.values, one.positions, one.target))
-        assert_array_equal(labels_of(X, X, None, who="it")[:, 0], wanted)
+        assert_array_equal(labels_of(X, X, None, estimator_name="it")[:, 0], wanted)
     y = [torch.tensor(number, requires_grad=True) for number in wanted]
-    assert_array_equal(labels_of(samples, samples, y, who="it"), wanted)
+    assert_array_equal(labels_of(samples, samples, y, estimator_name="it"), wanted)
 
 
 @pytest.mark.parametrize("missing", [np.nan, None, pd.NA], ids=str)
@@ -1022,7 +1022,7 @@ BY_ID = {k: v for k, v in COLUMNS.items() if k != "label"}
 
 
 def labels_in(table, y):
-    return labels_of(table, read_samples(table, columns=BY_ID), y, who="it")
+    return labels_of(table, read_input(table, columns=BY_ID), y, estimator_name="it")
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,8 @@ from romae.training.tables import (
     finetune,
     load_model,
     pretrain,
-    read_samples,
-    split,
+    read_table,
+    validation_split,
 )
 
 SMALL = Size(width=8, heads=2, depth=1)
@@ -144,23 +144,24 @@ def test_a_table_is_written_whole_by_its_ending(tmp_path):
 
 
 def samples_of(table, label=None):
-    return read_samples(table, COLUMNS.schema(romae.Schema(label=label)), None)
+    return read_table(table, COLUMNS.schema(romae.Schema(label=label)), None)
 
 
 def test_a_split_takes_each_id_once_and_follows_the_seed():
     samples = samples_of(CURVES)
-    training, validation = split(samples, SplitConfig(share=0.25, seed=3))
+    training, validation = validation_split(samples, SplitConfig(share=0.25, seed=3))
     ids = [[sample.id for sample in part] for part in (training, validation)]
     assert sorted(ids[0] + ids[1]) == [sample.id for sample in samples] and len(ids[1]) == 4
     assert ids == [
-        [sample.id for sample in part] for part in split(samples_of(SHUFFLED), SplitConfig(share=0.25, seed=3))
+        [sample.id for sample in part]
+        for part in validation_split(samples_of(SHUFFLED), SplitConfig(share=0.25, seed=3))
     ]
-    assert ids[1] != [sample.id for sample in split(samples, SplitConfig(share=0.25, seed=4))[1]]
+    assert ids[1] != [sample.id for sample in validation_split(samples, SplitConfig(share=0.25, seed=4))[1]]
 
 
 @pytest.mark.parametrize(("columns", "kinds", "found"), [("band", True, 2), ("band", False, None), (None, True, None)])
 def test_each_channel_of_a_table_is_a_kind_unless_told_otherwise(columns, kinds, found):
-    samples = read_samples(CURVES, replace(COLUMNS, channel=columns).schema(romae.Schema()), None)
+    samples = read_table(CURVES, replace(COLUMNS, channel=columns).schema(romae.Schema()), None)
     settings = replace(PRETRAIN.model, kinds=kinds)
     assert settings.config(samples, romae.fit_scaling(samples)).kinds == found
 
@@ -193,7 +194,7 @@ def test_a_run_of_a_version_without_kinds_is_resumed_without_them(tmp_path):
 def test_the_only_id_of_a_class_is_trained_on():
     star = CURVES["star"].iloc[0]
     labelled = samples_of(CURVES.assign(kind=np.where(CURVES["star"] == star, "rare", "common")), label="kind")
-    training, validation = split(labelled, SplitConfig(share=0.25, seed=_seed_that_draws(CURVES, star)))
+    training, validation = validation_split(labelled, SplitConfig(share=0.25, seed=_seed_that_draws(CURVES, star)))
     assert {int(sample.target) for sample in training} == {0, 1}
     assert {int(sample.target) for sample in validation} == {0} and len(validation) == len(labelled) // 4
 
@@ -217,15 +218,15 @@ def test_a_job_that_is_refused_writes_nothing_to_the_run_of_another(tmp_path):
 
 
 def test_an_id_with_a_channel_of_its_own_is_trained_on():
-    held = [sample.id for sample in split(samples_of(CURVES), SplitConfig(share=0.25))[1]]
+    held = [sample.id for sample in validation_split(samples_of(CURVES), SplitConfig(share=0.25))[1]]
     rare = CURVES.copy()
     rare.loc[rare.index[rare["star"] == held[0]][0], "band"] = "z"
-    training, validation = split(samples_of(rare), SplitConfig(share=0.25))
+    training, validation = validation_split(samples_of(rare), SplitConfig(share=0.25))
     assert held[0] in [sample.id for sample in training]
     assert {sample.id for sample in validation} > set(held[1:]) and len(validation) == len(held)
     alone = samples_of(CURVES.assign(band=CURVES["star"]))
     with refused(ValueError, "every id", "validation.share=0"):
-        split(alone, SplitConfig(share=0.25))
+        validation_split(alone, SplitConfig(share=0.25))
 
 
 def _seed_that_draws(table, star: str) -> int:
@@ -235,7 +236,7 @@ def _seed_that_draws(table, star: str) -> int:
 
 def test_scaling_sees_the_training_part_alone(pretrained, tmp_path):
     """Other values and labels of the samples kept out change nothing about how data are scaled."""
-    held = [sample.id for sample in split(samples_of(CURVES), PRETRAIN.validation)[1]]
+    held = [sample.id for sample in validation_split(samples_of(CURVES), PRETRAIN.validation)[1]]
     is_held = CURVES["star"].isin(held)
     changed = CURVES.assign(flux=CURVES["flux"] + is_held * 1e4, freq=CURVES["freq"] + is_held * 1e4)
     scaling = load_model(pretrained).scaling

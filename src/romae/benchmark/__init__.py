@@ -37,20 +37,20 @@ def run(names: Sequence[str], folder: str | Path) -> tuple[Path, dict[str, Any]]
     require_writable(folder)
     here = machine()
     path = Path(folder) / f"{here['device'].lower().replace(' ', '-')}.json"
-    known, found = _known(path), {}
+    previous, measured = _previous_sections(path), {}
     for name in names:
-        found[name] = SECTIONS[name]() | {"machine": here}
-        write_whole_text(path, json.dumps(known | found, indent=1) + "\n")
-        write_picture(known | found, path.with_suffix(".svg"))
-    return path, found
+        measured[name] = SECTIONS[name]() | {"machine": here}
+        write_whole_text(path, json.dumps(previous | measured, indent=1) + "\n")
+        write_picture(previous | measured, path.with_suffix(".svg"))
+    return path, measured
 
 
-def _known(path: Path) -> dict[str, Any]:
+def _previous_sections(path: Path) -> dict[str, Any]:
     """What was measured before on this device; looked at first, so that nothing is measured in vain."""
     try:
-        known = json.loads(path.read_text()) if path.is_file() else {}
+        previous = json.loads(path.read_text()) if path.is_file() else {}
     except (json.JSONDecodeError, UnicodeDecodeError):
-        known = None
-    if not isinstance(known, dict):
+        previous = None
+    if not isinstance(previous, dict):
         raise ValueError(f"{path} is torn or no benchmark; remove it, or name another folder with --out")
-    return known
+    return previous

@@ -102,6 +102,6 @@ def _milliseconds_of_the_step(workload: Workload, loader: Loader, mode: str) -> 
     task = workload.task().to(device)
     shape, example = probe_shape(loader, Preparation(task, 0, is_training=True))
     buffer = DeviceBuffer(shape, example, device)
-    buffer.fill(FlatBatch.of(example, n_tokens=0))
+    buffer.load(FlatBatch.of(example, n_tokens=0))
     precision = "bf16" if device.type == "cuda" else "float32"
     return milliseconds(step(task, buffer.batch, mode, precision), 20).median

@@ -36,11 +36,11 @@ def floor(workload: Workload, device: str) -> dict[str, Any]:
     flop += 2 * 2 * int((lengths - n_hidden).sum()) * into  # values need no gradient
     flop += 3 * 2 * (int(visible.sum()) * between + int(n_hidden.sum()) * out_of)
     bytes_moved += SINGLE * 7 * (n_weights + into + between + out_of)
-    found = {"tflop": round(flop / 1e12, 6), "gigabytes": round(bytes_moved / 1e9, 3)}
+    bounds = {"tflop": round(flop / 1e12, 6), "gigabytes": round(bytes_moved / 1e9, 3)}
     if (peak := next((PEAKS[name] for name in PEAKS if device.startswith(name)), None)) is not None:
         arithmetic, memory = peak
-        found["milliseconds"] = round(1e3 * max(flop / arithmetic, bytes_moved / memory), 2)
-    return found
+        bounds["milliseconds"] = round(1e3 * max(flop / arithmetic, bytes_moved / memory), 2)
+    return bounds
 
 
 def _kept(size: Size) -> int:

@@ -36,12 +36,12 @@ def _workload(n_samples: int, length: int, size: str) -> Workload:
     return Workload(n_samples=n_samples, shortest=length, longest=length, channels=1, size=size, ratio=0.5)
 
 
-def _told(workload: Workload) -> dict[str, Any]:
+def _token_counts(workload: Workload) -> dict[str, Any]:
     return {"tokens_per_sample": workload.longest, "tokens": workload.n_samples * workload.longest}
 
 
 def _step(workload: Workload, checkpointing: bool, precision: str, n_runs: int) -> dict[str, Any]:
-    row = _told(workload) | {"checkpointing": checkpointing}
+    row = _token_counts(workload) | {"checkpointing": checkpointing}
     return row | measured(workload, "eager", precision, n_runs, checkpointing=checkpointing)
 
 
@@ -56,5 +56,5 @@ def _inference(workload: Workload, precision: str, n_runs: int) -> dict[str, Any
             task.predict(batch)
 
     memory = peak_gib(predict)
-    row = _told(workload) | {"milliseconds": milliseconds(predict, n_runs).rounded()}
+    row = _token_counts(workload) | {"milliseconds": milliseconds(predict, n_runs).rounded()}
     return row | {"gib": None if memory is None else round(memory, 2)}

@@ -28,16 +28,16 @@ class PaddedReconstruction(nn.Module):
         self.task = task
 
     def forward(self, batch: Batch) -> Loss:
-        output, target, asked = self._answers(batch)
-        error = (output - target).square() * asked.unsqueeze(-1)
-        return Loss(error.sum(), asked.sum().double() * target.shape[-1])
+        output, target, is_query = self._outputs(batch)
+        error = (output - target).square() * is_query.unsqueeze(-1)
+        return Loss(error.sum(), is_query.sum().double() * target.shape[-1])
 
     def predict(self, batch: Batch) -> Float[Tensor, "q c"]:
         """What the task predicts for the hidden tokens, sample after sample."""
-        output, _, asked = self._answers(batch)
-        return output[asked]
+        output, _, is_query = self._outputs(batch)
+        return output[is_query]
 
-    def _answers(self, batch: Batch) -> tuple[Float[Tensor, "b n c"], Float[Tensor, "b n c"], Bool[Tensor, "b n"]]:
+    def _outputs(self, batch: Batch) -> tuple[Float[Tensor, "b n c"], Float[Tensor, "b n c"], Bool[Tensor, "b n"]]:
         """The output at every hidden token, what it should be, and which of these are no padding."""
         assert batch.hidden is not None
         encoder, decoder = self.task.encoder, self.task.decoder
@@ -47,13 +47,13 @@ class PaddedReconstruction(nn.Module):
             x = torch.cat([encoder.cls.to(x.dtype).expand(len(x), 1, -1), x], dim=1)
             positions, valid = F.pad(positions, (0, 0, 1, 0)), F.pad(valid, (1, 0), value=True)
         x = decoder.projection(_stack(encoder.transformer, x, positions, valid))
-        target, queries, asked = _padded(batch.hidden)
+        target, queries, is_query = _padded(batch.hidden)
         masks = _of_kinds(decoder.kinds, decoder.mask_token.to(x.dtype).expand(*queries.shape[:2], -1), queries)
         # Whether queries are seen, by each other and by the visible tokens, is all that the two kinds differ in.
         positions = torch.cat([positions, queries], dim=1)
-        valid = torch.cat([valid, asked if decoder.is_joint else torch.zeros_like(asked)], dim=1)
+        valid = torch.cat([valid, is_query if decoder.is_joint else torch.zeros_like(is_query)], dim=1)
         x = _stack(decoder.transformer, torch.cat([x, masks], dim=1), positions, valid)[:, -queries.shape[1] :]
-        return self.task.head(x.flatten(0, 1)).unflatten(0, x.shape[:2]), target, asked
+        return self.task.head(x.flatten(0, 1)).unflatten(0, x.shape[:2]), target, is_query
 
 
 def _of_kinds(kinds: Kinds | None, x: Float[Tensor, "b n w"], positions: Float[Tensor, "b n d"]) -> Tensor:
@@ -70,9 +70,9 @@ def _padded(tokens: Tokens) -> tuple[Float[Tensor, "b n c"], Float[Tensor, "b n 
     valid = torch.arange(layout.longest, device=tokens.device) < layout.device_lengths.unsqueeze(-1)
     sample = layout.sample_of_token
     place = sample * layout.longest + torch.arange(layout.n_tokens, device=tokens.device) - layout.offsets[sample]
-    kind = torch.promote_types(tokens.values.dtype, torch.float32)
-    values = tokens.values.new_zeros(valid.numel(), tokens.channels, dtype=kind)
-    values = values.index_copy(0, place, tokens.values.to(kind))
+    dtype = torch.promote_types(tokens.values.dtype, torch.float32)
+    values = tokens.values.new_zeros(valid.numel(), tokens.channels, dtype=dtype)
+    values = values.index_copy(0, place, tokens.values.to(dtype))
     positions = tokens.positions.new_zeros(valid.numel(), tokens.position_dims).index_copy(0, place, tokens.positions)
     return values.unflatten(0, valid.shape), positions.unflatten(0, valid.shape), valid
 

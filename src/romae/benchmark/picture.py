@@ -20,30 +20,30 @@ MODES = {
 }
 
 
-def picture(found: Mapping[str, Any]) -> "Figure | None":
+def picture(sections: Mapping[str, Any]) -> "Figure | None":
     """The sections that can be drawn, side by side; None where there is none."""
     from matplotlib.figure import Figure
 
-    drawn = [(name, draw) for name, draw in PANELS if name in found]
+    drawn = [(name, draw) for name, draw in PANELS if name in sections]
     if not drawn:
         return None
     n_rows = -(-len(drawn) // N_COLUMNS)
     figure = Figure(figsize=(5.5 * min(len(drawn), N_COLUMNS), 3.6 * n_rows), layout="constrained")
     axes = figure.subplots(n_rows, min(len(drawn), N_COLUMNS), squeeze=False).flatten()
     for axis, (name, draw) in zip(axes, drawn, strict=False):
-        draw(axis, found[name])
+        draw(axis, sections[name])
         axis.spines[["top", "right"]].set_visible(False)
     for axis in axes[len(drawn) :]:
         axis.set_visible(False)
-    figure.suptitle(found[drawn[0][0]]["machine"]["device"], x=0.01, ha="left", fontsize=11)
+    figure.suptitle(sections[drawn[0][0]]["machine"]["device"], x=0.01, ha="left", fontsize=11)
     return figure
 
 
-def write_picture(found: Mapping[str, Any], path: Path) -> Path | None:
-    """Draw what was found beside its numbers."""
+def write_picture(sections: Mapping[str, Any], path: Path) -> Path | None:
+    """Draw the measured sections to a file beside their numbers."""
     import matplotlib
 
-    figure = picture(found)
+    figure = picture(sections)
     if figure is None:
         return None
     with matplotlib.rc_context({"svg.hashsalt": "romae", "svg.fonttype": "none"}):  # the same picture each time
@@ -59,9 +59,9 @@ def _steps(axis: "Axes", section: Mapping[str, Any]) -> None:
     modes = [mode for mode in MODES if any(row["mode"] == mode for row in rows)]
     width = 0.8 / len(modes)
     for number, mode in enumerate(modes):
-        mine = [row for row in rows if row["mode"] == mode]
-        places = [workloads.index(row["workload"]) + (number - (len(modes) - 1) / 2) * width for row in mine]
-        medians, reach = _times(mine)
+        rows_of_mode = [row for row in rows if row["mode"] == mode]
+        places = [workloads.index(row["workload"]) + (number - (len(modes) - 1) / 2) * width for row in rows_of_mode]
+        medians, reach = _times(rows_of_mode)
         axis.bar(places, medians, width, yerr=reach, color=MODES[mode], label=mode)
     axis.set_xticks(range(len(workloads)), workloads)
     axis.set_yscale("log")
@@ -73,8 +73,8 @@ def _steps(axis: "Axes", section: Mapping[str, Any]) -> None:
 def _times(rows: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[list[float]]]:
     """The medians of rows, and how far their spreads reach below and above."""
     times = [row["milliseconds"] for row in rows]
-    below, above = ([abs(one[end] - one["median"]) for one in times] for end in ("low", "high"))
-    return [one["median"] for one in times], [below, above]
+    below, above = ([abs(spread[end] - spread["median"]) for spread in times] for end in ("low", "high"))
+    return [spread["median"] for spread in times], [below, above]
 
 
 def _lengths(axis: "Axes", section: Mapping[str, Any]) -> None:
@@ -113,9 +113,11 @@ def _attached(axis: "Axes", section: Mapping[str, Any]) -> None:
     workloads, workers = (list(dict.fromkeys(row[name] for row in rows)) for name in ("workload", "workers"))
     width = 0.8 / len(workers)
     for number, n in enumerate(workers):
-        mine = [row for row in rows if row["workers"] == n]
-        places = [workloads.index(row["workload"]) + (number - (len(workers) - 1) / 2) * width for row in mine]
-        shares = [100 * row["share_of_the_rate_alone"] for row in mine]
+        rows_of_workers = [row for row in rows if row["workers"] == n]
+        places = [
+            workloads.index(row["workload"]) + (number - (len(workers) - 1) / 2) * width for row in rows_of_workers
+        ]
+        shares = [100 * row["share_of_the_rate_alone"] for row in rows_of_workers]
         axis.bar(places, shares, width, color=(BASELINE, PREDICTED)[number % 2], label=f"{n} workers")
     axis.axhline(90, color=OBSERVED, lw=1, ls=":")
     axis.set_xticks(range(len(workloads)), workloads)
@@ -127,9 +129,9 @@ def _attached(axis: "Axes", section: Mapping[str, Any]) -> None:
 def _positions(axis: "Axes", section: Mapping[str, Any]) -> None:
     """The speed of each kind of positions in units of absolute ones."""
     rows = section["rows"]
-    for number, (kind, colour) in enumerate((("quantised", BASELINE), ("continuous", PREDICTED))):
+    for number, (encoding, colour) in enumerate((("quantised", BASELINE), ("continuous", PREDICTED))):
         places = [place + (number - 0.5) * 0.35 for place in range(len(rows))]
-        axis.bar(places, [row[f"{kind}_speed"] for row in rows], 0.35, color=colour, label=kind)
+        axis.bar(places, [row[f"{encoding}_speed"] for row in rows], 0.35, color=colour, label=encoding)
     axis.axhline(0.98, color=OBSERVED, lw=1, ls=":")
     axis.set_xticks(range(len(rows)), [row["workload"] for row in rows])
     axis.set(ylim=(0, 1.3), ylabel="speed, absolute positions are 1")

@@ -35,17 +35,20 @@ def positions(
     rows = []
     for name, workload in workloads.items():
         times = {}
-        for kind in ("absolute", "quantised", "continuous"):
+        for encoding in ("absolute", "quantised", "continuous"):
             torch.compiler.reset()
-            task = workload.task(positions="absolute" if kind == "absolute" else "rope").to(device)
-            if kind == "quantised":
+            task = workload.task(positions="absolute" if encoding == "absolute" else "rope").to(device)
+            if encoding == "quantised":
                 _quantise(task)
             work = step(task, batch_for(task, workload, mode, device), mode, "bf16" if device.type == "cuda" else "no")
-            times[kind] = milliseconds(work, n_runs)
+            times[encoding] = milliseconds(work, n_runs)
         row: dict[str, Any] = {"workload": name}
-        row |= {f"{kind}_milliseconds": time.rounded(3) for kind, time in times.items()}
-        medians = {kind: time.median for kind, time in times.items()}
-        row |= {f"{kind}_speed": round(medians["absolute"] / medians[kind], 3) for kind in ("quantised", "continuous")}
+        row |= {f"{encoding}_milliseconds": time.rounded(3) for encoding, time in times.items()}
+        medians = {encoding: time.median for encoding, time in times.items()}
+        row |= {
+            f"{encoding}_speed": round(medians["absolute"] / medians[encoding], 3)
+            for encoding in ("quantised", "continuous")
+        }
         rows.append(row)
     return {"rows": rows, "mode": mode}
 

@@ -57,15 +57,15 @@ def measured(workload: Workload, mode: str, precision: str, n_runs: int, **chang
     """How long a step takes and what memory it needs."""
     device = _device()
     with _fresh(), tf32(precision == "tf32"):
-        made: list[Callable[[], object]] = []
+        prepared: list[Callable[[], object]] = []
 
         def make_and_run() -> None:
             task = workload.task(**changes).to(device)
-            made.append(step(task, batch_for(task, workload, mode, device), mode, precision))
-            made[0]()
+            prepared.append(step(task, batch_for(task, workload, mode, device), mode, precision))
+            prepared[0]()
 
         memory = peak_gib(make_and_run)
-        time = milliseconds(made[0], n_runs)
+        time = milliseconds(prepared[0], n_runs)
     return {"milliseconds": time.rounded(), "gib": None if memory is None else round(memory, 2)}
 
 
@@ -104,8 +104,8 @@ def computed(workload: Workload, mode: str, precision: str) -> Computed:
     with _fresh(), tf32(precision == "tf32"):
         if "compiled" in mode:
             compile_blocks(task, is_fixed=True)
-        found = Captured(work, lambda: []).play() if "graph" in mode else work()
-        return Computed(*found.double().cpu().tensor_split([n_outputs]))
+        result = Captured(work, lambda: []).play() if "graph" in mode else work()
+        return Computed(*result.double().cpu().tensor_split([n_outputs]))
 
 
 def batch_for(task: MaskedReconstruction, workload: Workload, mode: str, device: torch.device) -> Batch:
@@ -117,7 +117,7 @@ def batch_for(task: MaskedReconstruction, workload: Workload, mode: str, device:
     filled = shape.filled(batch)
     assert filled is not None
     buffer = DeviceBuffer(shape, filled, device)
-    buffer.fill(FlatBatch.of(filled, n_tokens=0))
+    buffer.load(FlatBatch.of(filled, n_tokens=0))
     return buffer.batch
 
 
@@ -130,7 +130,7 @@ def step(task: MaskedReconstruction, batch: Batch, mode: str, precision: str) ->
     on_gpu = batch.tokens.device.type == "cuda"
     accelerator = Accelerator(mixed_precision="bf16" if precision == "bf16" else "no", cpu=not on_gpu)
     model: nn.Module = PaddedReconstruction(task) if mode == "padded" else task
-    made = optimiser(
+    plain = optimiser(
         model,
         "adamw",
         lr=1e-4,
@@ -140,7 +140,7 @@ def step(task: MaskedReconstruction, batch: Batch, mode: str, precision: str) ->
         is_fused=on_gpu,
         is_captured="graph" in mode,
     )
-    model, wrapped = accelerator.prepare(model, made)
+    model, wrapped = accelerator.prepare(model, plain)
     take = Step(accelerator, model, wrapped, 1.0, False, None).take
     if "compiled" in mode:
         compile_blocks(task, is_fixed=True)
@@ -150,7 +150,7 @@ def step(task: MaskedReconstruction, batch: Batch, mode: str, precision: str) ->
         assert sums is not None
         return sums
 
-    return Captured(work, lambda: optimised(made)).play if "graph" in mode else work
+    return Captured(work, lambda: optimised(plain)).play if "graph" in mode else work
 
 
 @contextlib.contextmanager

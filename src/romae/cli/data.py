@@ -48,13 +48,13 @@ def check(
     """
     from romae.experiments.datasets import find
 
-    found = []
+    checked = []
     for name in names:
-        found.append({"name": name, "content": find(name).verify()})
+        checked.append({"name": name, "content": find(name).verify()})
         if not as_json:
-            typer.echo(f"{name}: {found[-1]['content']}")
+            typer.echo(f"{name}: {checked[-1]['content']}")
     if as_json:
-        typer.echo(json.dumps(found))
+        typer.echo(json.dumps(checked))
 
 
 COMMANDS: dict[str, Callable[..., None]] = {"list": list_datasets, "get": get, "check": check}

@@ -11,7 +11,7 @@ import typer
 
 from romae import __version__
 from romae.cli import data as cli_data
-from romae.cli import own_data as cli_jobs
+from romae.cli import own_data as cli_own_data
 from romae.cli import recipes as cli_recipes
 from romae.cli.tables import Json, print_table
 
@@ -42,11 +42,11 @@ def main() -> None:
         sys.exit(1)
 
 
-def _version(wanted: bool) -> bool:
-    if wanted:
+def _version(is_requested: bool) -> bool:
+    if is_requested:
         typer.echo(f"romae {__version__}")
         raise typer.Exit
-    return wanted
+    return is_requested
 
 
 @app.callback()
@@ -89,7 +89,7 @@ def demo(
         typer.echo(f"  {command}")
 
 
-for group, file in ((app, cli_jobs), (app, cli_recipes), (data_app, cli_data)):
+for group, file in ((app, cli_own_data), (app, cli_recipes), (data_app, cli_data)):
     for name, command in file.COMMANDS.items():
         group.command(name)(command)
 
@@ -156,11 +156,11 @@ def benchmark(
     """
     from romae import benchmark
 
-    path, found = benchmark.run(names or list(benchmark.SECTIONS), out)
+    path, sections = benchmark.run(names or list(benchmark.SECTIONS), out)
     if as_json:
-        typer.echo(json.dumps(found))
+        typer.echo(json.dumps(sections))
         return
-    for name, section in found.items():
+    for name, section in sections.items():
         figures = [{"figure": key, "value": value} for key, value in section.items() if isinstance(value, int | float)]
         print_table(name, [_flat(row) for row in section.get("rows", figures)])
     typer.echo(f"written to {path}")

@@ -33,7 +33,7 @@ ConfigFile = Annotated[Path | None, typer.Option("--config", help="Settings in a
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="One setting, as key=value: train.epochs=20; repeatable.")
 ]
-AnswerSettings = Annotated[
+InferenceSettings = Annotated[
     list[str] | None, typer.Option("--set", help="One setting, as key=value: device=cpu; repeatable.")
 ]
 Folder = Annotated[Path, typer.Option("--out", help="The folder of the run.")]
@@ -65,13 +65,13 @@ def pretrain(
 
     Example: romae pretrain curves.parquet --id star --time mjd --channel band --value flux --out run
     """
-    from romae.training import tables as jobs
+    from romae.training import tables as training_tables
 
     columns = _columns(id, time, channel, value, position)
     before = _job(out) if resume else None
-    config = _configured(jobs.PretrainConfig, config_file, columns, settings, before)
+    config = _configured(training_tables.PretrainConfig, config_file, columns, settings, before)
     with resumable(out, "pretrain", data, "--out", out):
-        _tell(jobs.pretrain(config, data, out, resume=resume), as_json)
+        _print_summary(training_tables.pretrain(config, data, out, resume=resume), as_json)
 
 
 def finetune(
@@ -97,13 +97,13 @@ def finetune(
 
     Example: romae finetune labelled.parquet --pretrained run --label kind --out classifier --set frozen=true
     """
-    from romae.training import tables as jobs
+    from romae.training import tables as training_tables
 
     columns = _columns(id, time, channel, value, position)
     before = _job(out) if resume else None
-    config = _configured(jobs.FinetuneConfig, config_file, columns, settings, before, **_given(label=label))
+    config = _configured(training_tables.FinetuneConfig, config_file, columns, settings, before, **_given(label=label))
     with resumable(out, "finetune", data, "--pretrained", pretrained, "--out", out):
-        _tell(jobs.finetune(config, data, pretrained, out, resume=resume), as_json)
+        _print_summary(training_tables.finetune(config, data, pretrained, out, resume=resume), as_json)
 
 
 def predict(
@@ -116,19 +116,19 @@ def predict(
     value: Value = None,
     position: Position = None,
     config_file: ConfigFile = None,
-    settings: AnswerSettings = None,
+    settings: InferenceSettings = None,
     as_json: Json = False,
 ) -> None:
     """Predict the label of each id: one row with the class and all probabilities, or with the number.
 
     Example: romae predict new.parquet --model classifier --out predictions.csv
     """
-    from romae.inference import tables as answers
+    from romae.inference import tables as inference_tables
 
-    answers.require_output(out, data)
+    inference_tables.require_output(out, data)
     columns = _columns(id, time, channel, value, position)
-    config = _configured(answers.InferenceConfig, config_file, columns, settings)
-    _write(answers.predict_table(config, data, model), out, as_json)
+    config = _configured(inference_tables.InferenceConfig, config_file, columns, settings)
+    _write(inference_tables.predict_table(config, data, model), out, as_json)
 
 
 def embed(
@@ -141,19 +141,19 @@ def embed(
     value: Value = None,
     position: Position = None,
     config_file: ConfigFile = None,
-    settings: AnswerSettings = None,
+    settings: InferenceSettings = None,
     as_json: Json = False,
 ) -> None:
     """Turn each id into a vector, for search, clustering or a model of your own: one row per id.
 
     Example: romae embed curves.parquet --model run --out embeddings.parquet
     """
-    from romae.inference import tables as answers
+    from romae.inference import tables as inference_tables
 
-    answers.require_output(out, data)
+    inference_tables.require_output(out, data)
     columns = _columns(id, time, channel, value, position)
-    config = _configured(answers.InferenceConfig, config_file, columns, settings)
-    _write(answers.embed_table(config, data, model), out, as_json)
+    config = _configured(inference_tables.InferenceConfig, config_file, columns, settings)
+    _write(inference_tables.embed_table(config, data, model), out, as_json)
 
 
 def interpolate(
@@ -172,19 +172,19 @@ def interpolate(
     value: Value = None,
     position: Position = None,
     config_file: ConfigFile = None,
-    settings: AnswerSettings = None,
+    settings: InferenceSettings = None,
     as_json: Json = False,
 ) -> None:
     """Ask a pre-trained model for values at any time: at each row of a table of queries, or on a grid.
 
     Example: romae interpolate curves.parquet --model run --at 0:10:101 --out filled.csv
     """
-    from romae.inference import tables as answers
+    from romae.inference import tables as inference_tables
 
-    answers.require_output(out, data, queries)
+    inference_tables.require_output(out, data, queries)
     columns = _columns(id, time, channel, value, position)
-    config = _configured(answers.InterpolateConfig, config_file, columns, settings)
-    _write(answers.interpolate_table(config, data, model, queries=queries, at=at), out, as_json)
+    config = _configured(inference_tables.InterpolateConfig, config_file, columns, settings)
+    _write(inference_tables.interpolate_table(config, data, model, queries=queries, at=at), out, as_json)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -205,7 +205,7 @@ def _columns(
 
 def _given(**options: Any) -> dict[str, Any]:
     """The options that were used."""
-    return {name: tuple(one) if isinstance(one, list) else one for name, one in options.items() if one}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in options.items() if value}
 
 
 def _job(out: Path) -> Path | None:
@@ -215,7 +215,7 @@ def _job(out: Path) -> Path | None:
 
 
 def _configured(
-    kind: "type[C]",
+    config_type: "type[C]",
     file: Path | None,
     columns: dict[str, Any],
     settings: list[str] | None,
@@ -227,14 +227,14 @@ def _configured(
     from romae.training.tables import read_job
 
     if file is not None:
-        config = load_config(kind, file)
+        config = load_config(config_type, file)
     else:
-        config = kind() if before is None else read_job(kind, before)
+        config = config_type() if before is None else read_job(config_type, before)
     config = replace(config, columns=replace(config.columns, **columns), **options)
     return override(config, *(settings or ()))
 
 
-def _tell(trained: "Trained", as_json: bool) -> None:
+def _print_summary(trained: "Trained", as_json: bool) -> None:
     """Say how a run ended, once if there are several processes."""
     if not is_first_rank():
         return

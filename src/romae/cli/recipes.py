@@ -64,7 +64,7 @@ def show(name: Name, quick: Quick = False, settings: Settings = None, as_json: J
     recipe = find(name)
     effective = recipe.overridden(*(recipe.quick if quick else ()), *(settings or ()))
     name = recipe.name
-    command = f"romae run {name} --seeds {_written(recipe.seeds)}"
+    command = f"romae run {name} --seeds {_seed_range(recipe.seeds)}"
     if as_json:
         about = {"name": name, "title": recipe.title, "paper": recipe.paper, "protocol": recipe.protocol}
         typer.echo(json.dumps(about | {"about": recipe.about, "command": command, "config": effective.config}))
@@ -110,27 +110,27 @@ def run(
     if resume and out is None:
         raise ValueError("--resume needs --out, the folder of the run that was stopped")
     require_device_name(device)
-    wanted: list[int | None] = [seed] if seeds is None else list(_read_seeds(seeds))
-    if save is not None and len(wanted) > 1:
+    requested_seeds: list[int | None] = [seed] if seeds is None else list(_read_seeds(seeds))
+    if save is not None and len(requested_seeds) > 1:
         raise ValueError("--save keeps the model of one seed; give --seed instead of --seeds")
     require_writable(results)
     if save is not None:
         require_place(save)
-    chosen = [effective_seed(one, settings or [])[0] for one in wanted]
-    found = []
-    same = [word for word in sys.argv[1:] if word != "--resume"]
+    seeds_to_run = [effective_seed(requested, settings or [])[0] for requested in requested_seeds]
+    finished_results = []
+    command = [word for word in sys.argv[1:] if word != "--resume"]
     start = partial(run_recipe, recipe, quick=quick, overrides=settings or (), device=device, resume=resume)
-    with resumable(None if out is None else out / name, *same):
-        for one in chosen:
-            finished = start(one, out=None if out is None else out / name / str(one))
-            found.append(finished.result)
+    with resumable(None if out is None else out / name, *command):
+        for run_seed in seeds_to_run:
+            finished = start(run_seed, out=None if out is None else out / name / str(run_seed))
+            finished_results.append(finished.result)
             if is_first_rank():
                 path = _write(recipe, finished, results, save)
                 if not as_json:
                     typer.echo(f"{path}: {_in_one_line(recipe, finished.result)}")
             del finished  # the next run needs the memory of its model
     if is_first_rank() and as_json:
-        typer.echo(json.dumps([one.summary for one in found]))
+        typer.echo(json.dumps([result.summary for result in finished_results]))
 
 
 def report(
@@ -147,15 +147,14 @@ def report(
 
     Example: romae report --results results --markdown REPRODUCTION.md
     """
-    from romae.experiments import report
-    from romae.experiments import summary as rows
+    from romae.experiments import report, summary
 
     report.require_results(results)
     for stranger in report.strangers(results):
         typer.echo(f"romae: left out {results / stranger}: there is no recipe of that name", err=True)
     if as_json:
-        found = rows.all_rows(rows.read_all(results))
-        typer.echo(json.dumps([asdict(row) for row in found if row.n or row.failed_seeds]))
+        rows = summary.all_rows(summary.read_all(results))
+        typer.echo(json.dumps([asdict(row) for row in rows if row.n or row.failed_seeds]))
         return
     for path in report.write(results, markdown=markdown, page=page):
         typer.echo(f"written to {path}")
@@ -223,15 +222,15 @@ def _in_one_line(recipe: "Recipe", result: "Result") -> str:
 
 def _read_seeds(text: str) -> list[int]:
     """0-4, or 0,2,5-7."""
-    found: list[int] = []
+    seeds: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
             raise ValueError(f"cannot read the seeds {text!r}; write them as 0-4 or 0,2,5-7")
-        found += range(int(first), int(last or first) + 1)
-    return found
+        seeds += range(int(first), int(last or first) + 1)
+    return seeds
 
 
-def _written(seeds: tuple[int, ...]) -> str:
+def _seed_range(seeds: tuple[int, ...]) -> str:
     is_row = len(seeds) > 1 and seeds == tuple(range(seeds[0], seeds[-1] + 1))
     return f"{seeds[0]}-{seeds[-1]}" if is_row else ",".join(map(str, seeds))

@@ -26,7 +26,7 @@ def resumable(folder: Path | None, *command: str | Path) -> Iterator[None]:
     """
     from romae.training.loop import REQUEUE, Interrupted
 
-    again = shlex.join(map(str, ("romae", *command, "--resume")))
+    resume_command = shlex.join(map(str, ("romae", *command, "--resume")))
     owner, was_pressed = os.getpid(), False
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -44,20 +44,20 @@ def resumable(folder: Path | None, *command: str | Path) -> Iterator[None]:
     try:
         yield
     except Interrupted:
-        typer.echo(f"romae: the run has saved its state and stopped; resume it with: {again}", err=True)
+        typer.echo(f"romae: the run has saved its state and stopped; resume it with: {resume_command}", err=True)
         raise typer.Exit(CTRL_C if was_pressed else REQUEUE) from None
     except (KeyboardInterrupt, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not was_pressed:
             raise
-        typer.echo(f"romae: the run was stopped; {_what_is_left(folder, again)}", err=True)
+        typer.echo(f"romae: the run was stopped; {_resume_hint(folder, resume_command)}", err=True)
         raise typer.Exit(CTRL_C) from None
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def _what_is_left(folder: Path | None, again: str) -> str:
+def _resume_hint(folder: Path | None, resume_command: str) -> str:
     if folder is None:
         return "it has kept nothing; with --out it can be resumed"
     if any(folder.rglob("states/[0-9]*")):
-        return f"resume from its last state with: {again}"
+        return f"resume from its last state with: {resume_command}"
     return "it has not saved a state yet"

@@ -21,7 +21,7 @@ from romae.data.scaling import Method, Scaling, fit_ladders, fit_scaling
 from romae.data.schema import SampleSet, Schema
 from romae.data.sources import lengths_of, schema_of
 from romae.estimators import rules
-from romae.estimators.inputs import Tokens, read_samples
+from romae.estimators.inputs import Tokens, read_input
 from romae.files import write_whole_folder
 from romae.model.autoencoder import Encoder
 from romae.model.config import ModelConfig, Size
@@ -39,7 +39,7 @@ DESCRIPTION, MODEL = "estimator.json", "model"
 
 @dataclass(frozen=True, kw_only=True)
 class _SettingTypes:
-    """What each setting may be; random_state is scikit-learn's, and `read_samples` looks at the others."""
+    """What each setting may be; random_state is scikit-learn's, and `read_input` checks the others."""
 
     size: str | Size | None
     pretrain_epochs: int | None
@@ -92,7 +92,7 @@ class Estimator(BaseEstimator):
     # Reading
 
     def _begin(self) -> Task | None:
-        """Look at the settings that nothing below looks at, and load the model to start from, if there is one."""
+        """Check the settings that nothing below checks, and load the model to start from, if there is one."""
         from_dict(_SettingTypes, {field.name: getattr(self, field.name) for field in fields(_SettingTypes)})
         chosen_device(self.device)  # refused before anything is read
         if self.size is not None:
@@ -115,39 +115,43 @@ class Estimator(BaseEstimator):
 
     def _read(self, X: Any, before: Task | None, *, with_labels: bool = False) -> Sequence[Sample]:
         """The samples to learn from."""
-        known = None if before is None else before.schema
-        samples = read_samples(X, columns=self.columns, tokens=self.tokens, known=known, with_labels=with_labels)
+        expected_schema = None if before is None else before.schema
+        samples = read_input(
+            X, columns=self.columns, tokens=self.tokens, expected_schema=expected_schema, with_labels=with_labels
+        )
         if before is None:
-            _require_kind(samples, _kind(samples), "the other samples have")
+            _require_dimensions(samples, _dimensions(samples), "the other samples have")
         else:
-            _require_fit(samples, before)
+            _require_dimensions_of_model(samples, before)
         return samples
 
-    def _more(self, unlabelled: Any, samples: Sequence[Sample], before: Task | None) -> Sequence[Sample]:
+    def _read_unlabelled(self, unlabelled: Any, samples: Sequence[Sample], before: Task | None) -> Sequence[Sample]:
         """Further samples to pre-train on, read under the names of those that have labels."""
         if unlabelled is None:
             return ()
-        known = None if before is None else before.schema
-        known = schema_of(samples) or known
+        expected_schema = None if before is None else before.schema
+        expected_schema = schema_of(samples) or expected_schema
         try:
-            more = read_samples(unlabelled, columns=self.columns, tokens=self.tokens, known=known, with_labels=False)
-            _require_kind(more, _kind(samples), "the labelled ones have")
+            more = read_input(
+                unlabelled, columns=self.columns, tokens=self.tokens, expected_schema=expected_schema, with_labels=False
+            )
+            _require_dimensions(more, _dimensions(samples), "the labelled ones have")
         except (ValueError, TypeError) as error:
             raise ValueError(f"unlabelled: {error}") from None
         return more
 
-    def _asked(self, X: Any, *, with_labels: bool = False) -> Sequence[Sample]:
-        """The samples to say something about, read as those of the training were."""
+    def _read_to_predict(self, X: Any, *, with_labels: bool = False) -> Sequence[Sample]:
+        """The samples to predict for, read as those of the training were."""
         check_is_fitted(self, "task_")
-        samples = read_samples(
+        samples = read_input(
             X,
             columns=self.columns,
             tokens=self.tokens,
-            known=self.task_.schema,
+            expected_schema=self.task_.schema,
             with_labels=with_labels,
             for_training=False,
         )
-        _require_fit(samples, self.task_)
+        _require_dimensions_of_model(samples, self.task_)
         return samples
 
     # Training
@@ -161,7 +165,7 @@ class Estimator(BaseEstimator):
         groups: Shaped[np.ndarray, "b"] | None = None,
         last: Stage | None = None,
     ) -> None:
-        """Pre-train, then go through the last stage; without one, pre-training is judged on the held-out samples.
+        """Pre-train, then go through the last stage; without one, pre-training is validated on the held-out samples.
 
         Values are scaled by all samples, those held out too, so that none has a channel without a scale. What was
         fitted before stays until all is done.
@@ -174,7 +178,7 @@ class Estimator(BaseEstimator):
         if last is not None and last.kind == "regress":
             scaling = scaling.with_target(training)
         model = self._model(pool, scaling, before, None if schema is None else schema.n_channels)
-        stages = self._stages(model, pool, len(training), last, is_judged=validation is not None)
+        stages = self._stages(model, pool, len(training), last, is_validated=validation is not None)
         task, histories = before, []
         if stages:
             outcome = run_stages(
@@ -190,22 +194,22 @@ class Estimator(BaseEstimator):
             )
             task, histories = outcome.task, [history.records for history in outcome.histories]
         assert task is not None
-        self.task_, self.histories_, self.n_features_in_ = self._placed(task), histories, _n_channels(samples)
+        self.task_, self.histories_, self.n_features_in_ = self._on_device(task), histories, _n_channels(samples)
 
     def _split(
         self, samples: Sequence[Sample], groups: Shaped[np.ndarray, "b"] | None, seed: int, *, is_by_hiding: bool
     ) -> tuple[list[Sample], list[Sample] | None]:
-        """Samples to train on and to judge by; the latter are None where nothing is to be stopped early.
+        """Samples to train on and to validate on; the latter are None without early stopping.
 
-        Where judging means hiding tokens, samples of a single one are all for training.
+        Where validation hides tokens, samples of a single one are all for training.
         """
         share = rules.fitting_share(len(samples)) if self.validation_fraction is None else self.validation_fraction
         if not self.early_stopping:
             share = 0.0
         groups = np.zeros(len(samples)) if groups is None else groups
-        fit_to_judge = lengths_of(samples) > (1 if is_by_hiding else 0)
+        can_validate = lengths_of(samples) > (1 if is_by_hiding else 0)
         chosen = np.zeros(len(samples), dtype=bool)
-        chosen[fit_to_judge] = rules.held_out(groups[fit_to_judge], share, np.random.default_rng(seed))
+        chosen[can_validate] = rules.held_out(groups[can_validate], share, np.random.default_rng(seed))
         held_out = [samples[i] for i in np.flatnonzero(chosen).tolist()]
         return [samples[i] for i in np.flatnonzero(~chosen).tolist()], held_out or None
 
@@ -231,7 +235,12 @@ class Estimator(BaseEstimator):
         )
 
     def _stages(
-        self, model: ModelConfig | Encoder, pool: Sequence[Sample], n_training: int, last: Stage | None, is_judged: bool
+        self,
+        model: ModelConfig | Encoder,
+        pool: Sequence[Sample],
+        n_training: int,
+        last: Stage | None,
+        is_validated: bool,
     ) -> list[Stage]:
         """Pre-training unless there is nothing to gain from it, then the last stage, with all that was left open."""
         is_new = not isinstance(model, Encoder)
@@ -248,7 +257,7 @@ class Estimator(BaseEstimator):
                 "1 feature(s); give longer series or, where there are labels, set pretrain_epochs=0"
             )
         if epochs > 0:
-            train = self._settings(size, batch_size, epochs, rules.PRETRAINING, is_judged and last is None)
+            train = self._settings(size, batch_size, epochs, rules.PRETRAINING, is_validated and last is None)
             weights: Any = "best" if last is None else "last"
             stages.append(Pretrain(train=train, masking=UniformTokens(ratio=self.mask_ratio), weights=weights))
         elif last is None and is_new:
@@ -258,20 +267,22 @@ class Estimator(BaseEstimator):
         if last is not None:
             course = rules.PROBING if self.frozen else rules.FINE_TUNING
             epochs = rules.fitting_epochs(n_training, batch_size, course) if self.epochs is None else self.epochs
-            stages.append(replace(last, train=self._settings(size, batch_size, epochs, course, is_judged)))
+            stages.append(replace(last, train=self._settings(size, batch_size, epochs, course, is_validated)))
         return stages
 
-    def _settings(self, size: Size, batch_size: int, epochs: int, course: rules.Course, is_judged: bool) -> TrainConfig:
+    def _settings(
+        self, size: Size, batch_size: int, epochs: int, course: rules.Course, is_validated: bool
+    ) -> TrainConfig:
         return TrainConfig(
             epochs=epochs,
             batch_size=batch_size,
             lr=rules.fitting_rate(size, course) if self.lr is None else self.lr,
             device=self.device,
-            patience=rules.fitting_patience(epochs) if is_judged else None,
+            patience=rules.fitting_patience(epochs) if is_validated else None,
         )
 
-    def _placed(self, task: Task) -> Task:
-        """The task where its answers are computed; on a CPU where it was fitted on a GPU that is not here."""
+    def _on_device(self, task: Task) -> Task:
+        """The task on the device of its predictions; on a CPU where it was fitted on a GPU that is not here."""
         try:
             return task.to(chosen_device(self.device))
         except ValueError as error:
@@ -346,7 +357,7 @@ class Estimator(BaseEstimator):
         estimator = cls(**settings)
         for name, value in description["fitted"].items():
             setattr(estimator, name, _revived(value))
-        estimator.task_ = estimator._placed(checkpoint.load(path / MODEL))
+        estimator.task_ = estimator._on_device(checkpoint.load(path / MODEL))
         return estimator
 
     def _described(self) -> str:
@@ -386,7 +397,7 @@ class Estimator(BaseEstimator):
             with tempfile.TemporaryDirectory() as folder:
                 for name, content in files.items():
                     (Path(folder) / name).write_bytes(content)
-                self.task_ = self._placed(checkpoint.load(folder))
+                self.task_ = self._on_device(checkpoint.load(folder))
 
 
 def _size_in_full(size: str | Size | Mapping[str, int]) -> Size:
@@ -413,25 +424,25 @@ def _n_channels(samples: Sequence[Sample]) -> int:
 
 def _pooled(samples: Sequence[Sample], schema: Schema | None) -> Sequence[Sample]:
     """Samples without their targets, under the names of the data."""
-    pool = [replace(one, target=None) for one in samples]
+    pool = [replace(sample, target=None) for sample in samples]
     return pool if schema is None else SampleSet(pool, schema)
 
 
-def _kind(samples: Sequence[Sample]) -> tuple[int, int]:
+def _dimensions(samples: Sequence[Sample]) -> tuple[int, int]:
     """The numbers of columns of values and of position axes."""
     return samples[0].values.shape[1], samples[0].positions.shape[1]
 
 
-def _require_fit(samples: Sequence[Sample], task: Task) -> None:
-    """Refuse samples of another kind than a model knows."""
-    _require_kind(samples, (task.config.channels, task.config.position_dims), "the model takes")
+def _require_dimensions_of_model(samples: Sequence[Sample], task: Task) -> None:
+    """Refuse samples of other dimensions than a model takes."""
+    _require_dimensions(samples, (task.config.channels, task.config.position_dims), "the model takes")
 
 
-def _require_kind(samples: Sequence[Sample], wanted: tuple[int, int], whose: str) -> None:
+def _require_dimensions(samples: Sequence[Sample], expected: tuple[int, int], expected_by: str) -> None:
     for i, sample in enumerate(samples):
-        found = _kind([sample])
-        if found != wanted:
+        dimensions = _dimensions([sample])
+        if dimensions != expected:
             raise ValueError(
-                f"sample {i} has {found[0]} channels at {found[1]} position axes, but {whose} {wanted[0]} at "
-                f"{wanted[1]}"
+                f"sample {i} has {dimensions[0]} channels at {dimensions[1]} position axes, but {expected_by} "
+                f"{expected[0]} at {expected[1]}"
             )

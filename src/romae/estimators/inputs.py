@@ -1,4 +1,4 @@
-"""Inputs: whatever people hold in their hands becomes samples.
+"""Inputs: any form of series becomes samples.
 
 Series come as a list of (times, values) pairs or of arrays, as one array with NaN for what is missing, as samples of
 any on-ramp, or as a long table. Shapes: b samples, n time steps, c channels.
@@ -17,39 +17,39 @@ from romae.data.schema import SampleSet, Schema, require_same_names
 from romae.data.series import from_arrays
 from romae.data.sources import Source, schema_of
 from romae.tokens.sample import Sample
-from romae.training.tables import read_samples as read_table
+from romae.training.tables import read_table
 
 Tokens = Literal["steps", "scalars"]
 COLUMNS = ("id", "time", "values", "channel", "positions", "label", "time_unit")
 
 
-def read_samples(
+def read_input(
     X: Any,
     *,
     columns: Mapping[str, Any] | None = None,
     tokens: Tokens | None = None,
-    known: Schema | None = None,
+    expected_schema: Schema | None = None,
     with_labels: bool = True,
     for_training: bool = True,
 ) -> Sequence[Sample]:
     """Samples from any form of input, with the names of the data where there are any.
 
     `columns` says what the columns of a table hold, in the words of `from_table`; its label is read `with_labels`
-    alone. `known` is the schema of the data that a model was trained on, or of those it is to be trained on with these:
-    they must fit it, and channels are numbered as in it. Without `tokens`, each time step is a token unless some lack a
-    part of their channels. What single precision loses is asked `for_training` alone.
+    alone. `expected_schema` is that of the data that a model was trained on, or is to be trained on together with
+    these: they must fit it, and channels are numbered as in it. Without `tokens`, each time step is a token unless some
+    lack a part of their channels. What single precision loses is refused `for_training` alone.
     """
     if tokens not in (None, "steps", "scalars"):
         raise ValueError(f"tokens must be 'steps', 'scalars' or None, not {tokens!r}")
     if is_table(X):
-        samples: Sequence[Sample] = _read_table(X, columns, known, with_labels, for_training)
+        samples: Sequence[Sample] = _from_table(X, columns, expected_schema, with_labels, for_training)
     else:
-        samples = _read_series(X, tokens, known, for_training)
+        samples = _from_series(X, tokens, expected_schema, for_training)
     schema = schema_of(samples)
-    if known is None or schema is None:
+    if expected_schema is None or schema is None:
         return samples
-    require_same_names(schema, known, whose="samples", others="those they must fit have")
-    return SampleSet(list(samples), replace(schema, channels=known.channels))
+    require_same_names(schema, expected_schema, whose="samples", others="those they must fit have")
+    return SampleSet(list(samples), replace(schema, channels=expected_schema.channels))
 
 
 def is_table(X: Any) -> bool:
@@ -57,44 +57,46 @@ def is_table(X: Any) -> bool:
     return isinstance(X, str | Path) or hasattr(X, "iloc") or hasattr(X, "column_names")
 
 
-def _read_series(X: Any, tokens: Tokens | None, known: Schema | None, for_training: bool) -> Sequence[Sample]:
+def _from_series(X: Any, tokens: Tokens | None, expected_schema: Schema | None, for_training: bool) -> Sequence[Sample]:
     if isinstance(X, SampleSet | Source):
         return X
     X = _listed(X)
     if isinstance(X[0], Sample):
-        strangers = [i for i, one in enumerate(X) if not isinstance(one, Sample)]
+        strangers = [i for i, sample in enumerate(X) if not isinstance(sample, Sample)]
         if strangers:
             raise TypeError(f"X holds samples, but number {strangers[0]} is {type(X[strangers[0]]).__name__}")
         return list(X)
-    times, arrays, names = _series(X, known)
-    if known is not None:
-        tokens = "steps" if known.channel is None else "scalars"
+    times, arrays, names = _series(X, expected_schema)
+    if expected_schema is not None:
+        tokens = "steps" if expected_schema.channel is None else "scalars"
     elif tokens is None:
         tokens = "scalars" if any(_has_gaps(x) for x in arrays) else "steps"
     return from_arrays(
         arrays,
         times,
         tokens=tokens,
-        channels=known.channels if names is None and known is not None and tokens == "scalars" else names,
-        time_unit=(None if known is None else known.time_unit) or "second",
-        time_zone=None if known is None else known.time_zone,
+        channels=expected_schema.channels
+        if names is None and expected_schema is not None and tokens == "scalars"
+        else names,
+        time_unit=(None if expected_schema is None else expected_schema.time_unit) or "second",
+        time_zone=None if expected_schema is None else expected_schema.time_zone,
         for_training=for_training,
     )
 
 
-def _read_table(
-    table: Any, columns: Mapping[str, Any] | None, known: Schema | None, with_labels: bool, for_training: bool
+def _from_table(
+    table: Any, columns: Mapping[str, Any] | None, expected_schema: Schema | None, with_labels: bool, for_training: bool
 ) -> SampleSet:
-    schema = known if columns is None else _schema(columns)
-    if schema is not None and known is not None and schema.time_unit is None:
-        schema = replace(schema, time_unit=known.time_unit)
+    schema = expected_schema if columns is None else _schema(columns)
+    if schema is not None and expected_schema is not None and schema.time_unit is None:
+        schema = replace(schema, time_unit=expected_schema.time_unit)
     if schema is None:
         raise ValueError(
             "X is a table; say what its columns hold, for example columns={'id': 'star', 'time': 'day', 'values': "
             "'flux'}, or hand over an array [samples, time steps]"
         )
     schema = schema if with_labels else replace(schema, label=None)
-    return read_table(table, schema, known, for_training=for_training)
+    return read_table(table, schema, expected_schema, for_training=for_training)
 
 
 def _schema(columns: Mapping[str, Any]) -> Schema:
@@ -117,13 +119,13 @@ def _column_names(columns: Mapping[str, Any], name: str) -> tuple[str, ...]:
     names = columns[name]
     has_order = isinstance(names, Iterable) and not isinstance(names, str | Mapping | set | frozenset)
     names = tuple(names) if has_order else (names,)
-    for one in names:
-        _require_text(one, columns, name)
+    for column in names:
+        _require_text(column, columns, name)
     return names
 
 
-def _require_text(one: Any, columns: Mapping[str, Any], name: str) -> None:
-    if not isinstance(one, str):
+def _require_text(column: Any, columns: Mapping[str, Any], name: str) -> None:
+    if not isinstance(column, str):
         raise TypeError(
             f"columns says that {name!r} is {columns[name]!r}, and the name of a column is text; where the columns of "
             "the table are numbered, rename them with table.rename(columns=str)"
@@ -163,14 +165,14 @@ def _is_single_pair(X: Any) -> bool:
 
 
 def _series(
-    X: Any, known: Schema | None
+    X: Any, expected_schema: Schema | None
 ) -> tuple[list[Any] | None, list[Shaped[np.ndarray, "_ _"]], list[Name] | None]:
     """The times of each sample, where they are given, its values [n, c], and what their columns are called."""
-    is_pair = [isinstance(one, tuple) and len(one) == 2 for one in X]
+    is_pair = [isinstance(series, tuple) and len(series) == 2 for series in X]
     if not any(is_pair):
-        if known is None:  # else those of the training have decided
+        if expected_schema is None:  # else those of the training have decided
             _require_arrays(X)
-        return None, [_columns(one, i) for i, one in enumerate(X)], frame_columns(X, has_times=False)
+        return None, [_columns(series, i) for i, series in enumerate(X)], frame_columns(X, has_times=False)
     if not all(is_pair):
         raise TypeError(f"X holds (times, values) pairs, but sample {is_pair.index(False)} is none")
     names = frame_columns([values for _, values in X], has_times=True)
@@ -179,10 +181,10 @@ def _series(
 
 def _require_arrays(X: Any) -> None:
     """Refuse what may be pairs of times and values although it is no list of such tuples."""
-    for i, one in enumerate(X):
-        if isinstance(one, tuple) and len(one) > 2 and max(_shape(one[0]), default=0) > len(one):
+    for i, series in enumerate(X):
+        if isinstance(series, tuple) and len(series) > 2 and max(_shape(series[0]), default=0) > len(series):
             raise TypeError(
-                f"sample {i} is a tuple of {len(one)}; hand over a pair (times, values), with values [n, c] for "
+                f"sample {i} is a tuple of {len(series)}; hand over a pair (times, values), with values [n, c] for "
                 "several channels, or an array [n, c] without times"
             )
     # Two steps of one or two channels are too short for a series of pairs.
@@ -193,10 +195,10 @@ def _require_arrays(X: Any) -> None:
         )
 
 
-def _may_be_pair(one: Any) -> bool:
-    if not isinstance(one, list) or len(one) != 2:
+def _may_be_pair(series: Any) -> bool:
+    if not isinstance(series, list) or len(series) != 2:
         return False
-    times, values = map(_shape, one)
+    times, values = map(_shape, series)
     return len(times) == 1 and len(values) in (1, 2) and times[0] == values[0]
 
 

@@ -1,4 +1,4 @@
-"""Labels: whatever people give for the answers becomes one array, in the order of the samples.
+"""Labels: any form of them becomes one array, in the order of the samples.
 
 Shapes: b samples, k numbers of each.
 """
@@ -19,20 +19,20 @@ from romae.estimators.inputs import is_table
 from romae.tokens.sample import Sample
 
 
-def labels_of(X: Any, samples: Sequence[Sample], y: Any, *, who: str) -> Shaped[np.ndarray, "b *k"]:
+def labels_of(X: Any, samples: Sequence[Sample], y: Any, *, estimator_name: str) -> Shaped[np.ndarray, "b *k"]:
     """One label per sample: those of y, or without it the targets that the samples bring along.
 
     For a table, y is a pandas column or a dictionary that gives the label of each id. Where X holds samples, a pandas
     column that is indexed by their ids is brought into their order; any other y is in that order already.
     """
     if y is None:
-        return _own_labels(samples, who)
+        return _own_labels(samples, estimator_name)
     if is_table(X):
         y = _labels_by_id(X, samples, y)
     elif hasattr(y, "iloc") and isinstance(X[0], Sample):
         y = in_order([sample.id for sample in samples], y)
     y = to_numpy(y) if isinstance(y, Tensor | np.ndarray) else y
-    y = [to_numpy(one) if isinstance(one, Tensor) else one for one in y] if isinstance(y, list | tuple) else y
+    y = [to_numpy(label) if isinstance(label, Tensor) else label for label in y] if isinstance(y, list | tuple) else y
     try:
         labels, entries = np.asarray(y), np.asarray(y, dtype=object)
     except ValueError as error:
@@ -45,21 +45,24 @@ def labels_of(X: Any, samples: Sequence[Sample], y: Any, *, who: str) -> Shaped[
     if len(labels) != len(samples):
         raise ValueError(f"y has {len(labels)} labels for {len(samples)} samples: each sample needs one")
     _require_labels(_is_missing(entries), samples)
-    _require_one_kind(entries)
+    _require_one_type(entries)
     are_numbers = labels.dtype == object and labels.ndim == 1 and isinstance(labels[0], Number)
     return np.array(labels.tolist()) if are_numbers else labels  # scikit-learn takes objects for text alone
 
 
-def _own_labels(samples: Sequence[Sample], who: str) -> Shaped[np.ndarray, "b *k"]:
+def _own_labels(samples: Sequence[Sample], estimator_name: str) -> Shaped[np.ndarray, "b *k"]:
     targets = [sample.target for sample in samples]
     is_missing = np.array([target is None for target in targets])
     if is_missing.all():
         raise ValueError(
-            f"{who} requires y to be passed, but the target y is None and the data bring no labels of their own"
+            f"{estimator_name} requires y to be passed, but the target y is None and the data bring no labels "
+            "of their own"
         )
     _require_labels(is_missing, samples)
     if any(target.ndim > 1 for target in targets):
-        raise ValueError(f"{who} learns one label per sample, and these samples have one row of targets per token")
+        raise ValueError(
+            f"{estimator_name} learns one label per sample, and these samples have one row of targets per token"
+        )
     labels = np.stack([to_numpy(target) for target in targets])
     schema = schema_of(samples)
     return labels if schema is None or schema.classes is None else np.array(schema.classes)[labels]
@@ -80,8 +83,8 @@ def _labels_by_id(table: Any, samples: Sequence[Sample], y: Any) -> Any:
             raise ValueError(f"y has no label for the id {name!r}; it needs one for each id of the table")
     if not is_pandas:
         return [y[name] for name in ids]
-    found = y.iloc[[places[name] for name in ids]]
-    return found.tolist() if hasattr(found, "tolist") else found
+    labels = y.iloc[[places[name] for name in ids]]
+    return labels.tolist() if hasattr(labels, "tolist") else labels
 
 
 def _require_by_id(table: Any, samples: Sequence[Sample], y: Any) -> None:
@@ -99,8 +102,8 @@ def _require_by_id(table: Any, samples: Sequence[Sample], y: Any) -> None:
         )
     require_one_label(y)
     ids = {sample.id for sample in samples}
-    found, numbers = set(y.index), set(rows)
-    if y.index.name is None and ids < found and (found <= numbers or numbers <= found):
+    label_ids, row_numbers = set(y.index), set(rows)
+    if y.index.name is None and ids < label_ids and (label_ids <= row_numbers or row_numbers <= label_ids):
         other = next(name for name in y.index.tolist() if name not in ids)
         raise ValueError(
             f"the index of y holds more than the ids of the table, such as {other!r}, and numbers may be rows as well; "
@@ -126,20 +129,21 @@ def _require_labels(is_missing: Bool[np.ndarray, "b"], samples: Sequence[Sample]
         )
 
 
-def _require_one_kind(labels: Shaped[np.ndarray, "b *k"]) -> None:
+def _require_one_type(labels: Shaped[np.ndarray, "b *k"]) -> None:
     """Refuse text among numbers, of which numpy makes text, and booleans among numbers, which become numbers."""
     for column in labels.reshape(len(labels), -1).T:
-        kinds: dict[str, Any] = {}
+        examples: dict[str, Any] = {}
         for label in column:
-            kinds.setdefault(_kind_of(label), label)
-        if len(kinds) > 1:
-            one, other = (x.item() if isinstance(x, np.generic) else x for x in list(kinds.values())[:2])
+            examples.setdefault(_type_name(label), label)
+        if len(examples) > 1:
+            first, second = (x.item() if isinstance(x, np.generic) else x for x in list(examples.values())[:2])
             raise TypeError(
-                f"y mixes labels of several kinds, such as {one!r} and {other!r}; make all of them text, or all numbers"
+                f"y mixes labels of several kinds, such as {first!r} and {second!r}; make all of them text, or "
+                "all numbers"
             )
 
 
-def _kind_of(label: Any) -> str:
+def _type_name(label: Any) -> str:
     if isinstance(label, bool | np.bool_):
         return "boolean"
     if isinstance(label, str):

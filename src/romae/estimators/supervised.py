@@ -24,7 +24,7 @@ from romae.model.config import Size
 from romae.tokens.sample import Sample
 from romae.training.stages import Classify, Regress
 
-# Against learning by heart, which few samples invite: tokens left out, dropout, and targets that are not certain.
+# Against overfitting to few samples: dropped tokens, dropout and label smoothing.
 DROP_TOKENS, DROPOUT, CONFIDENCE = 0.5, 0.1, 0.9
 
 
@@ -72,11 +72,11 @@ class _Supervised(Estimator):
         self.verbose = verbose
 
     def _labels(self, X: Any, samples: Sequence[Sample], y: Any) -> Shaped[np.ndarray, "b *k"]:
-        return labels_of(X, samples, y, who=type(self).__name__)
+        return labels_of(X, samples, y, estimator_name=type(self).__name__)
 
-    def _judged(self, X: Any, y: Any) -> tuple[Sequence[Sample], Shaped[np.ndarray, "b *k"]]:
+    def _read_to_score(self, X: Any, y: Any) -> tuple[Sequence[Sample], Shaped[np.ndarray, "b *k"]]:
         """The samples to score on and their labels."""
-        samples = self._asked(X, with_labels=y is None)
+        samples = self._read_to_predict(X, with_labels=y is None)
         return samples, self._labels(X, samples, y)
 
 
@@ -201,7 +201,9 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
             drop_tokens=DROP_TOKENS,
             dropout=DROPOUT,
         )
-        self._train(labelled, before, unlabelled=self._more(unlabelled, samples, before), groups=index, last=last)
+        self._train(
+            labelled, before, unlabelled=self._read_unlabelled(unlabelled, samples, before), groups=index, last=last
+        )
         self.classes_ = classes
         return self
 
@@ -226,7 +228,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples = self._asked(X)
+        samples = self._read_to_predict(X)
         return inference.predict_proba(self.task_, samples)
 
     def predict(self, X: Any) -> Shaped[np.ndarray, "b"]:
@@ -250,8 +252,8 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        chances = self.predict_proba(X)
-        return self.classes_[chances.argmax(1)]
+        probabilities = self.predict_proba(X)
+        return self.classes_[probabilities.argmax(1)]
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Accuracy: the share of series whose class is predicted correctly.
@@ -278,7 +280,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples, labels = self._judged(X, y)
+        samples, labels = self._read_to_score(X, y)
         return float(super().score(samples, labels, sample_weight))
 
 
@@ -406,7 +408,7 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         n_outputs = 1 if y.ndim == 1 else y.shape[1]
         labelled = _with_targets(samples, y.reshape(len(y), -1), None)
         last = Regress(n_targets=n_outputs, frozen=self.frozen, drop_tokens=DROP_TOKENS, dropout=DROPOUT)
-        self._train(labelled, before, unlabelled=self._more(unlabelled, samples, before), last=last)
+        self._train(labelled, before, unlabelled=self._read_unlabelled(unlabelled, samples, before), last=last)
         self.is_flat_, self.n_outputs_ = y.ndim == 1, n_outputs
         return self
 
@@ -431,7 +433,7 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples = self._asked(X)
+        samples = self._read_to_predict(X)
         numbers = np.asarray(inference.predict(self.task_, samples))
         return numbers.reshape(len(samples)) if self.is_flat_ else numbers.reshape(len(samples), -1)
 
@@ -460,7 +462,7 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples, labels = self._judged(X, y)
+        samples, labels = self._read_to_score(X, y)
         return float(super().score(samples, labels, sample_weight))
 
 
@@ -468,7 +470,7 @@ def _require_numbers(labels: Shaped[np.ndarray, "b *k"]) -> None:
     """Refuse text, even where it looks like a number, and dates, of which scikit-learn would count nanoseconds."""
     if labels.dtype.kind in "iufbc":
         return
-    wrong = [one for one in labels.ravel() if labels.dtype != object or not isinstance(one, Number)]
+    wrong = [label for label in labels.ravel() if labels.dtype != object or not isinstance(label, Number)]
     if wrong:
         raise TypeError(
             f"a regressor learns numbers, and y holds {str(wrong[0])!r}; convert it, with y.astype(float) where "
@@ -485,6 +487,6 @@ def _with_targets(
     samples: Sequence[Sample], targets: Shaped[np.ndarray, "b *k"], classes: tuple[Any, ...] | None
 ) -> Sequence[Sample]:
     targets = np.array(targets)  # a copy: the caller's may be read-only
-    found = [replace(sample, target=target) for sample, target in zip(samples, targets, strict=True)]
+    labelled = [replace(sample, target=target) for sample, target in zip(samples, targets, strict=True)]
     schema = schema_of(samples)
-    return found if schema is None else SampleSet(found, replace(schema, classes=classes))
+    return labelled if schema is None else SampleSet(labelled, replace(schema, classes=classes))

@@ -196,7 +196,7 @@ class RoMAEInterpolator(_Unsupervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples = self._asked(X)
+        samples = self._read_to_predict(X)
         times = times.to_numpy() if hasattr(times, "iloc") else times  # a pandas column is indexed by its own labels
         if not hasattr(times, "__getitem__") or isinstance(times, str | Mapping) or getattr(times, "ndim", 1) == 0:
             raise TypeError(
@@ -206,16 +206,21 @@ class RoMAEInterpolator(_Unsupervised):
         if len(times) == 0:
             raise ValueError("times are empty; give one array for all series, or one for each")
         is_shared = np.ndim(times[0]) == 0
-        asked = [times] * len(samples) if is_shared else times
+        times_of_series = [times] * len(samples) if is_shared else times
         schema = self.task_.schema
-        if schema is not None and schema.channel is not None and all(np.ndim(one) == 1 for one in asked):
+        if (
+            schema is not None
+            and schema.channel is not None
+            and all(np.ndim(series_times) == 1 for series_times in times_of_series)
+        ):
             is_known = np.ones(len(schema.channels), dtype=bool)
             if self.task_.scaling is not None:
                 is_known = self.task_.scaling.is_known(len(is_known)).numpy()
-            places = [_for_each_channel(one, schema, np.flatnonzero(is_known)) for one in asked]
-            values = [_by_channel(x, is_known) for x in inference.interpolate(self.task_, samples, places)]
+            channels = np.flatnonzero(is_known)
+            positions = [_channel_positions(series_times, schema, channels) for series_times in times_of_series]
+            values = [_by_channel(x, is_known) for x in inference.interpolate(self.task_, samples, positions)]
         else:
-            values = inference.interpolate(self.task_, samples, asked)
+            values = inference.interpolate(self.task_, samples, times_of_series)
         return np.stack(values) if is_shared else values
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -246,13 +251,13 @@ class RoMAEInterpolator(_Unsupervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples = _with_hidden([sample for sample in self._asked(X) if len(sample) > 1], self.mask_ratio)
-        found = np.concatenate(inference.predict(self.task_, samples))
+        samples = _with_hidden([sample for sample in self._read_to_predict(X) if len(sample) > 1], self.mask_ratio)
+        predictions = np.concatenate(inference.predict(self.task_, samples))
         truth = torch.cat([sample.values[sample.hidden].double() for sample in samples]).numpy()
         channel = np.zeros(len(truth))
         if self.task_.schema is not None and self.task_.schema.channel is not None:
             channel = torch.cat([sample.positions[sample.hidden, -1] for sample in samples]).numpy()
-        return _determination(truth, found, channel)
+        return _mean_r2(truth, predictions, channel)
 
 
 class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsupervised):
@@ -348,7 +353,7 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples = self._asked(X)
+        samples = self._read_to_predict(X)
         vectors = np.asarray(inference.embed(self.task_, samples))
         if is_table(X) and _get_output_config("transform", self)["dense"] == "pandas":
             import pandas as pd
@@ -366,41 +371,43 @@ def _with_hidden(samples: list[Sample], ratio: float) -> list[Sample]:
     """The samples with a share of their tokens hidden, the same wherever a sample stands."""
     if not samples:
         raise ValueError("nothing can be hidden, because no series has two measurements; score on longer ones")
-    masked = hide(samples, UniformTokens(ratio=ratio), numbers=[_number(one) for one in samples])
-    masks = [other.hidden if one.hidden is None else one.hidden for one, other in zip(samples, masked, strict=True)]
-    return [replace(one, hidden=mask) for one, mask in zip(samples, masks, strict=True)]
+    drawn = hide(samples, UniformTokens(ratio=ratio), numbers=[_content_hash(sample) for sample in samples])
+    pairs = zip(samples, drawn, strict=True)
+    return [
+        replace(sample, hidden=masked.hidden if sample.hidden is None else sample.hidden) for sample, masked in pairs
+    ]
 
 
-def _number(sample: Sample) -> int:
-    """A number of 64 bits that follows from what a sample holds."""
+def _content_hash(sample: Sample) -> int:
+    """A number of 64 bits that follows from the values and positions of a sample."""
     content = sample.values.float().numpy().tobytes() + sample.positions.double().numpy().tobytes()
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little", signed=True)
 
 
-def _determination(
-    truth: Float64[np.ndarray, "t c"], found: Float64[np.ndarray, "t c"], channel: Float64[np.ndarray, "t"]
+def _mean_r2(
+    truth: Float64[np.ndarray, "t c"], predictions: Float64[np.ndarray, "t c"], channel: Float64[np.ndarray, "t"]
 ) -> float:
     """The mean R² of the columns in each channel, without those that do not vary."""
     scores: list[float] = []
-    for one in np.unique(channel):
-        x, answer = truth[channel == one], found[channel == one]
-        varies = np.ptp(x, axis=0) > 0
+    for index in np.unique(channel):
+        target, predicted = truth[channel == index], predictions[channel == index]
+        varies = np.ptp(target, axis=0) > 0
         if varies.any():
-            scores += r2_score(x[:, varies], answer[:, varies], multioutput="raw_values").tolist()
+            scores += r2_score(target[:, varies], predicted[:, varies], multioutput="raw_values").tolist()
     if not scores:
         raise ValueError("there is no score, because the hidden values of each channel are all alike; give more series")
     return float(np.mean(scores))
 
 
 def _by_channel(values: Float64[np.ndarray, "t k"], is_known: Bool[np.ndarray, "c"]) -> Float64[np.ndarray, "q *c"]:
-    """What was asked `_for_each_channel`, with NaN for the others; of a single value there is no axis."""
+    """Values at `_channel_positions`, with NaN for the other channels; of a single value there is no axis."""
     n_values = values.shape[1]
     table = np.full((len(values) // is_known.sum(), len(is_known), n_values), np.nan)
     table[:, is_known] = values.reshape(len(table), is_known.sum(), n_values)
     return table[..., 0] if n_values == 1 else table
 
 
-def _for_each_channel(times: Any, schema: Schema, channels: Int64[np.ndarray, "known"]) -> Float64[np.ndarray, "q 2"]:
+def _channel_positions(times: Any, schema: Schema, channels: Int64[np.ndarray, "known"]) -> Float64[np.ndarray, "q 2"]:
     """The positions of these channels at each time, one time after the other."""
     times = asked_numbers(to_numpy(times), schema.time_unit, schema.time_zone, "times")
     return np.stack([np.repeat(times, len(channels)), np.tile(channels, len(times))], axis=1)

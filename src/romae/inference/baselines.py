@@ -50,14 +50,14 @@ def fill(method: Method, sample: Sample, *, default: float = 0.0) -> Predictions
     hidden = sample.hidden.numpy()
     predictions = np.full((len(times), values.shape[1]), default)
     for variable in np.unique(variables[hidden]):
-        known, wanted = (variables == variable) & ~hidden, (variables == variable) & hidden
-        if known.any():
-            predictions[wanted] = method(times[known], values[known], times[wanted])
+        observed, queried = (variables == variable) & ~hidden, (variables == variable) & hidden
+        if observed.any():
+            predictions[queried] = method(times[observed], values[observed], times[queried])
     return predictions[hidden]
 
 
 def truth(sample: Sample) -> Predictions:
-    """What `fill` should have said: the target of each hidden token where the sample has one, else its values."""
+    """What `fill` should predict: the target of each hidden token where the sample has one, else its values."""
     has_rows = sample.target is not None and sample.target.ndim == 2
     rows = sample.target if has_rows else sample.values
     return rows[sample.hidden].double().numpy()

@@ -1,7 +1,7 @@
-"""Inference: what a task says about samples, in the data's own units.
+"""Inference: predictions and embeddings of samples, in the data's own units.
 
 Samples are handed over as they were read. They are scaled as the training data were, batched by a budget of tokens,
-and what the task says is scaled back and put in the order of the samples. The result for a sample does not depend on
+and outputs are scaled back and put in the order of the samples. The result for a sample does not depend on
 the others. Tokens that a sample hides are not shown to the model. Everything runs on the task's device, without
 dropout.
 
@@ -36,8 +36,8 @@ TOKENS_PER_BATCH = 32_768
 SECONDS_BEFORE_BAR = 3.0
 
 _LARGEST_POSITION = np.finfo(np.float32).max
-# Tasks that are asked now: by how many threads, and the modes that their modules go back to.
-_ASKED: dict[int, tuple[int, list[tuple[torch.nn.Module, bool]]]] = {}
+# Tasks in use: by how many threads, and the modes (training or not) that their modules go back to.
+_IN_USE: dict[int, tuple[int, list[tuple[torch.nn.Module, bool]]]] = {}
 _LOCK = threading.Lock()
 
 
@@ -207,8 +207,8 @@ def embed(
             return task.pooled(encoded).float().cpu().split(1)
         return task.per_token(encoded, tokens.layout).float().cpu().split(tokens.layout.lengths.tolist())
 
-    found = _for_each(task, samples, embeddings, tokens_per_batch, "embedding")
-    return np.concatenate(found) if per == "sample" else found
+    rows = _for_each(task, samples, embeddings, tokens_per_batch, "embedding")
+    return np.concatenate(rows) if per == "sample" else rows
 
 
 def interpolate(
@@ -264,7 +264,7 @@ def interpolate(
     >>> task = romae.MaskedReconstruction(model)
     >>> _ = romae.train(task, samples, config, quiet=True)
     >>> values = romae.interpolate(task, samples[:2], positions=[[0.5, 1.5, 2.5], [3.25]])
-    >>> [one.shape for one in values]
+    >>> [array.shape for array in values]
     [(3, 1), (1, 1)]
     """
     if not isinstance(task, MaskedReconstruction):
@@ -279,15 +279,15 @@ def interpolate(
 
     def values(work: _Work) -> Sequence[Tensor]:
         counts = [len(queries[i]) for i in work.indices]
-        asked = torch.cat([queries[i] for i in work.indices])
+        raw_positions = torch.cat([queries[i] for i in work.indices])
         origin = scaling.origins_of(work.samples).repeat_interleave(torch.tensor(counts), 0)
-        scaled = scaling.scale_positions(asked, origin).float().split(counts)
+        scaled = scaling.scale_positions(raw_positions, origin).float().split(counts)
         for name, places in zip(work.samples.ids, scaled, strict=True):
             if not bool(torch.isfinite(places).all()):
                 raise ValueError(f"the positions for sample {name!r} lie too far from it for single precision")
         encoded = task.encoder(work.batch.tokens)
         pieces = _decoded(task, encoded, list(scaled), grouped, tokens_per_batch, work.advance)
-        return scaling.invert_values(torch.cat(pieces), asked).split(counts)
+        return scaling.invert_values(torch.cat(pieces), raw_positions).split(counts)
 
     n_queries = np.array([len(places) for places in queries], dtype=np.int64)
     return _for_each(task, source, values, tokens_per_batch, "interpolating", n_queries)
@@ -329,12 +329,12 @@ def _decoded(
     pieces: list[tuple[int, int, int]] = []  # a sample, and from where to where its queries are decoded together
     for sample, n in enumerate(lengths):
         n_queries = len(queries[sample])
-        size = max(budget - n, budget // 2, 1)  # a sample that fills the budget is not asked one query at a time
+        size = max(budget - n, budget // 2, 1)  # a sample that fills the budget is not decoded one query at a time
         if task.config.queries == "joint":
             size = n_queries if grouped else 1
         pieces += [(sample, start, min(start + size, n_queries)) for start in range(0, n_queries, size)]
     values, places = encoded.values.split(lengths), encoded.positions.split(lengths)
-    found = []
+    outputs = []
     for run in _runs([lengths[sample] + stop - start for sample, start, stop in pieces], budget):
         part = pieces[run]
         context = Tokens(
@@ -344,9 +344,9 @@ def _decoded(
         )
         positions = torch.cat([queries[sample][start:stop] for sample, start, stop in part])
         layout = Layout.of([stop - start for _, start, stop in part], encoded.device)
-        found.append(task.head(task.decoder(context, positions.to(encoded.device), layout)).float().cpu())
+        outputs.append(task.head(task.decoder(context, positions.to(encoded.device), layout)).float().cpu())
         advance(len(positions))
-    return found
+    return outputs
 
 
 class _Work(NamedTuple):
@@ -405,7 +405,7 @@ def _packed(task: Task, source: Source, indices: Int64[np.ndarray, "b"]) -> Pack
     """Samples in the data's own units, if they fit the model, with names for messages and without their targets."""
     packed = source.packed(indices)
     names = tuple(int(i) if name is None else name for i, name in zip(indices, packed.ids, strict=True))
-    _require_fit(task, packed.values.shape[1], packed.positions.shape[1], names[0])
+    _require_widths(task, packed.values.shape[1], packed.positions.shape[1], names[0])
     return replace(packed, ids=names, target=None)
 
 
@@ -456,18 +456,18 @@ def _working(task: Task, title: str, total: int) -> Iterator[Callable[[int], Non
 
 @contextmanager
 def _evaluating(task: Task) -> Iterator[None]:
-    """The task without dropout until the last of the threads that ask it at once has its answers."""
+    """The task without dropout until the last of the threads that use it at once is done."""
     with _LOCK:
-        n, modes = _ASKED.get(id(task), (0, [(module, module.training) for module in task.modules()]))
-        _ASKED[id(task)] = n + 1, modes
+        n, modes = _IN_USE.get(id(task), (0, [(module, module.training) for module in task.modules()]))
+        _IN_USE[id(task)] = n + 1, modes
         task.eval()
     try:
         yield
     finally:
         with _LOCK:
-            n, modes = _ASKED.pop(id(task))
+            n, modes = _IN_USE.pop(id(task))
             if n > 1:
-                _ASKED[id(task)] = n - 1, modes
+                _IN_USE[id(task)] = n - 1, modes
             else:
                 for module, mode in modes:
                     module.training = mode
@@ -491,21 +491,21 @@ def _as_source(task: Task, samples: SampleSource) -> Source:
         for i, sample in enumerate(samples):
             if isinstance(sample, Sample):
                 name = i if sample.id is None else sample.id
-                _require_fit(task, sample.values.shape[1], sample.positions.shape[1], name)
+                _require_widths(task, sample.values.shape[1], sample.positions.shape[1], name)
     source = as_source(samples, with_targets=False)
     if source.schema is not None and task.schema is not None:
         require_same_names(source.schema, task.schema, whose="samples", others="the task was trained on")
     return source
 
 
-def _require_fit(task: Task, channels: int, position_dims: int, name: Any) -> None:
+def _require_widths(task: Task, channels: int, position_dims: int, name: Any) -> None:
     """Refuse a sample of another width than the model takes."""
-    for what, has, wanted in (
+    for quantity, actual, expected in (
         ("channels", channels, task.config.channels),
         ("position dimensions", position_dims, task.config.position_dims),
     ):
-        if has != wanted:
-            raise ValueError(f"the model takes {wanted} {what}, but sample {name!r} has {has}")
+        if actual != expected:
+            raise ValueError(f"the model takes {expected} {quantity}, but sample {name!r} has {actual}")
 
 
 def _read_queries(task: Task, source: Source, positions: Any) -> list[Float64[Tensor, "_ d"]]:
@@ -519,9 +519,9 @@ def _read_queries(task: Task, source: Source, positions: Any) -> list[Float64[Te
         )
     schema, scaling, queries = task.schema, _scaling(task), []
     clock = source.schema or schema or Schema()
-    for i, one in enumerate(positions):
+    for i, sample_positions in enumerate(positions):
         where = f"the positions for sample {i}"
-        queries.append(torch.from_numpy(_read_positions(one, where, task, clock)))
+        queries.append(torch.from_numpy(_read_positions(sample_positions, where, task, clock)))
         try:
             if scaling.by_channel:
                 scaling.invert_values(torch.zeros(len(queries[i]), task.config.channels), queries[i])
@@ -534,10 +534,10 @@ def _read_queries(task: Task, source: Source, positions: Any) -> list[Float64[Te
     return queries
 
 
-def _read_positions(one: Any, where: str, task: Task, clock: Schema) -> Float64[np.ndarray, "q d"]:
+def _read_positions(array: Any, where: str, task: Task, clock: Schema) -> Float64[np.ndarray, "q d"]:
     dims = task.config.position_dims
     try:
-        x = to_numpy(one)
+        x = to_numpy(array)
     except ValueError as error:
         raise ValueError(f"{where} cannot be read as an array: {error}") from None
     x = asked_numbers(x, clock.time_unit, clock.time_zone, where)

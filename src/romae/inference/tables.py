@@ -1,4 +1,4 @@
-"""Answers: what a model says about a table, as another table in the data's own names and units."""
+"""From a model and a table to a table of predictions, embeddings or values, in the data's own names and units."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from romae.files import write_whole
 from romae.inference import predictions as inference
 from romae.model.tasks import Classification, Regression, Task
 from romae.training.config import chosen_device, require_device_name
-from romae.training.tables import Columns, load_model, read_samples, require_fit
+from romae.training.tables import Columns, load_model, read_table, require_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +23,7 @@ TABLE_ENDINGS = (".csv", ".csv.gz", ".parquet", ".pq")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceConfig:
-    """What predicting, embedding and interpolating are told."""
+    """The settings of predicting, embedding and interpolating."""
 
     columns: Columns = Columns()
     device: str = "auto"
@@ -42,31 +42,31 @@ class InterpolateConfig(InferenceConfig):
 
 def predict_table(config: InferenceConfig, data: Any, model: str | Path) -> "pd.DataFrame":
     """One row per id: its most probable class and the probability of each, or the numbers predicted for it."""
-    task, samples = _opened(config, data, model)
-    known = task.schema or Schema()
-    if known.label in samples.schema.columns:
+    task, samples = _load_and_read(config, data, model)
+    model_schema = task.schema or Schema()
+    if model_schema.label in samples.schema.columns:
         raise ValueError(
-            f"column {known.label!r} is read as something else, but answers go to a column of this name, which the "
-            "model has learned; rename the table's"
+            f"column {model_schema.label!r} is read as something else, but answers go to a column of this name, which "
+            "the model has learned; rename the table's"
         )
-    schema = replace(samples.schema, label=known.label, classes=known.classes)
+    schema = replace(samples.schema, label=model_schema.label, classes=model_schema.classes)
     if isinstance(task, Classification):
-        chances = inference.predict_proba(task, samples, tokens_per_batch=config.tokens_per_batch)
-        classes = known.classes or tuple(range(task.n_classes))
-        return to_sample_table(samples, chances, replace(schema, classes=classes))
+        probabilities = inference.predict_proba(task, samples, tokens_per_batch=config.tokens_per_batch)
+        classes = model_schema.classes or tuple(range(task.n_classes))
+        return to_sample_table(samples, probabilities, replace(schema, classes=classes))
     if not isinstance(task, Regression):
         raise ValueError(f"the model in {model} was only pre-trained; finetune it to predict, or embed and interpolate")
     numbers = inference.predict(task, samples, tokens_per_batch=config.tokens_per_batch)
     if task.per == "sample":
         return to_sample_table(samples, numbers, schema)
-    label = known.label or "label"
+    label = model_schema.label or "label"
     names = [label] if task.n_targets == 1 else [f"{label}_{i}" for i in range(task.n_targets)]
     return to_table(samples, numbers, schema, columns=names)
 
 
 def embed_table(config: InferenceConfig, data: Any, model: str | Path) -> "pd.DataFrame":
-    """One row per id: the encoder's view of it, in as many columns as the encoder is wide."""
-    task, samples = _opened(config, data, model)
+    """One row per id: its embedding, in as many columns as the encoder is wide."""
+    task, samples = _load_and_read(config, data, model)
     rows = inference.embed(task, samples, tokens_per_batch=config.tokens_per_batch)
     names = [f"embedding_{i}" for i in range(task.config.encoder.width)]
     return to_sample_table(samples, rows, samples.schema, columns=names)
@@ -81,16 +81,16 @@ def interpolate_table(
     """
     if (queries is None) == (at is None):
         raise ValueError("say where to interpolate: with a table of queries, or with a grid start:stop:n; one of them")
-    task, samples = _opened(config, data, model)
+    task, samples = _load_and_read(config, data, model)
     if at is not None:
         positions = [grid_of_times(at, samples.schema)] * len(samples)
         order = np.arange(sum(map(len, positions)))
     else:
         positions, order = read_queries(queries, samples)
-    found = inference.interpolate(
+    values = inference.interpolate(
         task, samples, positions, grouped=config.grouped, tokens_per_batch=config.tokens_per_batch
     )
-    return to_table(samples, found, samples.schema, positions=positions).iloc[order].reset_index(drop=True)
+    return to_table(samples, values, samples.schema, positions=positions).iloc[order].reset_index(drop=True)
 
 
 def require_table_ending(path: str | Path) -> None:
@@ -120,11 +120,12 @@ def write_table(table: "pd.DataFrame", path: str | Path) -> None:
     write_whole(path, write)
 
 
-def _opened(config: InferenceConfig, data: Any, model: str | Path) -> tuple[Task, SampleSet]:
+def _load_and_read(config: InferenceConfig, data: Any, model: str | Path) -> tuple[Task, SampleSet]:
     """A model, and the samples of a table in its terms. A label that the table may have is not read."""
     task = load_model(model)
-    known = replace(task.schema or Schema(), label=None, classes=None)  # whose name another column may have now
-    schema = replace(config.columns.schema(known), label=None, classes=None)
-    require_fit(task, schema, f"the model in {model}")
-    samples = read_samples(data, schema, task.schema, for_training=False)
+    # Without the label, whose name another column of this table may have.
+    model_schema = replace(task.schema or Schema(), label=None, classes=None)
+    schema = replace(config.columns.schema(model_schema), label=None, classes=None)
+    require_columns(task, schema, f"the model in {model}")
+    samples = read_table(data, schema, task.schema, for_training=False)
     return task.to(chosen_device(config.device)), samples

@@ -28,7 +28,7 @@ from romae.tokens.sample import Sample
 from romae.tokens.tokens import channel_index
 from romae.training.identity import was_made_from
 from romae.training.run_folder import CONFIG, JOB
-from romae.training.tables import SplitConfig, load_model, read_samples, require_fit, split
+from romae.training.tables import SplitConfig, load_model, read_table, require_columns, validation_split
 
 N_SHOWN, N_DRAWN = 12, 2000
 
@@ -121,12 +121,12 @@ def _predictions(folder: Path, data: Any, config: PageConfig) -> list[Section]:
 
 def _read(data: Any, task: Task, config: PageConfig, model: str) -> SampleSet:
     if isinstance(data, SampleSet):
-        require_fit(task, data.schema, model)
+        require_columns(task, data.schema, model)
         return data
     trained = task.schema or Schema()
     schema = replace(config.columns.schema(trained), label=config.label or trained.label, classes=None)
-    require_fit(task, schema, model)
-    return read_samples(data, schema, task.schema, for_training=False)
+    require_columns(task, schema, model)
+    return read_table(data, schema, task.schema, for_training=False)
 
 
 def _kept_out(samples: SampleSet, folder: Path) -> SampleSet:
@@ -136,7 +136,7 @@ def _kept_out(samples: SampleSet, folder: Path) -> SampleSet:
             raise ValueError(f"{folder} holds no {name}, so that nobody knows what was kept out; show all samples")
     job = read_json(folder / JOB)
     config = from_dict(SplitConfig, job["validation"])
-    validation = split(samples, config)[1]
+    validation = validation_split(samples, config)[1]
     if validation is None:
         raise ValueError("the run kept nothing out of training (validation.share=0); show all samples")
     if not _is_data_of(folder, job, samples, config):
@@ -152,7 +152,7 @@ def _is_data_of(folder: Path, job: Mapping[str, Any], samples: SampleSet, config
     """Whether the run in a folder was made from the samples."""
     if "label" in job and samples.schema.label != job["label"]:
         return False
-    training, validation = split(_as_trained_on(samples, job), config)
+    training, validation = validation_split(_as_trained_on(samples, job), config)
     return was_made_from(folder, as_source(training), as_source(validation))
 
 

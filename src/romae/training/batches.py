@@ -1,4 +1,4 @@
-"""What training is fed with: the batches of all epochs, masks drawn, in a fixed shape if need be, on their device.
+"""The batches of all epochs, as training takes them: masks drawn, in a fixed shape if need be, on their device.
 
 source ── Loader ──> Batch ── Preparation ──> masks drawn, tokens dropped ── ToFixedShape ──> FlatBatch
        (here, or in a worker process)                                        (compiled or recorded steps alone)
@@ -45,7 +45,7 @@ class Preparation:
 
     def __call__(self, batch: Batch, epoch: int) -> Batch:
         assert batch.indices is not None
-        # Said rather than asked of the task, which may be in validation while a thread makes the next batch.
+        # An argument, not `task.training`: the task may be in validation while a thread makes the next batch.
         keys = SampleKeys(self.seed, epoch, batch.indices)
         return self.task.prepare(batch, keys, is_training=self.is_training)
 
@@ -188,7 +188,7 @@ class Batches:
     def _in_place(self, flat: FlatBatch) -> Batch:
         """A batch of fixed shape, where a recorded step looks for it."""
         assert self.buffer is not None
-        self.buffer.fill(flat)
+        self.buffer.load(flat)
         batch = self.buffer.batch
         if self.task.augment is not None:
             batch.tokens.values.copy_(self.task.augmented(batch, self.generator).tokens.values)
@@ -197,7 +197,7 @@ class Batches:
     def _prepared(self, batch: Batch, epoch: int) -> Batch:
         prepare = Preparation(self.task, self.config.seed, is_training=epoch != VALIDATION)
         if self.device.type != "cpu" and not batch.is_prepared:
-            self.task.require_kinds(batch)  # on the device, who looks would wait
+            self.task.require_kinds(batch)  # on the host, since reading values back from the device would wait for it
         batch = prepare(batch.to(self.device, non_blocking=True), epoch)
         return batch if self.gather is None else _with_values(batch, self.gather)
 
@@ -212,8 +212,8 @@ class Batches:
             return None
         return source.values_on(self.device)
 
-    def trivial_loss(self, source: Source, complaint: str) -> float:
-        """What a model that learns nothing would get on some samples of a source; refused where nothing is to be got.
+    def trivial_loss(self, source: Source, problem: str) -> float:
+        """The loss of a model that learns nothing, on some samples of a source that must have something to predict.
 
         They are taken evenly from all, which may lie in the order of their classes.
         """
@@ -229,7 +229,7 @@ class Batches:
                     return float(loss.total / loss.weight)
         finally:
             self.task.train(was_training)
-        raise ValueError(f"{complaint}: {NOTHING}")
+        raise ValueError(f"{problem}: {NOTHING}")
 
     def trivial_loss_of(self, share: StepShare) -> float | None:
         """The same from the first piece of a step, for samples that are not in memory: no file is read twice for it.
@@ -245,9 +245,9 @@ class Batches:
 def _with_values(batch: Batch, gather: Gather) -> Batch:
     """A batch that names the rows of its values, with the values themselves."""
 
-    def held(part: Tokens | None) -> Tokens | None:
+    def gathered(part: Tokens | None) -> Tokens | None:
         return part if part is None or part.rows is None else replace(part, values=gather(part.rows), rows=None)
 
-    tokens = held(batch.tokens)
+    tokens = gathered(batch.tokens)
     assert tokens is not None
-    return replace(batch, tokens=tokens, hidden=held(batch.hidden))
+    return replace(batch, tokens=tokens, hidden=gathered(batch.hidden))

@@ -148,7 +148,7 @@ class TrainConfig:
 
 
 def require_device_name(device: str) -> None:
-    """Refuse what is no name of a device; whether this machine has it is asked when it is used."""
+    """Refuse what is no name of a device; whether this machine has it is checked when it is used."""
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
         raise ValueError(
             f"device must be 'auto', 'cpu', 'cuda' or one GPU of several, such as 'cuda:1', not {device!r}"
@@ -156,7 +156,7 @@ def require_device_name(device: str) -> None:
 
 
 def chosen_device(device: str) -> str:
-    """Where a model is trained and asked: "cpu", "cuda" or "cuda:1"; a GPU that is not there is refused.
+    """Where a model is trained and predicts: "cpu", "cuda" or "cuda:1"; a GPU that is not there is refused.
 
     A GPU with a number becomes the current one of torch, because kernels are launched there.
     """

@@ -207,7 +207,7 @@ class DeviceBuffer:
             self.gathered.append((rows, values))
         return Tokens(values, positions, Layout.fixed(offsets, room.n_tokens, room.longest, room.is_equal))
 
-    def fill(self, flat: FlatBatch) -> None:
+    def load(self, flat: FlatBatch) -> None:
         """Put a batch into its place."""
         self._move(flat)
         for rows, values in self.gathered:

@@ -38,24 +38,24 @@ def was_made_from(folder: Path, source: Source, validation: Source | None) -> bo
 
 def require_same_run(run: RunFolder, now: dict[str, Any], source: Source, validation: Source | None) -> None:
     """Refuse to go on with a run that was another one; 0.1 wrote down what samples are once they are scaled."""
-    was = _written_down(run.folder / CONFIG)
-    if was.get("data") != now["data"]:
+    stored = _stored_identity(run.folder / CONFIG)
+    if stored.get("data") != now["data"]:
         for n_read in (None, N_DIGEST):
-            if was.get("data") == (older := older_digests(source, validation, n_read)):
+            if stored.get("data") == (older := older_digests(source, validation, n_read)):
                 now = now | {"data": older}
-    if changed := [name for name in differences(was, now) if name not in FREE]:
+    if changed := [name for name in differences(stored, now) if name not in FREE]:
         raise ValueError(
             f"{run.folder} was started with other settings ({', '.join(changed)}); leave them as they were, or start a "
             "new run in another folder"
         )
 
 
-def _written_down(path: Path) -> dict[str, Any]:
+def _stored_identity(path: Path) -> dict[str, Any]:
     """What a run was started with; settings that are newer than the run have their defaults."""
-    was, parts = read_json(path), {"train": TrainConfig, "model": ModelConfig}
+    stored, parts = read_json(path), {"train": TrainConfig, "model": ModelConfig}
     try:
-        if not isinstance(was, dict) or not parts.keys() <= was.keys():
+        if not isinstance(stored, dict) or not parts.keys() <= stored.keys():
             raise ValueError("it lacks the settings of training or model")
-        return was | {name: to_dict(from_dict(part, was[name], where=name)) for name, part in parts.items()}
+        return stored | {name: to_dict(from_dict(part, stored[name], where=name)) for name, part in parts.items()}
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged, or of a newer version: {error}; start a new run") from None

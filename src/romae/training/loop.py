@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 Log = Callable[[int, Mapping[str, float]], None]
 REQUEUE = 75  # EX_TEMPFAIL: a batch system may start the run again
-STEPS_BETWEEN_QUESTIONS = 10  # in which several ranks agree whether one of them was asked to stop
+STEPS_BETWEEN_STOP_CHECKS = 10  # in which several ranks agree whether any was asked to stop
 
 
 class Interrupted(Exception):
@@ -139,8 +139,9 @@ def train(
     (4,)
     """
     require_trainable(task, config, scaling, has_validation=validation is not None)
-    source, judged = as_source(samples, "samples to train on"), as_source(validation, "validation samples")
-    require_samples(task, source.profile(), None if judged is None else judged.profile())
+    source = as_source(samples, "samples to train on")
+    validation_source = as_source(validation, "validation samples")
+    require_samples(task, source.profile(), None if validation_source is None else validation_source.profile())
     if out is None and resume:
         raise ValueError("to resume a run, say where it is: out=…")
     folder = RunFolder(out) if isinstance(out, str | Path) else out
@@ -148,10 +149,11 @@ def train(
     task.scaling, task.schema = scaling, _kept_schema(task, source, scaling)
     loop = None
     try:
-        what_it_is = None if folder is None else identity(task, config, digests(source, judged))
-        data = scaled(source, scaling), None if judged is None else scaled(judged, scaling)
-        loop = _Loop.ready(task, *data, config, folder)
-        loop.identity, loop.reporter = what_it_is, Reporter(log, title, quiet)
+        run_identity = None if folder is None else identity(task, config, digests(source, validation_source))
+        training_data = scaled(source, scaling)
+        validation_data = None if validation_source is None else scaled(validation_source, scaling)
+        loop = _Loop.ready(task, training_data, validation_data, config, folder)
+        loop.identity, loop.reporter = run_identity, Reporter(log, title, quiet)
         return loop.train(may_resume=resume)
     except (ImportError, TypeError, ValueError):
         if loop is None or loop.place.step == 0:
@@ -163,7 +165,7 @@ def train(
         if folder is not None:
             folder.release()
         if loop is not None:
-            loop.let_go()
+            loop.unwrap_task()
 
 
 def _kept_schema(task: Task, source: Source, scaling: Scaling | None) -> Schema | None:
@@ -184,7 +186,7 @@ class Place:
 
 @dataclass(slots=True)
 class Reporter:
-    """Who hears how a run goes: the caller, and who looks at the screen."""
+    """Where a run reports to: the caller's `log`, and the progress on the screen."""
 
     log: Log | None = None
     title: str = "training"
@@ -237,7 +239,7 @@ class _Loop:
         if self.config.trackers:
             settings = {name: str(value) for name, value in to_dict(self.config).items()}
             self.accelerator.init_trackers("romae", config=settings)
-        self._look_at_samples()
+        self._check_samples()
         stepper, is_shown = self.stepper, self.accelerator.is_main_process and not self.reporter.quiet
         stepper.model.train()
         self.batches.make_ready(is_fixed=stepper.modes.is_fixed)
@@ -258,11 +260,11 @@ class _Loop:
         self.history.seconds = time.perf_counter() - started
         return self.history
 
-    def _look_at_samples(self) -> None:
-        """Find out what is trivial, and refuse samples from which nothing can be learned."""
+    def _check_samples(self) -> None:
+        """Compute the loss of a trivial model, and refuse samples from which nothing can be learned."""
         if self.batches.source.is_in_memory:
-            complaint = "there is nothing to learn from these samples"
-            self.reporter.trivial = self.batches.trivial_loss(self.batches.source, complaint)
+            problem = "there is nothing to learn from these samples"
+            self.reporter.trivial = self.batches.trivial_loss(self.batches.source, problem)
         if self.best is not None and self.best.source.is_in_memory:
             self.batches.trivial_loss(self.best.source, "the validation samples cannot be judged")
 
@@ -288,7 +290,7 @@ class _Loop:
     def _after_step(self, progress: Progress, watch: LossWatch) -> None:
         if self._is_due(self.config.validate_every):
             self._report(progress, watch)
-        is_stopping = self._agreed(self.is_asked_to_stop)
+        is_stopping = self._is_any_rank_stopping(self.is_asked_to_stop)
         if is_stopping or self._is_due(self.config.save_every):
             watch.check()
             self._save()
@@ -340,16 +342,16 @@ class _Loop:
     def _ask_to_stop(self) -> None:
         self.is_asked_to_stop = True
 
-    def _agreed(self, flag: bool) -> bool:
-        """Whether any rank was asked; looked up now and then where there are several."""
+    def _is_any_rank_stopping(self, flag: bool) -> bool:
+        """Whether any rank was asked to stop; several ranks sum their flags every few steps."""
         if self.accelerator.num_processes == 1:
             return flag
-        if self.place.step % STEPS_BETWEEN_QUESTIONS and self.place.step != self.stepper.n_steps:
+        if self.place.step % STEPS_BETWEEN_STOP_CHECKS and self.place.step != self.stepper.n_steps:
             return False
         flags = self.accelerator.reduce(torch.tensor(float(flag), device=self.accelerator.device), "sum")
         return bool(flags > 0)
 
-    def let_go(self) -> None:
+    def unwrap_task(self) -> None:
         """Take off the task what Accelerate put around its loss, a precision above all, which would stay there."""
         if not self.config.shard:
             self.accelerator.unwrap_model(self.stepper.model, keep_fp32_wrapper=False)
@@ -437,7 +439,7 @@ class _Loop:
 
 
 def _accelerator(config: TrainConfig, folder: RunFolder | None) -> "Accelerator":
-    """What knows the device, the precision and the other processes."""
+    """Accelerate's object for the device, the precision and the other processes."""
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
 

@@ -22,7 +22,7 @@ def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict]:
 
 def optimiser(
     module: nn.Module,
-    kind: Literal["adamw", "sgd"],
+    name: Literal["adamw", "sgd"],
     *,
     lr: float,
     betas: tuple[float, float],
@@ -33,7 +33,7 @@ def optimiser(
 ) -> torch.optim.Optimizer:
     """`is_fused` takes one kernel for all parameters; `is_captured` keeps all that changes on the device."""
     groups = parameter_groups(module, weight_decay)
-    if kind == "adamw":
+    if name == "adamw":
         return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=is_fused or None, capturable=is_captured)
     return torch.optim.SGD(groups, lr=lr, momentum=momentum, fused=is_fused or None)
 
@@ -63,7 +63,7 @@ class WeightAverage:
     def update(self) -> None:
         self.lerp(list(self.weights.values()), self.now, 0)
 
-    def fill(self, weights: Mapping[str, Tensor]) -> None:
+    def load(self, weights: Mapping[str, Tensor]) -> None:
         for name, value in self.weights.items():
             value.copy_(weights[name])
 

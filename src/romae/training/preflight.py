@@ -73,11 +73,11 @@ def require_trackers(trackers: tuple[str, ...]) -> None:
     """Refuse trackers whose package is missing: Accelerate would leave them out in silence."""
     from accelerate.tracking import get_available_trackers
 
-    here = [str(getattr(tracker, "value", tracker)) for tracker in get_available_trackers()]
+    available = [str(getattr(tracker, "value", tracker)) for tracker in get_available_trackers()]
     for tracker in trackers:
-        if tracker not in here:
+        if tracker not in available:
             package = f"'romae[{tracker}]'" if tracker in ("tensorboard", "wandb") else tracker
-            raise ValueError(f"the tracker {tracker!r} is not installed: pip install {package}; there are {here}")
+            raise ValueError(f"the tracker {tracker!r} is not installed: pip install {package}; there are {available}")
 
 
 def _require_gradients(task: Task) -> None:

@@ -26,7 +26,7 @@ class Progress:
             self.bar.start()
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, error_type: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self.is_terminal:
             self.bar.stop()
 

@@ -102,7 +102,7 @@ class RunFolder:
             raise ValueError(f"{self.folder} holds a model; choose an empty or a new folder for the run")
         for name, word in NOTES.items():
             path = self.folder / name
-            if path.is_file() and word not in _held(path):
+            if path.is_file() and word not in _json_object(path):
                 raise ValueError(
                     f"{path} is torn, or not of a run, which would write over it; remove it, or choose an empty or a "
                     "new folder"
@@ -153,11 +153,11 @@ class RunFolder:
             self.lock = None
 
     def forget(self) -> None:
-        """Take away what this process has made in the folder, if the run never got as far as a state or a report."""
+        """Remove what this process has created in the folder, if the run never got as far as a state or a report."""
         if self.claimed is None or not self.is_fresh:
             return
-        made = {self.folder} if self.before is None else set(self.folder.iterdir()) - self.before
-        for path in made:
+        created = {self.folder} if self.before is None else set(self.folder.iterdir()) - self.before
+        for path in created:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def write_notes(self) -> None:
@@ -245,13 +245,13 @@ class RunFolder:
         return RuntimeError(f"cannot write {path}: {reason}; {self.last_state()}, from which the run can be resumed")
 
 
-def _held(path: Path) -> Any:
-    """What a JSON file holds, if it is a dictionary."""
+def _json_object(path: Path) -> Any:
+    """The content of a JSON file if it is an object, else an empty dictionary."""
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError, UnicodeDecodeError):
-        held = None
-    return held if isinstance(held, dict) else {}
+        content = None
+    return content if isinstance(content, dict) else {}
 
 
 def _read_state(path: Path) -> State:

@@ -39,14 +39,14 @@ def whole(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: x.full_tensor().cpu() if isinstance(x, DTensor) else x for name, x in tensors.items()}
 
 
-def spread(tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def distributed_like(tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Whole tensors spread over the ranks as those of the same name are; every rank has to call it."""
     from torch.distributed.tensor import DTensor, distribute_tensor
 
-    def one(name: str, x: Tensor) -> Tensor:
-        model = like.get(name)
-        if not isinstance(model, DTensor) or x.shape != model.shape:
+    def distribute(name: str, x: Tensor) -> Tensor:
+        template = like.get(name)
+        if not isinstance(template, DTensor) or x.shape != template.shape:
             return x
-        return distribute_tensor(x.to(model.device), model.device_mesh, model.placements)
+        return distribute_tensor(x.to(template.device), template.device_mesh, template.placements)
 
-    return {name: one(name, x) for name, x in tensors.items()}
+    return {name: distribute(name, x) for name, x in tensors.items()}

@@ -21,7 +21,7 @@ from romae.tokens.tokens import Batch
 from romae.training.batches import StepShare
 from romae.training.config import TrainConfig
 from romae.training.optim import WeightAverage, optimiser, warmup_cosine
-from romae.training.sharding import sharded, spread, whole
+from romae.training.sharding import distributed_like, sharded, whole
 
 # Steps from which on preparing a faster one pays: recording takes about a second, compiling about fifteen.
 STEPS_TO_RECORD, STEPS_TO_COMPILE = 100, 20_000
@@ -139,8 +139,8 @@ class Captured:
             torch.cuda.current_stream().wait_stream(aside)
             for x in changed():  # what is new, such as the moments of an optimiser, begins with zeros
                 x.zero_()
-            for x, was in before:
-                x.copy_(was)
+            for x, initial in before:
+                x.copy_(initial)
         gc.collect()  # what is freed later, while the graph is recorded, would break it
         self.graph = torch.cuda.CUDAGraph()
         # Other threads may go on meanwhile, such as one that makes the next batch.
@@ -159,7 +159,7 @@ class Stepper:
         self.config, self.accelerator, self.modes, self.n_steps = config, accelerator, modes, n_steps
         self.device = accelerator.device
         self.module = sharded(task, self.device, accelerator.num_processes) if config.shard else task
-        made = optimiser(
+        plain = optimiser(
             self.module,
             config.optimiser,
             lr=config.lr,
@@ -170,9 +170,9 @@ class Stepper:
             is_captured=modes.is_recorded,
         )
         if config.shard:
-            self.model, self.optimiser = self.module, accelerator.prepare(made)
+            self.model, self.optimiser = self.module, accelerator.prepare(plain)
         else:
-            self.model, self.optimiser = accelerator.prepare(task, made)
+            self.model, self.optimiser = accelerator.prepare(task, plain)
         self.average = None if config.ema is None else WeightAverage(self.module, config.ema)
         self.step = Step(accelerator, self.model, self.optimiser, config.clip, config.nonfinite == "skip", self.average)
         self.captured: Captured | None = None
@@ -254,15 +254,15 @@ class Stepper:
     def load_tensors(self, groups: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Put back what `tensors` gave, on any number of ranks."""
         now = self.module.state_dict()
-        self.module.load_state_dict(spread(groups["model"], now))
+        self.module.load_state_dict(distributed_like(groups["model"], now))
         moments: Mapping[str, Tensor] = groups["optimiser"]
         if self.config.shard:  # they are spread as the parameters that they belong to
             parameters = enumerate(p for group in self.optimiser.param_groups for p in group["params"])
             like = {f"{i}.{name}": p for i, p in parameters for name in {key.partition(".")[2] for key in moments}}
-            moments = spread(moments, like)
-        fill_optimiser(self.plain_optimiser, moments)
+            moments = distributed_like(moments, like)
+        load_optimiser_tensors(self.plain_optimiser, moments)
         if self.average is not None:
-            self.average.fill(spread(groups["average"], now))
+            self.average.load(distributed_like(groups["average"], now))
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -276,7 +276,7 @@ def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
     }
 
 
-def fill_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+def load_optimiser_tensors(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Put the tensors of `optimiser_tensors` back."""
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():

@@ -1,6 +1,6 @@
-"""Jobs: from a table on disk to a trained model, and from a model and a table to another table.
+"""From a table on disk and a configuration to a trained model.
 
-The command line calls these functions and nothing else. A training job leaves in its folder, beside the run,
+The command line calls these functions and nothing else. Training leaves in its folder, beside the run,
 
     job.json   the configuration with all that followed from the data filled in; given back, it makes the same run
 """
@@ -44,9 +44,9 @@ class Columns:
     positions: tuple[str, ...] | None = None
     time_unit: TimeUnit | None = None
 
-    def schema(self, known: Schema) -> Schema:
-        """The columns to read, with the channels and classes of a schema that is known."""
-        return replace(known, **{name: value for name, value in asdict(self).items() if value is not None})
+    def schema(self, base: Schema) -> Schema:
+        """The columns to read, with the channels and classes of another schema."""
+        return replace(base, **{name: value for name, value in asdict(self).items() if value is not None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class SplitConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingConfig:
-    """What `fit_scaling` is told. Times count from each sample's first one unless another origin is given."""
+    """The arguments of `fit_scaling`. Times count from each sample's first one unless another origin is given."""
 
     values: Method = "standard"
     per: Literal["all", "column", "channel"] | None = None
@@ -117,7 +117,7 @@ class ModelSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobConfig:
-    """What every training job is told. At each step up to the share `drop_tokens` of a sample's tokens is left out."""
+    """The settings of every training. At each step up to the share `drop_tokens` of a sample's tokens is left out."""
 
     columns: Columns = Columns()
     validation: SplitConfig = SplitConfig()
@@ -149,7 +149,7 @@ class FinetuneConfig(JobConfig):
 
 
 class Trained(NamedTuple):
-    """What a training job ends with; `model` is the folder that `romae.load` reads."""
+    """The result of training; `model` is the folder that `romae.load` reads."""
 
     model: Path
     task: Task
@@ -160,13 +160,13 @@ class Trained(NamedTuple):
 
 def pretrain(config: PretrainConfig, data: Any, out: str | Path, *, resume: bool = False) -> Trained:
     """Train a model to predict hidden rows of a table, which is whatever `from_table` reads, from the others."""
-    samples = read_samples(data, config.columns.schema(Schema()), None)
+    samples = read_table(data, config.columns.schema(Schema()), None)
     if all(len(sample) == 1 for sample in samples):
         raise ValueError(
             f"every sample has a single row, so that nothing can be hidden; is {samples.schema.id!r} the column that "
             "says which rows belong together?"
         )
-    training, validation = split(samples, config.validation)
+    training, validation = validation_split(samples, config.validation)
     scaling = config.scaling.fitted(training)
     model = config.model.config(training, scaling)
     seed_everything(config.train.seed)
@@ -182,9 +182,9 @@ def finetune(
         raise ValueError("fine-tuning needs a label to learn; name its column with label= (--label)")
     before = load_model(pretrained)
     schema = replace(config.columns.schema(before.schema or Schema()), label=config.label, classes=None)
-    require_fit(before, schema, f"the model in {pretrained}")
-    samples = _labelled(read_samples(data, schema, before.schema), config.kind)
-    training, validation = split(samples, config.validation)
+    require_columns(before, schema, f"the model in {pretrained}")
+    samples = _labelled(read_table(data, schema, before.schema), config.kind)
+    training, validation = validation_split(samples, config.validation)
     scaling = (before.scaling or Scaling()).without_target()
     seed_everything(config.train.seed)
     encoder = before.encoder.rebuilt(dropout=config.dropout)
@@ -201,34 +201,34 @@ def finetune(
 
 def load_model(path: str | Path) -> Task:
     """The task in a checkpoint, in the folder of a finished run (its best model, or else its last), or on the Hub."""
-    found = [Path(path, name) for name in ("best", "last") if Path(path, name).is_dir()]
-    if not found and Path(path, "states").is_dir():
+    checkpoints = [Path(path, name) for name in ("best", "last") if Path(path, name).is_dir()]
+    if not checkpoints and Path(path, "states").is_dir():
         raise ValueError(f"the run in {path} has not finished, so that it holds no model yet; resume it first")
-    return load(found[0] if found else path)
+    return load(checkpoints[0] if checkpoints else path)
 
 
-def read_samples(data: Any, schema: Schema, known: Schema | None, *, for_training: bool = True) -> SampleSet:
-    """Samples from a table; channels, the unit of time and its zone are those already known to a model, if any."""
-    if known is None:
+def read_table(data: Any, schema: Schema, model_schema: Schema | None, *, for_training: bool = True) -> SampleSet:
+    """Samples from a table; channels, the unit of time and its zone are those of a model, if there is one."""
+    if model_schema is None:
         return from_schema(data, replace(schema, time_zone=None), for_training=for_training)
-    channels = known.channels if known.channel and schema.channel else None
-    samples = from_schema(data, replace(schema, time_zone=known.time_zone), channels, for_training=for_training)
-    require_same_clock(samples.schema.time_unit, known.time_unit, samples.schema.time)
+    channels = model_schema.channels if model_schema.channel and schema.channel else None
+    samples = from_schema(data, replace(schema, time_zone=model_schema.time_zone), channels, for_training=for_training)
+    require_same_clock(samples.schema.time_unit, model_schema.time_unit, samples.schema.time)
     return samples
 
 
-def require_fit(task: Task, schema: Schema, what: str) -> None:
+def require_columns(task: Task, schema: Schema, model_name: str) -> None:
     """Refuse columns that are more or fewer than the model takes."""
     model, axes = task.config, [schema.time, *schema.positions, *([schema.channel] if schema.channel else [])]
     if (model.channels, model.position_dims) != (len(schema.values), len(axes)):
         raise ValueError(
-            f"{what} takes {model.channels} columns of values at {model.position_dims} position axes, but the table is "
-            f"read with {len(schema.values)} ({', '.join(schema.values)}) at {len(axes)} ({', '.join(axes)}); name "
-            "others with --value, --position and --channel"
+            f"{model_name} takes {model.channels} columns of values at {model.position_dims} position axes, but the "
+            f"table is read with {len(schema.values)} ({', '.join(schema.values)}) at {len(axes)} ({', '.join(axes)}); "
+            "name others with --value, --position and --channel"
         )
 
 
-def split(samples: SampleSet, config: SplitConfig) -> tuple[SampleSet, SampleSet | None]:
+def validation_split(samples: SampleSet, config: SplitConfig) -> tuple[SampleSet, SampleSet | None]:
     """Samples to train on and to validate on, in order; which is which depends on the seed and the number of ids.
 
     An id with a channel or a class that would be missing in training is trained on, and the next one drawn instead.
@@ -240,13 +240,13 @@ def split(samples: SampleSet, config: SplitConfig) -> tuple[SampleSet, SampleSet
         raise ValueError(
             f"validation takes {n_validation} of {len(samples)} ids and leaves none to train on; lower validation.share"
         )
-    shown = [_shown(sample, samples.schema) for sample in samples]
-    n_left = Counter(one for some in shown for one in some)
+    categories = [_categories(sample, samples.schema) for sample in samples]
+    n_left = Counter(category for sample_categories in categories for category in sample_categories)
     drawn: list[int] = []
     for i in np.random.default_rng(config.seed).permutation(len(samples)).tolist():
-        if len(drawn) < n_validation and all(n_left[one] > 1 for one in shown[i]):
+        if len(drawn) < n_validation and all(n_left[category] > 1 for category in categories[i]):
             drawn.append(i)
-            n_left.subtract(shown[i])
+            n_left.subtract(categories[i])
     if not drawn:
         raise ValueError("every id has a channel or a class that no other has; use validation.share=0")
     is_validation = np.isin(np.arange(len(samples)), drawn)
@@ -254,11 +254,11 @@ def split(samples: SampleSet, config: SplitConfig) -> tuple[SampleSet, SampleSet
     return samples[~is_validation], samples[is_validation]  # type: ignore[call-overload]
 
 
-def _shown(sample: Sample, schema: Schema) -> set[tuple[str, float]]:
-    """What is learned from a sample alone: its channels, and its class."""
+def _categories(sample: Sample, schema: Schema) -> set[tuple[str, float]]:
+    """The channels of a sample, and its class: each must occur in training."""
     channels = [] if schema.channel is None else sample.positions[:, -1].unique().tolist()
     classes = [] if schema.classes is None or sample.target is None else [float(sample.target)]
-    return {("channel", one) for one in channels} | {("class", one) for one in classes}
+    return {("channel", index) for index in channels} | {("class", index) for index in classes}
 
 
 def _trained(
@@ -271,7 +271,7 @@ def _trained(
     resume: bool,
     title: str,
 ) -> Trained:
-    """The end of every training job: note down what it is, then train."""
+    """The last part of pre-training and fine-tuning: write down the settings, then train."""
     schema = training.schema
     columns = {name: getattr(schema, name) for name in ("id", "time", "channel", "values", "positions", "time_unit")}
     config = replace(config, columns=Columns(**columns))
@@ -293,13 +293,13 @@ def _trained(
     return Trained(model, task, history, len(training), 0 if validation is None else len(validation))
 
 
-def read_job(kind: type[C], path: Path) -> C:
+def read_job(config_type: type[C], path: Path) -> C:
     """The settings of a run, as this version or an older one wrote them down."""
     settings = read_json(path)
     if isinstance(settings, dict) and isinstance(settings.get("model"), dict):
-        settings["model"].setdefault("kinds", False)  # which older versions did not know
+        settings["model"].setdefault("kinds", False)  # older versions lack this setting
     try:
-        return from_dict(kind, settings)
+        return from_dict(config_type, settings)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged, or of a newer version: {error}") from None
 
@@ -313,15 +313,15 @@ def _require_same_settings(folder: Path, before: Any, now: dict[str, Any]) -> No
         )
 
 
-def _labelled(samples: SampleSet, kind: Literal["classify", "regress"] | None) -> SampleSet:
-    """The samples with classes or numbers as their targets, as is wanted."""
+def _labelled(samples: SampleSet, objective: Literal["classify", "regress"] | None) -> SampleSet:
+    """The samples with classes or numbers as their targets."""
     classes, label = samples.schema.classes, samples.schema.label
-    if kind == "classify" and classes is None:
+    if objective == "classify" and classes is None:
         raise ValueError(f"column {label!r} holds floats, which are numbers; make them integers or text to classify")
-    if kind != "regress" or classes is None:
+    if objective != "regress" or classes is None:
         return samples
     if any(isinstance(name, str | bool) for name in classes):
         raise ValueError(f"column {label!r} holds {classes[0]!r}, which is no number to regress")
     numbers = [float(name) for name in classes]
-    found = samples.map(lambda sample: replace(sample, target=numbers[int(sample.target)]))
-    return SampleSet(found.samples, replace(samples.schema, classes=None))
+    relabelled = samples.map(lambda sample: replace(sample, target=numbers[int(sample.target)]))
+    return SampleSet(relabelled.samples, replace(samples.schema, classes=None))

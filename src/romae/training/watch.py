@@ -54,9 +54,9 @@ class LossWatch:
 @contextlib.contextmanager
 def stop_signals(ask: Callable[[], None]) -> Iterator[None]:
     """Call `ask` on SIGTERM and SIGUSR1, which batch systems send before they end a job."""
-    wanted = [signal.SIGTERM, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else [])]
+    signals = [signal.SIGTERM, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else [])]
     try:
-        before = {number: signal.signal(number, lambda *_: ask()) for number in wanted}
+        before = {number: signal.signal(number, lambda *_: ask()) for number in signals}
     except ValueError:  # not in the main thread: whoever owns that one handles signals
         before = {}
     try:
