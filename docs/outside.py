@@ -36,7 +36,7 @@ def on_files(files: "Files", config: Any) -> "Files":
         files.append(File.generated(config, page, abs_src_path=str(ROOT / name)))
     for result in sorted((ROOT / "results" / "benchmark").glob("*.*")):
         files.append(File.generated(config, result.relative_to(ROOT).as_posix(), abs_src_path=str(result)))
-    _, page = report.made(ROOT / "results")
+    _, page = report.rendered(ROOT / "results")
     files.append(File.generated(config, REPORT, content=page))
     return files
 

@@ -255,7 +255,7 @@ def test_both_settings_have_a_verdict_of_their_own():
 def test_results_without_a_paper_have_a_report_without_its_tables(folder, committed):
     assert paper.read_items(folder) == ()
     assert "The paper's tables" in report.to_markdown(committed, judge(committed, "nowhere"))
-    assert not any("The paper's tables" in text for text in report.made(folder))
+    assert not any("The paper's tables" in text for text in report.rendered(folder))
     (folder / "paper.toml").write_text('[[items]]\nname = "Table 1"\nabaut = "positions"')
     with pytest.raises(ValueError, match="abaut"):
         paper.read_items(folder)

@@ -11,7 +11,7 @@ from romae.experiments import baselines, metrics
 from romae.experiments.datasets import physionet2012
 from romae.experiments.datasets.physionet2012 import OUTCOME_COLUMNS, VARIABLES
 from romae.experiments.recipe import find
-from romae.experiments.recipes.physionet import MASKING, RECIPES, Mortality, Stays, _found, _standardised
+from romae.experiments.recipes.physionet import MASKING, RECIPES, Mortality, Stays, _recall_by_alarms, _standardised
 
 MEASURED = {"HR": (80, 15), "Temp": (37, 0.8), "MAP": (75, 10)}
 N_RECORDS = 60
@@ -162,7 +162,7 @@ def test_a_row_with_kinds_is_the_row_without_but_for_them(row):
 
 def test_deaths_found_rise_from_none_to_all_and_a_perfect_score_finds_them_first():
     died = np.array([1, 0, 0, 0, 1, 0, 0, 0, 0, 0])
-    perfect, chance = _found(died.astype(float), died), _found(-np.arange(10.0), died)
+    perfect, chance = _recall_by_alarms(died.astype(float), died), _recall_by_alarms(-np.arange(10.0), died)
     assert perfect[0] == 0 and perfect[10] == 1 and perfect[-1] == 1 == chance[-1]
     assert chance[5] == 0.5 and (np.diff(chance) >= 0).all()
 

@@ -135,8 +135,8 @@ def summary_features(samples: Sequence[Sample], *, n_variables: int = 1) -> Floa
         raise ValueError(
             f"variables must be whole numbers from 0 to {n_variables - 1}, and one is {variables[unknown][0]}"
         )
-    sample = np.repeat(np.arange(len(samples)), [len(one) for one in samples])
-    cell = sample * n_variables + variables.astype(np.int64)
+    sample_of_token = np.repeat(np.arange(len(samples)), [len(sample) for sample in samples])
+    cell = sample_of_token * n_variables + variables.astype(np.int64)
     order = np.lexsort((times, cell))
     cell, values = cell[order], values[order]
     present, starts, counts = np.unique(cell, return_index=True, return_counts=True)
@@ -166,11 +166,14 @@ def light_curve_features(samples: Sequence[Sample], *, n_bands: int) -> Float[np
     of those (-1 without any), the day of the highest, the last day, and the mean change from point to point.
     """
     _require_samples(samples)
-    both = [replace(one, values=torch.stack([one.values[:, 0].double(), _over_error(one)], dim=1)) for one in samples]
+    both = [
+        replace(sample, values=torch.stack([sample.values[:, 0].double(), _over_error(sample)], dim=1))
+        for sample in samples
+    ]
     bands = summary_features(both, n_variables=n_bands).reshape(len(samples), n_bands, -1)
     highest = bands[:, :, 4]  # after two means and two lowest values
     colours = highest / np.maximum(np.nanmax(np.abs(highest), axis=1, keepdims=True), 1e-6)
-    whole = np.array([_of_the_whole(one) for one in both])
+    whole = np.array([_of_the_whole(sample) for sample in both])
     return np.concatenate([bands.reshape(len(samples), -1), colours, whole], axis=1)
 
 

@@ -50,10 +50,10 @@ def _use(task: Task) -> str:
     """How it is loaded and, where it knows the columns of a table, asked."""
     code = ["import romae", "", f'task = romae.load("{FOLDER}")']
     if task.schema is not None:
-        asked = "embed" if isinstance(task, MaskedReconstruction) else "predict"
+        function = "embed" if isinstance(task, MaskedReconstruction) else "predict"
         code += [
             'samples = romae.from_table_like("measurements.csv", task.schema)',
-            f"print(romae.{asked}(task, samples))",
+            f"print(romae.{function}(task, samples))",
         ]
     return "\n".join(["```python", *code, "```"])
 

@@ -96,7 +96,7 @@ def run(folder: str | Path, *, seed: int = 0, epochs: int = 30, n_train: int = 1
     training = [replace(sample, hidden=None) for sample in oscillators(n_train, seed)]
     testing = oscillators(n_test, seed + 1)
     models = _trained(training, seed, epochs)
-    predicted = [one.astype(np.float64) for one in inference.predict(models.pretrained, testing)]
+    predicted = [values.astype(np.float64) for values in inference.predict(models.pretrained, testing)]
     whole = [replace(sample, hidden=None) for sample in testing]
     chosen = inference.predict_proba(models.classifier, whole).argmax(1)
     rmse, accuracy = _errors(predicted, training, testing), _accuracies(chosen, training, whole, seed)
@@ -106,8 +106,8 @@ def run(folder: str | Path, *, seed: int = 0, epochs: int = 30, n_train: int = 1
     title = "Two sensors, one oscillator: each curve is drawn from the black points of both"
     shown = [
         panel._replace(title=f"series {sample.id}, {panel.title} sensor")
-        for sample, answer in zip(testing[:3], predicted, strict=False)
-        for panel in panels(sample, answer, SCHEMA, models.pretrained)
+        for sample, prediction in zip(testing[:3], predicted, strict=False)
+        for panel in panels(sample, prediction, SCHEMA, models.pretrained)
     ]
     interpolation(shown, title=title).savefig(picture, dpi=150)
     write_table(to_table(SampleSet(whole, SCHEMA)), table)
@@ -151,26 +151,26 @@ def _errors(predicted: Sequence[np.ndarray], training: Sequence[Sample], testing
         "the mean of everything": baselines.constant(training),
     }
     filled = {name: [baselines.fill(method, sample) for sample in testing] for name, method in methods.items()}
-    found = {name: metrics.rmse(np.concatenate(one), truth) for name, one in {OURS: predicted, **filled}.items()}
-    return found | {"noise of the readings (floor)": NOISE}
+    errors = {name: metrics.rmse(np.concatenate(values), truth) for name, values in {OURS: predicted, **filled}.items()}
+    return errors | {"noise of the readings (floor)": NOISE}
 
 
 def _accuracies(
     chosen: np.ndarray, training: Sequence[Sample], testing: Sequence[Sample], seed: int
 ) -> dict[str, float]:
-    """The share of series whose speed was told, ours first."""
+    """The accuracy of the predicted speeds, ours first."""
     from sklearn.metrics import accuracy_score
 
-    known, truth = baselines.classes(training), baselines.classes(testing)
-    seen, asked = (baselines.summary_features(samples, n_variables=2) for samples in (training, testing))
-    found = {OURS: accuracy_score(truth, chosen)}
+    labels, truth = baselines.classes(training), baselines.classes(testing)
+    features, test_features = (baselines.summary_features(samples, n_variables=2) for samples in (training, testing))
+    accuracies = {OURS: accuracy_score(truth, chosen)}
     for name, model in (
         ("boosted trees on summary features", baselines.gradient_boosting(seed)),
         ("logistic regression on summary features", baselines.logistic_regression()),
     ):
-        found[name] = accuracy_score(truth, model.fit(seen, known).predict(asked))
-    commonest = np.full_like(truth, np.bincount(known).argmax())
-    return found | {"the commonest speed": accuracy_score(truth, commonest)}
+        accuracies[name] = accuracy_score(truth, model.fit(features, labels).predict(test_features))
+    commonest = np.full_like(truth, np.bincount(labels).argmax())
+    return accuracies | {"the commonest speed": accuracy_score(truth, commonest)}
 
 
 # The page
@@ -182,8 +182,8 @@ def _interpolation_section(
     """The first test series to choose from, and the errors on all of them."""
     caption = "Each curve is drawn from the black points of both sensors. Drag to zoom, double-click to return."
     drawn = {}
-    for sample, answer in zip(testing[:N_SHOWN], predicted, strict=False):
-        figure = charts.reconstruction(panels(sample, answer, SCHEMA, task), x="time")
+    for sample, prediction in zip(testing[:N_SHOWN], predicted, strict=False):
+        figure = charts.reconstruction(panels(sample, prediction, SCHEMA, task), x="time")
         drawn[str(sample.id)] = Chart(caption=caption, figure=figure)
     text = f"Half of the readings of {len(testing)} new series are hidden from the model, which is asked for them."
     errors = _table("RMSE at hidden readings", rmse)
@@ -219,7 +219,8 @@ def _map(task: MaskedReconstruction | Classification, samples: Sequence[Sample])
     points = principal_components(inference.embed(task, samples))
     speeds = np.array(SPEEDS)[baselines.classes(samples)]
     caption = "One point for each series: the first two principal components (PCA) of its embedding."
-    return Chart(caption=caption, figure=charts.embedding(points, [f"series {one.id}" for one in samples], speeds))
+    ids = [f"series {sample.id}" for sample in samples]
+    return Chart(caption=caption, figure=charts.embedding(points, ids, speeds))
 
 
 def _training_section(models: _Models) -> Section:

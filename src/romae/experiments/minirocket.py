@@ -38,9 +38,9 @@ class MiniRocketClassifier:
 
         if len(series) != len(labels):
             raise ValueError(f"{len(series)} series but {len(labels)} labels: each series needs one")
-        known = _as_tensor(series)
-        banks = fit_banks(known, self.n_features, np.random.default_rng(self.seed))
-        self.ridge = make_pipeline(StandardScaler(), RidgeClassifierCV(ALPHAS)).fit(_features(banks, known), labels)
+        tensor = _as_tensor(series)
+        banks = fit_banks(tensor, self.n_features, np.random.default_rng(self.seed))
+        self.ridge = make_pipeline(StandardScaler(), RidgeClassifierCV(ALPHAS)).fit(_features(banks, tensor), labels)
         self.banks, self.shape = banks, series.shape[1:]
         return self
 
@@ -54,13 +54,13 @@ class MiniRocketClassifier:
 
         if not hasattr(self, "banks"):
             raise NotFittedError("this classifier has not been fitted yet; call fit(series, labels) first")
-        asked = _as_tensor(series)
-        if asked.shape[1:] != self.shape:
+        tensor = _as_tensor(series)
+        if tensor.shape[1:] != self.shape:
             raise ValueError(
                 f"series must have {self.shape[0]} channels and {self.shape[1]} time steps like those that the "
-                f"classifier was fitted to, not {asked.shape[1]} and {asked.shape[2]}"
+                f"classifier was fitted to, not {tensor.shape[1]} and {tensor.shape[2]}"
             )
-        return _features(self.banks, asked)
+        return _features(self.banks, tensor)
 
 
 class Bank(NamedTuple):
@@ -127,10 +127,10 @@ def _dilations(length: int, n_per_kernel: int) -> list[tuple[int, int]]:
     """Dilations from 1 up to where a kernel spans the series, evenly in their logarithm, and the features of each."""
     n = min(n_per_kernel, MOST_DILATIONS)
     exponents = np.linspace(0, math.log2((length - 1) / (LENGTH - 1)), n)
-    found, counts = np.unique((2**exponents).astype(int), return_counts=True)
+    dilations, counts = np.unique((2**exponents).astype(int), return_counts=True)
     shares = counts * n_per_kernel // n
     shares[: n_per_kernel - shares.sum()] += 1  # what rounding left over
-    return [(dilation, share) for dilation, share in zip(found.tolist(), shares.tolist(), strict=True) if share]
+    return [(dilation, share) for dilation, share in zip(dilations.tolist(), shares.tolist(), strict=True) if share]
 
 
 def _channels(n_kernels: int, n_channels: int, random: np.random.Generator) -> Bool[Tensor, "m c"]:

@@ -98,34 +98,34 @@ def judge(items: Sequence[Item], rows: Sequence[Row], benchmarks: str | Path) ->
 
 
 def _judged(item: Item, rows: Mapping[str, Row]) -> Judgement:
-    paper = [_verdict(one, rows.get(one.paper)) for one in item.numbers]
-    tuned = [_verdict(one, rows.get(one.tuned)) for one in item.numbers if one.tuned]
-    numbers = "; ".join(_told(one, rows) for one in item.numbers)
+    paper = [_verdict(entry, rows.get(entry.paper)) for entry in item.numbers]
+    tuned = [_verdict(entry, rows.get(entry.tuned)) for entry in item.numbers if entry.tuned]
+    numbers = "; ".join(_number_in_words(entry, rows) for entry in item.numbers)
     return Judgement(item, _counted(paper), _counted(tuned), numbers, _reason(item, rows))
 
 
-def _told(one: Number, rows: Mapping[str, Row]) -> str:
+def _number_in_words(entry: Number, rows: Mapping[str, Row]) -> str:
     """Such as: a-paper 0.3 ± 0.1 (5) missed, a-tuned 0.2 ± 0.1 (5) beaten, beside 0.25."""
-    found = {name: rows.get(name) for name in one.recipes}
-    told = [
-        f"{name} {_verdict(one, row)}"
+    row_of = {name: rows.get(name) for name in entry.recipes}
+    phrases = [
+        f"{name} {_verdict(entry, row)}"
         if row is None or row.mean is None
-        else f"{name} {ours(row)} {_verdict(one, row)}"
-        for name, row in found.items()
+        else f"{name} {ours(row)} {_verdict(entry, row)}"
+        for name, row in row_of.items()
     ]
-    published = next((row.published for row in found.values() if row is not None and row.published is not None), None)
-    return ", ".join(told + ([] if published is None else [f"beside {number(published)}"]))
+    published = next((row.published for row in row_of.values() if row is not None and row.published is not None), None)
+    return ", ".join(phrases + ([] if published is None else [f"beside {number(published)}"]))
 
 
 def _reason(item: Item, rows: Mapping[str, Row]) -> str:
     """One sentence: what is to be known of the item, and of its numbers that fall short of the paper or of a target."""
     short: dict[str, list[str]] = {}
-    for one in item.numbers:
-        for name, known in ((one.paper, one.short), (one.tuned, one.short_tuned)):
+    for entry in item.numbers:
+        for name, reason in ((entry.paper, entry.short), (entry.tuned, entry.short_tuned)):
             row = rows.get(name)
-            if row is not None and "missed" in (row.verdict, _verdict(one, row)):
-                short.setdefault(known, []).append(name)
-    return "; ".join([item.reason, *(f"{', '.join(names)}: {known}" for known, names in short.items())]) + "."
+            if row is not None and "missed" in (row.verdict, _verdict(entry, row)):
+                short.setdefault(reason, []).append(name)
+    return "; ".join([item.reason, *(f"{', '.join(names)}: {reason}" for reason, names in short.items())]) + "."
 
 
 def _counted(verdicts: Sequence[str]) -> str:
@@ -134,13 +134,13 @@ def _counted(verdicts: Sequence[str]) -> str:
     return "".join(counts) if len(counts) < 2 else ", ".join(f"{n} {name}" for name, n in counts.items())
 
 
-def _verdict(one: Number, row: Row | None) -> str:
+def _verdict(entry: Number, row: Row | None) -> str:
     if row is None or (row.mean is None and not row.failed_seeds):
-        return NO_RESULT if one.is_used else NOT_USED
+        return NO_RESULT if entry.is_used else NOT_USED
     if row.verdict == "below its floor":
         return row.verdict
-    if found := blemish(row.failed_seeds, row.changed_settings, bool(row.missing_seeds)):
-        return found
+    if problem := blemish(row.failed_seeds, row.changed_settings, bool(row.missing_seeds)):
+        return problem
     if row.mean is None or row.published is None or not row.is_comparable:
         return NOT_COMPARABLE
     return _compared(row.mean, row.std or 0.0, row.published, row.better)
@@ -153,32 +153,32 @@ def _compared(mean: float, spread: float, published: float, better: Better) -> s
     return "beaten" if gain > 0 else "missed"
 
 
-def _speed(item: Item, asked: Speed, folder: Path) -> Judgement:
+def _speed(item: Item, claim: Speed, folder: Path) -> Judgement:
     """From the first benchmark on a GPU that has it; other workloads than the paper's stand beside it."""
     verdict, numbers = NO_RESULT, ""
     measured = [(device, speeds) for device, speeds in map(_speeds, sorted(folder.glob("*.json"))) if device != "cpu"]
-    timed = [one for one in measured if asked.workload in one[1]] or [one for one in measured if one[1]]
+    timed = [pair for pair in measured if claim.workload in pair[1]] or [pair for pair in measured if pair[1]]
     for device, speeds in timed[:1]:
         verdicts = dict.fromkeys(speeds, NOT_COMPARABLE)
-        if asked.workload in speeds:
-            verdicts[asked.workload] = verdict = _compared(speeds[asked.workload], 0.0, asked.published, "higher")
+        if claim.workload in speeds:
+            verdicts[claim.workload] = verdict = _compared(speeds[claim.workload], 0.0, claim.published, "higher")
         numbers = ", ".join(f"{name} {speed:.2f} {verdicts[name]}" for name, speed in speeds.items())
-        numbers += f", beside {asked.published} ({device})"
+        numbers += f", beside {claim.published} ({device})"
     return Judgement(item, "", verdict, numbers, f"{item.reason}.")
 
 
 def _speeds(path: Path) -> tuple[str, dict[str, float]]:
     """The device of a benchmark, and the speed of positions by workload; none where they were not measured."""
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))
+        report = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is torn or no JSON: {error}; `romae benchmark` writes it anew") from None
     try:
-        found = held.get("positions")
-        if found is None:
+        positions = report.get("positions")
+        if positions is None:
             return "", {}
-        return str(found["machine"]["device"]), {
-            row["workload"]: float(row["continuous_speed"]) for row in found["rows"]
+        return str(positions["machine"]["device"]), {
+            row["workload"]: float(row["continuous_speed"]) for row in positions["rows"]
         }
     except (AttributeError, KeyError, TypeError, ValueError):
         raise ValueError(f"{path} is no benchmark; remove it, and `romae benchmark` writes it anew") from None

@@ -48,10 +48,10 @@ class Splits:
     seed: int = 0
 
     @classmethod
-    def of(cls, made: Mapping[str, Sequence[Sample]], seed: int, *, scaling: Scaling | None = None) -> "Splits":
+    def of(cls, parts: Mapping[str, Sequence[Sample]], seed: int, *, scaling: Scaling | None = None) -> "Splits":
         """The splits that a generator made: train, test and perhaps validation."""
-        validation = made.get("validation") or None
-        return cls(train=made["train"], test=made["test"], validation=validation, scaling=scaling, seed=seed)
+        validation = parts.get("validation") or None
+        return cls(train=parts["train"], test=parts["test"], validation=validation, scaling=scaling, seed=seed)
 
 
 class Measured(NamedTuple):
@@ -112,8 +112,8 @@ class Target:
         limits = [] if self.value is None else [self.value]
         if self.of_floor is not None and floor is not None:
             limits.append(self.of_floor * floor)
-        known = {**baselines, "best": strictest(baselines.values())} if baselines else {}
-        limits += [factor * known[name] for name, factor in self.of_baselines if name in known]
+        with_best = {**baselines, "best": strictest(baselines.values())} if baselines else {}
+        limits += [factor * with_best[name] for name, factor in self.of_baselines if name in with_best]
         return strictest(limits) if limits else None
 
     def words(self, better: Better) -> str:
@@ -124,7 +124,7 @@ class Target:
             phrases.append(("" if factor == 1 else f"{factor:g} x ") + ("best baseline" if name == "best" else name))
         for name, margin in self.beyond:
             phrases.append(name + (f" {'-' if better == 'lower' else '+'} {margin:g}" if margin else ""))
-        return ", ".join(f"{'≤' if better == 'lower' else '≥'} {one}" for one in phrases)
+        return ", ".join(f"{'≤' if better == 'lower' else '≥'} {phrase}" for phrase in phrases)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +251,7 @@ def run(
             Losses.of(stage.kind, history.records)
             for stage, history in zip(recipe.stages, outcome.histories, strict=True)
         ),
-        views=_views(outcome.task, splits.test, measured, with_examples=seed == recipe.seeds[0]),
+        views=_diagnostics(outcome.task, splits.test, measured, with_examples=seed == recipe.seeds[0]),
     )
     return Finished(result, outcome.task)
 
@@ -260,14 +260,14 @@ def run(
 def discover() -> dict[str, Recipe]:
     """All recipes by name, found in the files of romae/experiments/recipes, each with the docstring of its file."""
     folder = import_module("romae.experiments.recipes")
-    found: dict[str, Recipe] = {}
+    recipes: dict[str, Recipe] = {}
     for module in sorted(pkgutil.iter_modules(folder.__path__), key=lambda module: module.name):
         file = import_module(f"romae.experiments.recipes.{module.name}")
         for recipe in getattr(file, "RECIPES", ()):
-            if recipe.name in found:
+            if recipe.name in recipes:
                 raise ValueError(f"two recipes are called {recipe.name!r}; the second is in {file.__file__}")
-            found[recipe.name] = replace(recipe, about=(file.__doc__ or "").strip())
-    return found
+            recipes[recipe.name] = replace(recipe, about=(file.__doc__ or "").strip())
+    return recipes
 
 
 def n_parts(share: float) -> int:
@@ -286,7 +286,7 @@ def find(name: str) -> Recipe:
         warnings.warn(f"the recipe {name} is called {today} now; use this name", FutureWarning, stacklevel=2)
         return discover()[today]
     if name not in discover():
-        family = [known for known in discover() if known.startswith(f"{name}/")]
+        family = [recipe_name for recipe_name in discover() if recipe_name.startswith(f"{name}/")]
         near = family or difflib.get_close_matches(name, discover(), n=3, cutoff=0.4)
         hint = f"do you mean {' or '.join(near)}?" if near else "`romae list` shows what there is"
         raise ValueError(f"there is no recipe {name!r}; {hint}")
@@ -311,8 +311,8 @@ def effective_seed(seed: int | None, overrides: Sequence[str]) -> tuple[int, lis
 
 def _sizes(splits: Splits) -> dict[str, int]:
     """How many samples there are of each split that there is."""
-    found = {name: getattr(splits, name) for name in ("train", "validation", "unlabelled", "test")}
-    return {name: len(samples) for name, samples in found.items() if samples is not None}
+    by_name = {name: getattr(splits, name) for name in ("train", "validation", "unlabelled", "test")}
+    return {name: len(samples) for name, samples in by_name.items() if samples is not None}
 
 
 def _require_samples(recipe: Recipe, splits: Splits) -> None:
@@ -329,13 +329,13 @@ def _require_sound(recipe: Recipe, measured: Measured) -> None:
             raise ValueError(f"{recipe.name} measured {value} as the baseline {name!r}, which is no number; mend it")
 
 
-def _views(task: Task, test: Sequence[Sample], measured: Measured, *, with_examples: bool) -> dict[str, Any]:
+def _diagnostics(task: Task, test: Sequence[Sample], measured: Measured, *, with_examples: bool) -> dict[str, Any]:
     """What a page shows of the task on the test samples, beside what the source has to show itself."""
     from romae.pages.diagnostics import diagnose
 
     try:
         return diagnose(task, test, with_examples=with_examples, without=measured.figure)
-    except Exception as error:  # a source may have samples of its own kind; hours of training are not lost for a view
+    except Exception as error:  # a source may have samples of its own type; hours of training are not lost for a figure
         warnings.warn(f"the report will show no samples of this run: {error}", stacklevel=3)
         return {}
 

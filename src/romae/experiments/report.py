@@ -39,12 +39,12 @@ difference ± standard deviation over (n) seeds that both have. How to read all 
 
 def strangers(folder: str | Path) -> list[str]:
     """Folders that hold what looks like results, but of no recipe that is known."""
-    root, found = Path(folder), set()
+    root, names = Path(folder), set()
     for path in root.rglob("*.json"):
         name = path.parent.relative_to(root).as_posix()
         if path.stem.isdigit() and renamed(name) not in discover() and not name.startswith(f"{TRIALS}/"):
-            found.add(name)
-    return sorted(found)
+            names.add(name)
+    return sorted(names)
 
 
 def write(
@@ -54,12 +54,12 @@ def write(
     places = [Path(markdown), Path(folder) / "report.html" if page is None else Path(page)]
     require_results(folder)
     _require_places(places)
-    for path, text in zip(places, made(folder), strict=True):
+    for path, text in zip(places, rendered(folder), strict=True):
         write_whole_text(path, text)
     return places
 
 
-def made(folder: str | Path) -> tuple[str, str]:
+def rendered(folder: str | Path) -> tuple[str, str]:
     """The table and the page of a folder of results, as text."""
     results = read_all(folder)
     rows = all_rows(results)
@@ -95,7 +95,7 @@ def to_markdown(rows: Sequence[Row], judged: Sequence[Judgement]) -> str:
         lines += [
             "## The paper's tables and figures",
             "",
-            *_markdown_table(_JUDGED, [_judged(one) for one in judged]),
+            *_markdown_table(_JUDGED, [_judgement_cells(judgement) for judgement in judged]),
             "",
         ]
     lines += ["## Every experiment", "", *_markdown_table(_COLUMNS, [_cells(row) for row in headlines])]
@@ -109,8 +109,14 @@ _JUDGED = ("of the paper", "with its settings", "with ours", "numbers", "why")
 _COLUMNS = ("experiment", "protocol", "ours", "baseline", "floor", "published", "target", "remark")
 
 
-def _judged(one: Judgement) -> tuple[str, ...]:
-    return f"{one.item.name}: {one.item.about}", one.paper, one.tuned, one.numbers, one.reason
+def _judgement_cells(judgement: Judgement) -> tuple[str, ...]:
+    return (
+        f"{judgement.item.name}: {judgement.item.about}",
+        judgement.paper,
+        judgement.tuned,
+        judgement.numbers,
+        judgement.reason,
+    )
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -118,7 +124,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         f"{row.paper}: `{row.recipe}`, {row.metric}",
         row.protocol,
         ours(row),
-        ", ".join(f"{name} {number(value)}" for name, value in sorted(row.baselines.items(), key=lambda one: one[1])),
+        ", ".join(f"{name} {number(value)}" for name, value in sorted(row.baselines.items(), key=lambda item: item[1])),
         number(row.floor),
         published(row),
         target(row),
@@ -142,10 +148,10 @@ def to_page(results: dict[str, list[Result]], rows: Sequence[Row], judged: Seque
     overview: list[Block] = [Table(columns=_COLUMNS, rows=cells, marks=marks)]
     if bars := {row.recipe: _bars(row) for row in headlines if row.mean is not None}:
         overview.insert(0, Choice(label="Experiment", charts=bars))
-    sections = [_section(discover()[name], found) for name, found in results.items() if found]
+    sections = [_section(discover()[name], runs) for name, runs in results.items() if runs]
     first = [Section(title="All experiments", blocks=overview)]
     if judged:
-        paper = Table(columns=_JUDGED, rows=[_judged(one) for one in judged])
+        paper = Table(columns=_JUDGED, rows=[_judgement_cells(judgement) for judgement in judged])
         first.insert(0, Section(title="The paper's tables and figures", blocks=[paper]))
     return to_html("Reproduction", [*first, *sections], lead=_LEAD)
 
@@ -162,7 +168,7 @@ def _bars(row: Row) -> Chart:
         values["floor"] = row.floor
     if row.published is not None:
         values["published" if row.is_comparable else "published (not comparable)"] = row.published
-    ordered = dict(sorted(values.items(), key=lambda one: one[1]))
+    ordered = dict(sorted(values.items(), key=lambda item: item[1]))
     caption = f"{row.paper}: {row.title}. Ours is {ours(row)}."
     return Chart(caption=caption, figure=charts.comparison(ordered, ours=OURS, metric=row.metric))
 
@@ -170,7 +176,7 @@ def _bars(row: Row) -> Chart:
 def _section(recipe: Recipe, results: Sequence[Result]) -> Section:
     """One recipe: its numbers, where they come from, and all there is to see."""
     rows = [(row.metric, ours(row)) for row in summarise(recipe, results)]
-    devices, commits = (sorted({getattr(one, name) for one in results}) for name in ("device", "commit"))
+    devices, commits = (sorted({getattr(result, name) for result in results}) for name in ("device", "commit"))
     origin = f"{', '.join(devices)}; commit {', '.join(commits)}; {_spent(results)}"
     return Section(
         title=recipe.title,

@@ -44,7 +44,7 @@ class Losses:
         """Of a history, its first and last report and up to a hundred in all, evenly spread, as they were."""
         kept = [records[i] for i in evenly_spread(len(records), N_REPORTS)]
         columns = {
-            key: tuple(_finite(compact(one[key])) for one in kept if key in one)
+            key: tuple(_finite(compact(record[key])) for record in kept if key in record)
             for key in ("step", "loss", "validation")
         }
         return cls(stage=stage, **columns)
@@ -171,7 +171,7 @@ def compact(x: Any) -> Any:
     if isinstance(x, np.ndarray):
         return compact(x.tolist())
     if isinstance(x, Sequence) and not isinstance(x, str):
-        return [compact(one) for one in x]
+        return [compact(element) for element in x]
     return float(f"{x:.{DIGITS}g}") if isinstance(x, float) else x
 
 
@@ -190,11 +190,11 @@ def commit() -> str:
         return os.environ.get("ROMAE_COMMIT", "unknown")
 
 
-def device_name(wanted: str) -> str:
+def device_name(device: str) -> str:
     """The device that a run uses, in words."""
     import torch
 
-    return torch.cuda.get_device_name() if torch.cuda.is_available() and wanted != "cpu" else "cpu"
+    return torch.cuda.get_device_name() if torch.cuda.is_available() and device != "cpu" else "cpu"
 
 
 def versions() -> dict[str, str]:
@@ -208,5 +208,5 @@ def _finite(x: Any) -> Any:
     if isinstance(x, dict):
         return {key: _finite(value) for key, value in x.items()}
     if isinstance(x, list):
-        return [_finite(one) for one in x]
+        return [_finite(element) for element in x]
     return None if isinstance(x, float) and not math.isfinite(x) else x

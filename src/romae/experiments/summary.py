@@ -87,8 +87,8 @@ def read_all(folder: str | Path) -> dict[str, list[Result]]:
 
 def all_rows(results: Mapping[str, Sequence[Result]]) -> list[Row]:
     """The rows of all recipes; those whose target is another recipe are held against it, seed by seed."""
-    others = {name: _unchanged(discover()[name], found) for name, found in results.items()}
-    return [row for name, found in results.items() for row in summarise(discover()[name], found, others)]
+    others = {name: _unchanged(discover()[name], runs) for name, runs in results.items()}
+    return [row for name, runs in results.items() for row in summarise(discover()[name], runs, others)]
 
 
 def summarise(
@@ -104,15 +104,15 @@ def summarise(
     return [_row(recipe, results, name, others or {}, changed) for name in names]
 
 
-def _numbers(results: Sequence[Result], metric: str) -> dict[int, float]:
+def _value_by_seed(results: Sequence[Result], metric: str) -> dict[int, float]:
     """The metric by seed, of those that have a number."""
-    held = {result.seed: result.metrics.get(metric) for result in results}
-    return {seed: value for seed, value in held.items() if value is not None and math.isfinite(value)}
+    values = {result.seed: result.metrics.get(metric) for result in results}
+    return {seed: value for seed, value in values.items() if value is not None and math.isfinite(value)}
 
 
 def _unchanged(recipe: Recipe, results: Sequence[Result]) -> dict[int, float]:
     """The headline by seed, of the results that were made with the settings of today."""
-    return _numbers([one for one in results if not _changed(recipe, one)], recipe.metric)
+    return _value_by_seed([result for result in results if not _changed(recipe, result)], recipe.metric)
 
 
 def _row(
@@ -123,11 +123,13 @@ def _row(
     changes: Mapping[int, Sequence[str]],
 ) -> Row:
     is_headline = metric == recipe.metric
-    numbers = _numbers(results, metric)
-    mean, std = _spread(list(numbers.values()))
+    numbers = _value_by_seed(results, metric)
+    mean, std = _mean_and_std(list(numbers.values()))
     seeds = {result.seed for result in results if is_headline or metric in result.metrics}
     failed = tuple(sorted(seeds - set(numbers)))
-    baselines, floor = _beside([one for one in results if one.seed in numbers]) if is_headline else ({}, None)
+    baselines, floor = (
+        _baselines_and_floor([result for result in results if result.seed in numbers]) if is_headline else ({}, None)
+    )
     target = recipe.target if is_headline else None
     limit = None if target is None else target.limit(baselines, floor, recipe.better)
     gains = () if target is None else _gains(target, recipe.better, numbers, others)
@@ -175,7 +177,7 @@ def _changed(recipe: Recipe, result: Result) -> list[str]:
     return [path for path in changed if not path.startswith(free) and not path.endswith(".train.device")]
 
 
-def _spread(values: Sequence[float]) -> tuple[float | None, float | None]:
+def _mean_and_std(values: Sequence[float]) -> tuple[float | None, float | None]:
     """Mean and standard deviation, as far as there are values enough."""
     mean = float(np.mean(values)) if len(values) > 0 else None
     return mean, float(np.std(values, ddof=1)) if len(values) > 1 else None
@@ -188,20 +190,23 @@ def _gains(
     others: Mapping[str, Mapping[int, float]],
 ) -> tuple[Gain, ...]:
     """What is gained over each recipe of the target that shares seeds with this one."""
-    found = []
+    gains = []
     for name, margin in target.beyond:
         theirs = others.get(name, {})
-        mean, std = _spread([gained(ours, theirs[seed], better) for seed, ours in numbers.items() if seed in theirs])
+        mean, std = _mean_and_std(
+            [gained(ours, theirs[seed], better) for seed, ours in numbers.items() if seed in theirs]
+        )
         if mean is not None:
-            found.append(Gain(over=name, margin=margin, mean=mean, std=std, n=len(numbers.keys() & theirs)))
-    return tuple(found)
+            gains.append(Gain(over=name, margin=margin, mean=mean, std=std, n=len(numbers.keys() & theirs)))
+    return tuple(gains)
 
 
-def _beside(results: Sequence[Result]) -> tuple[dict[str, float], float | None]:
+def _baselines_and_floor(results: Sequence[Result]) -> tuple[dict[str, float], float | None]:
     """The mean of each baseline and of the floor over seeds."""
     names = sorted({name for result in results for name in result.baselines})
     baselines = {
-        name: float(np.mean([one.baselines[name] for one in results if name in one.baselines])) for name in names
+        name: float(np.mean([result.baselines[name] for result in results if name in result.baselines]))
+        for name in names
     }
     floors = [result.floor for result in results if result.floor is not None]
     return baselines, float(np.mean(floors)) if floors else None
@@ -244,22 +249,23 @@ def ours(row: Row) -> str:
     failed = f"seed{'s' * (len(row.failed_seeds) > 1)} {', '.join(map(str, row.failed_seeds))} failed"
     if row.mean is None:
         return f"no number: {failed}" if row.failed_seeds else "no result yet"
-    what = "seeds missing" if row.is_headline else "without it"
-    missing = f", {len(row.missing_seeds)} of {row.n_planned} {what}" if row.missing_seeds else ""
+    label = "seeds missing" if row.is_headline else "without it"
+    missing = f", {len(row.missing_seeds)} of {row.n_planned} {label}" if row.missing_seeds else ""
     changed = f", with another {', '.join(row.changed_settings)} than now" if row.changed_settings else ""
     return f"{_with_spread(row)} ({row.n}{missing}{f', {failed}' if row.failed_seeds else ''}{changed})"
 
 
 def target(row: Row) -> str:
     """What is asked, what is gained over other recipes, and the verdict."""
-    gains = "".join(f"; gain over {one.over} {_with_spread(one)} ({one.n})" for one in row.gains)
+    gains = "".join(f"; gain over {gain.over} {_with_spread(gain)} ({gain.n})" for gain in row.gains)
     return f"{row.target}{gains}: {row.verdict}" if row.target else row.verdict
 
 
-def _with_spread(one: Row | Gain) -> str:
-    if one.std is None or one.mean is None:
-        return number(one.mean)
-    return f"{number(one.mean)} ± {0.0 if one.std < 1e-9 * abs(one.mean) else one.std:.2g}"  # not what rounding leaves
+def _with_spread(score: Row | Gain) -> str:
+    if score.std is None or score.mean is None:
+        return number(score.mean)
+    std = 0.0 if score.std < 1e-9 * abs(score.mean) else score.std  # not what rounding leaves
+    return f"{number(score.mean)} ± {std:.2g}"
 
 
 def published(row: Row) -> str:

@@ -148,8 +148,8 @@ def bands(lines: Sequence[Line], *, x: str, y: str, log: bool = False) -> "Figur
     traces = []
     for number, line in enumerate(lines):
         mean, spread = line.runs.mean(axis=0), line.runs.std(axis=0, ddof=min(len(line.runs) - 1, 1))
-        is_known, colour = np.isfinite(mean), COLOURS[number % len(COLOURS)]
-        places, mean, spread = line.x[is_known], mean[is_known], spread[is_known]
+        is_finite, colour = np.isfinite(mean), COLOURS[number % len(COLOURS)]
+        places, mean, spread = line.x[is_finite], mean[is_finite], spread[is_finite]
         # A logarithmic axis has no place for 0: the band ends a little below the curve.
         lower = np.maximum(mean - spread, mean[mean > 0].min(initial=np.inf) / 2) if log else mean - spread
         around = np.concatenate([places, places[::-1]]), np.concatenate([mean + spread, lower[::-1]])

@@ -40,18 +40,18 @@ def diagnose(
 
     Examples are single samples and points, which one seed of several is enough for.
     """
-    made: dict[str, Any] = {}
+    diagnostics: dict[str, Any] = {}
     if isinstance(task, Classification) and task.n_classes <= N_CLASSES and "confusion" not in without:
         truth = np.array([int(sample.target) for sample in samples])
-        made["confusion"] = {"classes": class_names(task), "counts": confusion(task, samples, truth)}
+        diagnostics["confusion"] = {"classes": class_names(task), "counts": confusion(task, samples, truth)}
     if not with_examples:
-        return made
+        return diagnostics
     if isinstance(task, Regression):
-        made["agreement"] = _agreement(task, samples)
+        diagnostics["agreement"] = _agreement(task, samples)
     elif isinstance(task, MaskedReconstruction) and not task.normalise:
-        made["reconstructions"] = _reconstructions(task, samples)
-    made["embeddings"] = _embeddings(task, samples)
-    return {name: part for name, part in made.items() if part}
+        diagnostics["reconstructions"] = _reconstructions(task, samples)
+    diagnostics["embeddings"] = _embeddings(task, samples)
+    return {name: part for name, part in diagnostics.items() if part}
 
 
 def confusion(
@@ -88,14 +88,14 @@ def panels(
     interpolation.
     """
     times, values, hidden = sample.positions[:, 0].numpy(), sample.values.double().numpy(), sample.hidden.numpy()
-    truth, answer = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
-    truth[hidden], answer[hidden] = baselines.truth(sample), predicted
+    truth, prediction = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
+    truth[hidden], prediction[hidden] = baselines.truth(sample), predicted
     grid = np.linspace(times.min(), times.max(), N_TIMES)
     drawn = []
     for name, number, is_here, column in channels(sample, schema):
         seen, unseen = is_here & ~hidden, is_here & hidden
-        observed, asked = (times[seen], values[seen, column]), (times[unseen], truth[unseen, column])
-        panel = Panel(name, observed, asked, predicted=(times[unseen], answer[unseen, column]))
+        observed, queried = (times[seen], values[seen, column]), (times[unseen], truth[unseen, column])
+        panel = Panel(name, observed, queried, predicted=(times[unseen], prediction[unseen, column]))
         if task is not None and schema is not None and not schema.positions:
             queries = grid[:, None] if schema.channel is None else np.stack([grid, np.full_like(grid, number)], axis=1)
             curve = interpolate(task, SampleSet([sample], schema), [queries])[0][:, column]
@@ -122,7 +122,7 @@ def _agreement(task: Regression, samples: Sequence[Sample]) -> dict[str, Any]:
     """Numbers of some samples, or of all their tokens: one row for each target."""
     shown = [samples[i] for i in evenly_spread(len(samples), N_NUMBERS)]
     truth = np.concatenate([sample.target.double().numpy().reshape(-1, task.n_targets) for sample in shown])
-    predicted = np.concatenate([np.reshape(answer, (-1, task.n_targets)) for answer in predict(task, shown)])
+    predicted = np.concatenate([np.reshape(prediction, (-1, task.n_targets)) for prediction in predict(task, shown)])
     rows = evenly_spread(len(truth), N_NUMBERS)
     return {"truth": truth[rows, :N_CHANNELS].T, "predicted": predicted[rows, :N_CHANNELS].T}
 
@@ -133,11 +133,13 @@ def _reconstructions(task: MaskedReconstruction, samples: Sequence[Sample]) -> l
     shown = [samples[i] for i in range(min(N_SAMPLES, len(samples)))]
     if not has_time or any(sample.hidden is None or len(sample) > N_POINTS for sample in shown):
         return []
-    made = []
-    for i, (sample, answer) in enumerate(zip(shown, predict(task, shown), strict=True)):
+    reconstructions = []
+    for i, (sample, prediction) in enumerate(zip(shown, predict(task, shown), strict=True)):
         name = str(sample.id if isinstance(sample.id, str | int) else i)
-        made.append({"name": name, "channels": [_points(panel) for panel in panels(sample, answer, task.schema)]})
-    return made
+        reconstructions.append(
+            {"name": name, "channels": [_points(panel) for panel in panels(sample, prediction, task.schema)]}
+        )
+    return reconstructions
 
 
 def _points(panel: Panel) -> dict[str, Any]:

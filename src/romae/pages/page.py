@@ -102,7 +102,7 @@ def to_html(title: str, sections: Sequence[Section], *, lead: str = "") -> str:
     from jinja2 import Environment
     from plotly.offline import get_plotlyjs
 
-    page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(_own("page.html"))
+    page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(_resource("page.html"))
     blocks = [block for section in sections for block in section.blocks]
     charts = [chart for block in blocks if isinstance(block, Choice) for chart in block.charts.values()]
     charts += [block for block in blocks if isinstance(block, Chart)]
@@ -113,9 +113,9 @@ def to_html(title: str, sections: Sequence[Section], *, lead: str = "") -> str:
         sections=sections,
         has_contents=len(sections) >= _MANY_SECTIONS,
         few_columns=_FEW_COLUMNS,
-        style=_own("page.css"),
+        style=_resource("page.css"),
         plotly=get_plotlyjs() if is_interactive else "",
-        script=_own("page.js"),
+        script=_resource("page.js"),
     )
 
 
@@ -125,5 +125,5 @@ def write(path: str | Path, title: str, sections: Sequence[Section], *, lead: st
     return Path(path)
 
 
-def _own(name: str) -> str:
+def _resource(name: str) -> str:
     return files("romae.pages").joinpath(name).read_text(encoding="utf-8")

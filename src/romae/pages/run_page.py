@@ -181,13 +181,13 @@ def _reconstructions(task: MaskedReconstruction, samples: SampleSet, config: Pag
     ]
     if not masked:
         return [Text(text="Every sample has a single point, so that none can be hidden.")]
-    asked = SampleSet(masked, samples.schema)
-    predicted = list(inference.predict(task, asked, tokens_per_batch=config.tokens_per_batch))
+    masked_set = SampleSet(masked, samples.schema)
+    predicted = list(inference.predict(task, masked_set, tokens_per_batch=config.tokens_per_batch))
     drawn = {
-        str(sample.id): _reconstruction(task, sample, answer, samples.schema)
-        for sample, answer in zip(masked[:N_SHOWN], predicted, strict=False)
+        str(sample.id): _reconstruction(task, sample, prediction, samples.schema)
+        for sample, prediction in zip(masked[:N_SHOWN], predicted, strict=False)
     }
-    return [Choice(label="Sample", charts=drawn), _errors(asked, predicted)]
+    return [Choice(label="Sample", charts=drawn), _errors(masked_set, predicted)]
 
 
 def _hidden(n: int, ratio: float, random: np.random.Generator) -> Bool[np.ndarray, "n"]:
@@ -202,18 +202,20 @@ def _errors(samples: SampleSet, predicted: Sequence[np.ndarray]) -> Table:
     from sklearn.metrics import root_mean_squared_error
 
     averages = _averages(samples)
-    answers = {"RoMAE": np.concatenate(predicted)}
+    predictions = {"RoMAE": np.concatenate(predicted)}
     for name, method in (("linear interpolation", baselines.linear), ("mean of the series", baselines.mean)):
-        answers[name] = np.concatenate([_filled(method, sample, samples.schema, averages) for sample in samples])
+        predictions[name] = np.concatenate([_filled(method, sample, samples.schema, averages) for sample in samples])
     truth = np.concatenate([baselines.truth(sample) for sample in samples]).ravel()
-    rows = [(name, f"{root_mean_squared_error(truth, answer.ravel()):.4g}") for name, answer in answers.items()]
+    rows = [
+        (name, f"{root_mean_squared_error(truth, prediction.ravel()):.4g}") for name, prediction in predictions.items()
+    ]
     return Table(columns=("method", "RMSE at hidden points, all samples"), rows=rows)
 
 
 def _filled(
     method: baselines.Method, sample: Sample, schema: Schema, averages: Float64[np.ndarray, "k c"]
 ) -> Float64[np.ndarray, "m c"]:
-    """What a method says of the hidden points; in a channel of which nothing is seen, the average."""
+    """What a method predicts at the hidden points; in a channel without any observation, the average."""
     axes = [0] if schema.channel is None else [0, -1]
     filled = baselines.fill(method, replace(sample, positions=sample.positions[:, axes]), default=np.nan)
     return np.where(np.isnan(filled), averages[_channel(sample, schema)[sample.hidden.numpy()]], filled)
@@ -248,8 +250,8 @@ def _reconstruction(
 def _classification(task: Classification, samples: SampleSet) -> list[Block]:
     """Confusion matrix and accuracy, beside that of the majority class."""
     names, truth = class_names(task), _class_names(samples)
-    if strangers := sorted(set(truth) - set(names)):
-        raise ValueError(f"the data have the class {strangers[0]!r}, which the model does not know: {names}")
+    if unknown := sorted(set(truth) - set(names)):
+        raise ValueError(f"the data have the class {unknown[0]!r}, which the model does not know: {names}")
     counts = confusion(task, samples, np.array([names.index(name) for name in truth]))
     rows = [
         ("RoMAE", f"{np.trace(counts) / counts.sum():.4g}"),
@@ -274,8 +276,8 @@ def _regression(task: Regression, samples: SampleSet) -> list[Block]:
     if any(sample.target is None for sample in samples):
         return [Text(text=f"The data bring no numbers for each {task.per} to compare with.")]
     truth = np.concatenate([_truth(task, sample, samples.schema) for sample in samples])
-    answers = inference.predict(task, samples)
-    predicted = np.concatenate([np.reshape(rows, (-1, task.n_targets)) for rows in answers]).astype(np.float64)
+    predictions = inference.predict(task, samples)
+    predicted = np.concatenate([np.reshape(rows, (-1, task.n_targets)) for rows in predictions]).astype(np.float64)
     names = _target_names(task, samples.schema.label or "label")
     errors = root_mean_squared_error(truth, predicted, multioutput="raw_values")
     rows = [

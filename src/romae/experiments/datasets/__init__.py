@@ -11,11 +11,11 @@ from romae.experiments.datasets.catalogue import DataSet
 @cache
 def discover() -> dict[str, DataSet]:
     """The descriptions of all data sets by name, found in the files of this folder."""
-    found = {}
+    by_name = {}
     for module in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name):
         for dataset in getattr(import_module(f"{__name__}.{module.name}"), "DATASETS", ()):
-            found[dataset.name] = dataset
-    return found
+            by_name[dataset.name] = dataset
+    return by_name
 
 
 def find(name: str) -> DataSet:

@@ -110,7 +110,7 @@ class _Points(NamedTuple):
 
 def _sources(folder: Path) -> list[tuple[str, Path]]:
     """Every HEAD or Parquet file with the model it belongs to."""
-    found = []
+    sources = []
     for path in sorted(folder.rglob("*")):
         if re.search(r"_HEAD\.FITS(\.gz)?$", path.name, re.IGNORECASE):
             model = re.sub(r"^ELASTICC_TRAIN(FIX)?_", "", path.parent.name)
@@ -120,13 +120,13 @@ def _sources(folder: Path) -> list[tuple[str, Path]]:
             continue
         if model not in CLASS_OF_MODEL:
             raise ValueError(f"{path} belongs to no known model: {model!r} is not among {sorted(CLASS_OF_MODEL)}")
-        found.append((model, path))
-    if not found:
+        sources.append((model, path))
+    if not sources:
         raise MissingFile(
             f"there is no light curve in {folder}; download the folders ELASTICC_TRAIN_<model> from {HOMEPAGE} and put "
             "them there"
         )
-    return found
+    return sources
 
 
 def _fits_points(path: Path) -> _Points:
@@ -157,19 +157,19 @@ def read_table(path: Path, columns: Sequence[str]) -> dict[str, np.ndarray]:
             warnings.simplefilter("error", AstropyUserWarning)  # of what is cut off astropy warns, and goes on
             with fits.open(path, memmap=False) as parts:
                 table = next((part for part in parts if isinstance(part, fits.BinTableHDU)), None)
-                found = {} if table is None else {name: np.asarray(table.data[name]) for name in table.columns.names}
+                arrays = {} if table is None else {name: np.asarray(table.data[name]) for name in table.columns.names}
     except Exception as error:  # astropy and the decoders that it asks raise what they like
         raise ValueError(f"cannot read {path}: {' '.join(str(error).split())}") from None
     if table is None:
         raise ValueError(f"{path} holds no binary table, or is cut off before its end")
     if table.columns.dtype.itemsize != table.header["NAXIS1"]:
         raise ValueError(f"{path} is damaged: its columns are not as wide as its rows")
-    if absent := [name for name in columns if name not in found]:
-        raise ValueError(f"{path} lacks the columns {absent}; it has {list(found)}")
+    if absent := [name for name in columns if name not in arrays]:
+        raise ValueError(f"{path} lacks the columns {absent}; it has {list(arrays)}")
     for name in columns:
-        if found[name].ndim != 1:
+        if arrays[name].ndim != 1:
             raise ValueError(f"{path}: column {name} has more than one value in a row, which is not read here")
-    return {name: found[name].astype(found[name].dtype.newbyteorder("=")) for name in columns}
+    return {name: arrays[name].astype(arrays[name].dtype.newbyteorder("=")) for name in columns}
 
 
 def _parquet_points(path: Path) -> _Points:

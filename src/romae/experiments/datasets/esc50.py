@@ -117,9 +117,9 @@ class Spectrograms:
     def read(cls, path: str | Path) -> "Spectrograms":
         """What `save` has written."""
         try:
-            with np.load(path, allow_pickle=False) as held:
-                parts: dict[str, Any] = {key: torch.from_numpy(held[key]) for key in TENSORS}
-                parts |= {key: tuple(held[key].tolist()) for key in WORDS}
+            with np.load(path, allow_pickle=False) as arrays:
+                parts: dict[str, Any] = {key: torch.from_numpy(arrays[key]) for key in TENSORS}
+                parts |= {key: tuple(arrays[key].tolist()) for key in WORDS}
             for key in (*TENSORS, "names"):
                 if len(parts[key]) != len(parts["codes"]):
                     raise ValueError(f"{len(parts[key])} {key} for {len(parts['codes'])} clips")
@@ -240,19 +240,20 @@ def _home(folder: Path) -> Path | None:
 
 def check(folder: Path) -> str:
     """Read every clip and compare the numbers of clips, classes and frames with the published ones."""
-    made = load(folder=folder)
-    per_class, per_fold = made.targets.bincount(), made.folds.bincount()[1:]
-    found = (len(made), len(per_class), len(per_fold), made.codes.shape[1])
-    if found != (N_CLIPS, N_CLASSES, N_FOLDS, N_FRAMES):
-        what = "clips, classes, folds, frames"
+    spectrograms = load(folder=folder)
+    per_class, per_fold = spectrograms.targets.bincount(), spectrograms.folds.bincount()[1:]
+    sizes = (len(spectrograms), len(per_class), len(per_fold), spectrograms.codes.shape[1])
+    if sizes != (N_CLIPS, N_CLASSES, N_FOLDS, N_FRAMES):
+        size_names = "clips, classes, folds, frames"
         raise ValueError(
-            f"ESC-50 in {folder} has {found} ({what}) instead of {(N_CLIPS, N_CLASSES, N_FOLDS, N_FRAMES)}"
+            f"ESC-50 in {folder} has {sizes} ({size_names}) instead of {(N_CLIPS, N_CLASSES, N_FOLDS, N_FRAMES)}"
         )
     if per_class.unique().tolist() != [40] or per_fold.unique().tolist() != [400]:
         raise ValueError(f"ESC-50 in {folder} does not have 40 clips of each class and 400 in each fold")
-    mean, std = made.mean_and_std()
+    mean, std = spectrograms.mean_and_std()
     return (
-        f"{len(made)} clips of 5 s, {len(per_class)} classes, {N_FOLDS} folds; log-mel mean {mean:.2f}, std {std:.2f}"
+        f"{len(spectrograms)} clips of 5 s, {len(per_class)} classes, {N_FOLDS} folds; "
+        f"log-mel mean {mean:.2f}, std {std:.2f}"
     )
 
 

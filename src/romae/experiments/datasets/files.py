@@ -144,9 +144,9 @@ class _Part:
 
 def verify_file(path: Path, size: int | None = None, sha256: str | None = None) -> None:
     """Compare a file with its known size and checksum."""
-    found = path.stat().st_size
-    if size is not None and found != size:
-        raise ValueError(f"{path} has {found} bytes instead of {size}; remove it and download it again")
+    n_bytes = path.stat().st_size
+    if size is not None and n_bytes != size:
+        raise ValueError(f"{path} has {n_bytes} bytes instead of {size}; remove it and download it again")
     if sha256 is None:
         return
     with open(path, "rb") as file:
@@ -212,27 +212,29 @@ def extract(archive: Path, folder: Path) -> Path:
 def _entries(archive: Path) -> Iterator[Member]:
     """Everything in an archive, with what speaks against unpacking it."""
     with _archive_errors(archive):
-        for name, open_member, kind in _zip_entries(archive) if zipfile.is_zipfile(archive) else _tar_entries(archive):
+        entries = _zip_entries(archive) if zipfile.is_zipfile(archive) else _tar_entries(archive)
+        for name, open_member, entry_type in entries:
             path = PurePosixPath(name)
             is_outside = path.is_absolute() or ".." in path.parts or "\\" in name or PureWindowsPath(name).drive
-            problem = "lies outside the folder" if is_outside else "" if kind in ("file", "folder") else f"is a {kind}"
+            problem = "" if entry_type in ("file", "folder") else f"is a {entry_type}"
+            problem = "lies outside the folder" if is_outside else problem
             if path.parts:  # not the folder itself
-                yield Member(archive, str(path), open_member, kind == "folder", problem)
+                yield Member(archive, str(path), open_member, entry_type == "folder", problem)
 
 
 def _zip_entries(archive: Path) -> Iterator[tuple[str, Callable[[], IO[bytes]], str]]:
     with zipfile.ZipFile(archive) as file:
         for info in file.infolist():
-            kind = "link" if stat.S_ISLNK(info.external_attr >> 16) else "folder" if info.is_dir() else "file"
-            yield info.filename, partial(file.open, info), kind
+            entry_type = "link" if stat.S_ISLNK(info.external_attr >> 16) else "folder" if info.is_dir() else "file"
+            yield info.filename, partial(file.open, info), entry_type
 
 
 def _tar_entries(archive: Path) -> Iterator[tuple[str, Callable[[], IO[bytes]], str]]:
     with tarfile.open(archive) as file:
         for info in file:
             is_link = info.issym() or info.islnk()
-            kind = "link" if is_link else "folder" if info.isdir() else "file" if info.isfile() else "device"
-            yield info.name, partial(file.extractfile, info), kind  # type: ignore[misc]  # None only for the others
+            entry_type = "link" if is_link else "folder" if info.isdir() else "file" if info.isfile() else "device"
+            yield info.name, partial(file.extractfile, info), entry_type  # type: ignore[misc]  # None only for the others
         while file.fileobj is not None and file.fileobj.read(BLOCK):
             pass  # the checksum of a compressed tar stands at its very end
 

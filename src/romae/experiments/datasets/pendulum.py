@@ -109,8 +109,8 @@ def draw(angles: Float[np.ndarray, "*shape"]) -> UInt8[np.ndarray, "*shape y x"]
     The rod ends on a whole pixel of the canvas, so there are only some 400 different images. Each is drawn once.
     """
     ends = np.stack([CENTRE + ROD * np.sin(angles), CENTRE + ROD * np.cos(angles)], axis=-1).astype(np.int64)
-    code, image_of_angle = np.unique(ends[..., 0] * CANVAS + ends[..., 1], return_inverse=True)
-    table = np.stack([_image(*divmod(int(one), CANVAS)) for one in code])
+    codes, image_of_angle = np.unique(ends[..., 0] * CANVAS + ends[..., 1], return_inverse=True)
+    table = np.stack([_image(*divmod(int(code), CANVAS)) for code in codes])
     return table[image_of_angle.reshape(angles.shape)]
 
 

@@ -97,8 +97,8 @@ def _read_set(letter: str, minus_one: str, folder: Path) -> Stays:
     record_ids = np.array(sorted(texts), dtype=np.int64)
     rows, minutes, variables, values = _measurements([texts[record] for record in record_ids.tolist()], record_ids)
     if minus_one == "missing":
-        known = values != -1
-        rows, minutes, variables, values = rows[known], minutes[known], variables[known], values[known]
+        valid = values != -1
+        rows, minutes, variables, values = rows[valid], minutes[valid], variables[valid], values[valid]
 
     # One number per place in (record, minute, variable), so that sorting and averaging are one call each.
     n_minutes, n_variables = int(minutes.max(initial=0)) + 1, len(VARIABLES)

@@ -83,8 +83,8 @@ def _read(file: DataFile, folder: Path, columns: Sequence[str]) -> pd.DataFrame:
         numbers = pd.to_numeric(table[name], errors="coerce").to_numpy(np.float64)
         is_bad = ~np.isfinite(numbers) | ((numbers % 1 != 0) & (name in WHOLE_NUMBERS))
         if is_bad.any():
-            row, kind = int(is_bad.argmax()), "a whole number" if name in WHOLE_NUMBERS else "a finite number"
-            raise ValueError(f"{path}, row {row + 1}: {name} is {table[name].iloc[row]}, which is not {kind}")
+            row, expected = int(is_bad.argmax()), "a whole number" if name in WHOLE_NUMBERS else "a finite number"
+            raise ValueError(f"{path}, row {row + 1}: {name} is {table[name].iloc[row]}, which is not {expected}")
         table[name] = numbers
     return table
 

@@ -81,8 +81,8 @@ def _random_frequencies(n_series: int, random: np.random.Generator) -> list[tupl
     second = (first + random.integers(1, HIGHEST, n_series, endpoint=True)) % (HIGHEST + 1)
     is_pair = random.random(n_series) < 0.5
     return [
-        (min(one, other), max(one, other)) if pair else (one,)
-        for one, other, pair in zip(first.tolist(), second.tolist(), is_pair.tolist(), strict=True)
+        (min(frequency, other), max(frequency, other)) if pair else (frequency,)
+        for frequency, other, pair in zip(first.tolist(), second.tolist(), is_pair.tolist(), strict=True)
     ]
 
 
@@ -90,8 +90,11 @@ def _samples(
     frequencies: Sequence[tuple[int, ...]], waveform: Waveform, random: np.random.Generator, has_mask: bool
 ) -> list[Sample]:
     times = np.linspace(0, 1, N_POINTS)
-    waves = {one: wave(times, one, waveform) for one in sorted({one for group in frequencies for one in group})}
-    clean = np.stack([sum((waves[one] for one in group), np.zeros(N_POINTS)) for group in frequencies])
+    waves = {
+        frequency: wave(times, frequency, waveform)
+        for frequency in sorted({frequency for group in frequencies for frequency in group})
+    }
+    clean = np.stack([sum((waves[frequency] for frequency in group), np.zeros(N_POINTS)) for group in frequencies])
     noisy = clean + random.normal(0, NOISE, clean.shape)
     rank = random.random(clean.shape).argsort(axis=1).argsort(axis=1)
     return [

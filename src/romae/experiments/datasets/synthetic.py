@@ -87,11 +87,11 @@ def posterior(
     times: Float[np.ndarray, "n"], values: Float[np.ndarray, "n"], queries: Float[np.ndarray, "q"], grid: Grid
 ) -> tuple[Float[np.ndarray, "q"], Float[np.ndarray, "q"]]:
     """The mean and the variance of noisy values at the query times, given those observed: nothing can do better."""
-    observed, wanted = weights(times, grid), weights(queries, grid)
+    observed, queried = weights(times, grid), weights(queries, grid)
     precision = observed.T @ observed / NOISE**2 + np.eye(len(grid.references))
     covariance = np.linalg.inv(precision)
-    mean = wanted @ covariance @ observed.T @ values / NOISE**2
-    variance = np.einsum("qr,rs,qs->q", wanted, covariance, wanted) + NOISE**2
+    mean = queried @ covariance @ observed.T @ values / NOISE**2
+    variance = np.einsum("qr,rs,qs->q", queried, covariance, queried) + NOISE**2
     return mean, variance
 
 

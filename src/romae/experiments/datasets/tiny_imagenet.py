@@ -150,16 +150,16 @@ def _files(split: Split, folder: Path | None) -> _Files:
     return _Files(files, [path.name for path in files], targets, _class_names(folder, wnids))
 
 
-def _packed_files(found: list[Path]) -> _Files:
+def _packed_files(present: list[Path]) -> _Files:
     """The files in all parts of a split."""
-    split, _, _, total = found[0].stem.rsplit("-", 3)
-    parts = [found[0].with_name(f"{split}-{number}-of-{total}.npz") for number in range(1, int(total) + 1)]
-    if missing := [part for part in parts if part not in found]:
-        raise MissingFile(f"{missing[0]} is missing, though {found[0].name} is there; copy it, or pack again")
-    if len(found) > len(parts):
-        raise ValueError(f"{found[0].parent} holds parts of two packings of {split}; remove those of the older one")
+    split, _, _, total = present[0].stem.rsplit("-", 3)
+    parts = [present[0].with_name(f"{split}-{number}-of-{total}.npz") for number in range(1, int(total) + 1)]
+    if missing := [part for part in parts if part not in present]:
+        raise MissingFile(f"{missing[0]} is missing, though {present[0].name} is there; copy it, or pack again")
+    if len(present) > len(parts):
+        raise ValueError(f"{present[0].parent} holds parts of two packings of {split}; remove those of the older one")
     files = [_packed_part(part) for part in parts]
-    sources, names, targets = ([x for one in files for x in one[column]] for column in range(3))
+    sources, names, targets = ([x for part in files for x in part[column]] for column in range(3))
     return _Files(sources, names, targets, files[0].class_names)  # type: ignore[arg-type]
 
 
@@ -177,11 +177,11 @@ def _packed_part(path: Path) -> _Files:
 def _train_files(folder: Path, wnids: list[str]) -> tuple[list[Path], list[int]]:
     files, targets = [], []
     for target, wnid in enumerate(wnids):
-        found = sorted((folder / "train" / wnid / "images").glob("*.JPEG"), key=_number)
-        if not found:
+        paths = sorted((folder / "train" / wnid / "images").glob("*.JPEG"), key=_number)
+        if not paths:
             raise MissingFile(f"there are no images of class {wnid} in {folder / 'train' / wnid / 'images'}")
-        files += found
-        targets += [target] * len(found)
+        files += paths
+        targets += [target] * len(paths)
     return files, targets
 
 
@@ -260,10 +260,10 @@ def check(folder: Path) -> str:
     reports = []
     for split, n_images in N_IMAGES.items():
         pictures = load(split, folder=folder)  # type: ignore[arg-type]
-        found = (len(pictures), len(pictures.class_names))
-        if found != (n_images, N_CLASSES):
-            what = f"images and classes in its {split} split"
-            raise ValueError(f"Tiny ImageNet in {folder} has {found} {what} instead of {(n_images, N_CLASSES)}")
+        sizes = (len(pictures), len(pictures.class_names))
+        if sizes != (n_images, N_CLASSES):
+            size_names = f"images and classes in its {split} split"
+            raise ValueError(f"Tiny ImageNet in {folder} has {sizes} {size_names} instead of {(n_images, N_CLASSES)}")
         if len(set(np.bincount(pictures.targets).tolist())) != 1:
             raise ValueError(f"Tiny ImageNet in {folder} does not have equally many images of each class in {split}")
         reports.append(f"{len(pictures)} images ({split})")

@@ -144,7 +144,7 @@ def _values(channels: list[str], where: str) -> Float64[np.ndarray, "n c"]:
     for i, column in enumerate(columns):
         if len(column) != len(columns[0]):
             raise ValueError(f"{where}: channel {i} has {len(column)} time steps, but channel 0 has {len(columns[0])}")
-    return np.stack([_numbers(column, f"{where}, channel {i}") for i, column in enumerate(columns)], axis=1)
+    return np.stack([_parse_floats(column, f"{where}, channel {i}") for i, column in enumerate(columns)], axis=1)
 
 
 def _timed_values(channels: list[str], where: str) -> tuple[Float64[np.ndarray, "n"], Float64[np.ndarray, "n c"]]:
@@ -153,10 +153,10 @@ def _timed_values(channels: list[str], where: str) -> tuple[Float64[np.ndarray, 
     for i, channel in enumerate(channels):
         if not re.fullmatch(r"\s*\([^()]*\)(\s*,\s*\([^()]*\))*\s*", channel):
             raise ValueError(f"{where}, channel {i}: expected (time,value) pairs, as @timeStamps true announces")
-        found = [pair.split(",") for pair in re.findall(r"\(([^()]*)\)", channel.replace("?", "nan"))]
-        if any(len(pair) != 2 for pair in found):
+        texts = [pair.split(",") for pair in re.findall(r"\(([^()]*)\)", channel.replace("?", "nan"))]
+        if any(len(pair) != 2 for pair in texts):
             raise ValueError(f"{where}, channel {i}: expected (time,value) pairs, as @timeStamps true announces")
-        pairs.append(_numbers([x for pair in found for x in pair], f"{where}, channel {i}").reshape(-1, 2))
+        pairs.append(_parse_floats([x for pair in texts for x in pair], f"{where}, channel {i}").reshape(-1, 2))
     times = np.unique(np.concatenate([pair[:, 0] for pair in pairs]))
     if not np.isfinite(times).all():
         raise ValueError(f"{where}: a time stamp is missing or not finite")
@@ -169,7 +169,7 @@ def _timed_values(channels: list[str], where: str) -> tuple[Float64[np.ndarray, 
     return times, values
 
 
-def _numbers(words: list[str], where: str) -> Float64[np.ndarray, "n"]:
+def _parse_floats(words: list[str], where: str) -> Float64[np.ndarray, "n"]:
     try:
         numbers = np.array(words, dtype=np.float64)
     except ValueError:
@@ -230,10 +230,10 @@ def check(name: str, folder: Path) -> str:
     lengths = [len(sample) for half in halves for sample in half.samples]
     n_channels = halves[0].samples[0].values.shape[1]
     n_train, n_test, n_classes = len(halves[0].samples), len(halves[1].samples), len(halves[0].class_names)
-    found = (n_train, n_test, n_channels, min(lengths), max(lengths), n_classes)
-    if found != SIZES.get(name, found):
-        what = "cases to train, cases to test, channels, shortest, longest, classes"
-        raise ValueError(f"{name} in {folder} has {found} ({what}) instead of {SIZES[name]}")
+    sizes = (n_train, n_test, n_channels, min(lengths), max(lengths), n_classes)
+    if sizes != SIZES.get(name, sizes):
+        size_names = "cases to train, cases to test, channels, shortest, longest, classes"
+        raise ValueError(f"{name} in {folder} has {sizes} ({size_names}) instead of {SIZES[name]}")
     return (
         f"{n_train} cases to train and {n_test} to test, {n_channels} channels, "
         f"{min(lengths)} to {max(lengths)} time steps, {n_classes} classes"

@@ -69,18 +69,18 @@ class Esc50(Source):
     def splits(self, seed: int) -> Splits:
         everything = esc50.load()
         tested = 1 + seed % esc50.N_FOLDS
-        known = everything.of_folds([fold for fold in range(1, esc50.N_FOLDS + 1) if fold != tested])
+        training_clips = everything.of_folds([fold for fold in range(1, esc50.N_FOLDS + 1) if fold != tested])
         train, test = (
             [
                 sample
                 for sample in part.samples(patch=PATCH, frames=self.frames)
                 if self.n_classes is None or int(sample.target) < self.n_classes
             ]
-            for part in (known, everything.of_folds([tested]))
+            for part in (training_clips, everything.of_folds([tested]))
         )
         validation = None
         if self.validation > 0:
-            train, validation = _apart(train, n_parts(self.validation), seed)
+            train, validation = _split_by_recording(train, n_parts(self.validation), seed)
         more = None
         if self.unlabelled is not None:
             more = from_audio_folder(self.unlabelled, patch=PATCH, frames=self.frames)
@@ -89,7 +89,7 @@ class Esc50(Source):
             validation=validation,
             test=test,
             unlabelled=more,
-            scaling=_scaling(known),
+            scaling=_scaling(training_clips),
             schema=Schema(time="time", positions=("frequency",), classes=everything.class_names),
             seed=seed,
         )
@@ -97,32 +97,38 @@ class Esc50(Source):
     def measure(self, task: Task, splits: Splits) -> Measured:
         from sklearn.metrics import accuracy_score
 
-        known, truth = [*splits.train, *(splits.validation or ())], baselines.classes(splits.test)
+        labelled, truth = [*splits.train, *(splits.validation or ())], baselines.classes(splits.test)
         assert splits.schema is not None and splits.schema.classes is not None
         names = list(splits.schema.classes)[: self.n_classes]
-        labels, predicted = baselines.classes(known), predict_proba(task, splits.test).argmax(1)
-        regression = baselines.logistic_regression(FREEDOM).fit(self._statistics(known), labels)
+        labels, predicted = baselines.classes(labelled), predict_proba(task, splits.test).argmax(1)
+        regression = baselines.logistic_regression(FREEDOM).fit(self._statistics(labelled), labels)
         other = regression.predict(self._statistics(splits.test))
         held_out = {}
         if splits.validation:
-            answers = predict_proba(task, splits.validation).argmax(1)
-            held_out["validation_accuracy"] = accuracy_score(baselines.classes(splits.validation), answers)
+            validation_predictions = predict_proba(task, splits.validation).argmax(1)
+            held_out["validation_accuracy"] = accuracy_score(
+                baselines.classes(splits.validation), validation_predictions
+            )
         return Measured(
             metrics={"accuracy": accuracy_score(truth, predicted), **held_out},
             baselines={
                 "constant": accuracy_score(truth, np.full_like(truth, np.bincount(labels).argmax())),
                 "logistic regression": accuracy_score(truth, other),
             },
-            figure={"classes": names, "ours": _found(predicted, truth, names), "other": _found(other, truth, names)},
+            figure={
+                "classes": names,
+                "ours": _recall_by_class(predicted, truth, names),
+                "other": _recall_by_class(other, truth, names),
+            },
         )
 
     def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        found = {
+        recall = {
             label: np.mean([np.array(figure[key], dtype=float) for figure in figures], axis=0)
             for label, key in (("RoMAE", "ours"), ("logistic regression", "other"))
         }
         caption = f"Share of the clips of each class that is found, {len(figures)} folds"
-        return {caption: paired(figures[0]["classes"], found, x="share found")}
+        return {caption: paired(figures[0]["classes"], recall, x="share found")}
 
     def _statistics(self, samples: Sequence[Sample]) -> Float32[np.ndarray, "b f"]:
         """What is easily said of each mel bin: mean, spread, percentiles, and the spread of its changes."""
@@ -135,13 +141,13 @@ class Esc50(Source):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HiddenPatches(Esc50):
-    """The same clips with a share of their patches hidden in the test, to be told from the others."""
+    """The same clips with a share of their patches hidden in the test, to be predicted from the others."""
 
     hide: float = 0.75
 
     def splits(self, seed: int) -> Splits:
-        made = Esc50.splits(self, seed)
-        return replace(made, test=self._hidden(made.test, seed))
+        splits = Esc50.splits(self, seed)
+        return replace(splits, test=self._hidden(splits.test, seed))
 
     def _hidden(self, samples: Sequence[Sample], seed: int) -> list[Sample]:
         return hide(samples, UniformTokens(ratio=self.hide), seed)
@@ -149,14 +155,14 @@ class HiddenPatches(Esc50):
     def measure(self, task: Task, splits: Splits) -> Measured:
         """Errors in units of each hidden patch's own mean and spread, which no method is asked for: the loss."""
         some = self._hidden(splits.train[:: max(len(splits.train) // N_FITTED, 1)], splits.seed)
-        known, test = (scaled(part, splits.scaling) for part in (some, splits.test))
-        (seen, told), (lines, wanted) = _lines(known), _lines(test)
-        trust = (seen * told).sum() / (seen**2).sum()
+        training, test = (scaled(part, splits.scaling) for part in (some, splits.test))
+        (training_lines, training_truth), (lines, truth) = _lines(training), _lines(test)
+        trust = (training_lines * training_truth).sum() / (training_lines**2).sum()
         return Measured(
             metrics={"mse": evaluate(task, test, seed=splits.seed)},
             baselines={
-                "constant": metrics.mse(np.zeros_like(wanted), wanted),
-                "linear": metrics.mse(trust * lines, wanted),  # as far as lines can be trusted in training clips
+                "constant": metrics.mse(np.zeros_like(truth), truth),
+                "linear": metrics.mse(trust * lines, truth),  # as far as lines can be trusted in training clips
             },
             figure={} if splits.seed else {"clips": self._examples(splits, list(predict(task, splits.test)))},
         )
@@ -164,9 +170,9 @@ class HiddenPatches(Esc50):
     def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for figure in figures:
             if "clips" in figure:
-                titles = [one["title"] for one in figure["clips"]]
+                titles = [clip["title"] for clip in figure["clips"]]
                 rows = {
-                    label: [_from_text(one[key]) for one in figure["clips"]]
+                    label: [_from_text(clip[key]) for clip in figure["clips"]]
                     for label, key in (("sound", "sound"), ("seen", "seen"), ("reconstructed", "reconstructed"))
                 }
                 caption = "Test clips: three quarters of the patches are hidden; they are drawn with their true mean "
@@ -178,22 +184,22 @@ class HiddenPatches(Esc50):
     def _examples(self, splits: Splits, predicted: Sequence[np.ndarray]) -> list[dict[str, Any]]:
         """The first clip of some classes: as it is, what of it is seen, and with its hidden patches predicted."""
         assert splits.schema is not None and splits.schema.classes is not None
-        first = {int(one.target): i for i, one in reversed(list(enumerate(splits.test)))}
+        first = {int(sample.target): i for i, sample in reversed(list(enumerate(splits.test)))}
         examples = []
         for label in [sorted(first)[i] for i in evenly_spread(len(first), N_SHOWN)]:
-            sample, answer = splits.test[first[label]], torch.from_numpy(predicted[first[label]])
+            sample, prediction = splits.test[first[label]], torch.from_numpy(predicted[first[label]])
             sound, hidden = sample.values.float(), sample.hidden.unsqueeze(1)
             low, high = sound.min().item(), sound.max().item()
-            seen, filled = sound.masked_fill(hidden, low), sound.masked_scatter(hidden, answer.float())
+            seen, filled = sound.masked_fill(hidden, low), sound.masked_scatter(hidden, prediction.float())
             parts = {"sound": sound, "seen": seen, "reconstructed": filled}
             texts = {key: _to_text(self._spectrogram(x), low, high) for key, x in parts.items()}
             examples.append({"title": str(splits.schema.classes[label]), **texts})
         return examples
 
 
-def _scaling(known: esc50.Spectrograms) -> Scaling:
+def _scaling(clips: esc50.Spectrograms) -> Scaling:
     """The mean of all clips off, in units of two standard deviations, as the paper has it."""
-    mean, std = known.mean_and_std()
+    mean, std = clips.mean_and_std()
     n = PATCH[0] * PATCH[1]
     return Scaling(
         method="standard",
@@ -204,7 +210,7 @@ def _scaling(known: esc50.Spectrograms) -> Scaling:
     )
 
 
-def _apart(samples: list[Sample], n_folds: int, seed: int) -> tuple[list[Sample], list[Sample]]:
+def _split_by_recording(samples: list[Sample], n_folds: int, seed: int) -> tuple[list[Sample], list[Sample]]:
     """Two parts with equal shares of the classes, of which the second is one of so many; no recording is in both."""
     from sklearn.model_selection import StratifiedGroupKFold
 
@@ -219,7 +225,7 @@ def _of_bins(x: Float32[np.ndarray, "f m"]) -> Float32[np.ndarray, "k"]:
     return np.concatenate([x.mean(0), x.std(0), percentiles, np.diff(x, axis=0).std(0)]).astype(np.float32)
 
 
-def _found(predicted: np.ndarray, truth: np.ndarray, names: Sequence[Any]) -> list[float]:
+def _recall_by_class(predicted: np.ndarray, truth: np.ndarray, names: Sequence[Any]) -> list[float]:
     """The recall of each class."""
     from sklearn.metrics import recall_score
 
@@ -228,8 +234,8 @@ def _found(predicted: np.ndarray, truth: np.ndarray, names: Sequence[Any]) -> li
 
 def _lines(samples: Sequence[Sample]) -> tuple[Float[np.ndarray, "n c"], Float[np.ndarray, "n c"]]:
     """Hidden patches as lines in time predict them, and as they are, both normalised."""
-    lines = [_normalised(baselines.fill(baselines.linear, one)) for one in samples]
-    return np.concatenate(lines), np.concatenate([_normalised(baselines.truth(one)) for one in samples])
+    lines = [_normalised(baselines.fill(baselines.linear, sample)) for sample in samples]
+    return np.concatenate(lines), np.concatenate([_normalised(baselines.truth(sample)) for sample in samples])
 
 
 def _normalised(x: Float[np.ndarray, "n c"]) -> Float[np.ndarray, "n c"]:

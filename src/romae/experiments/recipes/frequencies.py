@@ -59,9 +59,9 @@ class Frequencies(Source):
     step: int = 1
 
     def splits(self, seed: int) -> Splits:
-        made = sinusoids.generate(seed=seed, counts={"train": self.n_train, "validation": self.n_validation})
+        generated = sinusoids.generate(seed=seed, counts={"train": self.n_train, "validation": self.n_validation})
         test = [sample for frequency in self._frequencies() for sample in self._series((frequency,), seed)]
-        return Splits.of(made | {"test": test}, seed)
+        return Splits.of(generated | {"test": test}, seed)
 
     def measure(self, task: Task, splits: Splits) -> Measured:
         methods: dict[str, Method] = {"RoMAE": lambda samples: list(predict(task, samples))}
@@ -72,11 +72,11 @@ class Frequencies(Source):
         is_high = np.array(self._frequencies()) > HIGH
         numbers = {"mse_above_9_hz": float(single["sine"]["RoMAE"][0, is_high].mean())}
         for wave in WAVEFORMS:
-            for what, index in (("mse", 0), ("spectral_mse", 1)):
+            for metric, index in (("mse", 0), ("spectral_mse", 1)):
                 for name, errors in single[wave].items():
                     beside = "" if name == "RoMAE" else f"_{name.replace(' ', '_')}"
-                    numbers[f"{what}_{wave}{beside}"] = float(errors[index].mean())
-                numbers[f"{what}_{wave}_pairs"] = float(np.nanmean(pairs[wave][index]))
+                    numbers[f"{metric}_{wave}{beside}"] = float(errors[index].mean())
+                numbers[f"{metric}_{wave}_pairs"] = float(np.nanmean(pairs[wave][index]))
         figure: dict[str, Any] = {
             "frequency": list(self._frequencies()),
             "single": single,

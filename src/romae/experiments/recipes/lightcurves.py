@@ -99,16 +99,16 @@ class _LightCurves(Source):
     def measure(self, task: Task, splits: Splits) -> Measured:
         from sklearn.metrics import accuracy_score, balanced_accuracy_score, confusion_matrix
 
-        known, truth = [*splits.train, *(splits.validation or ())], baselines.classes(splits.test)
+        labelled, truth = [*splits.train, *(splits.validation or ())], baselines.classes(splits.test)
         counts = np.bincount(baselines.classes(splits.train), minlength=len(_classes(splits)))
         boosted = partial(_boosted, seed=splits.seed, n_classes=len(counts))
-        probabilities, chances = predict_proba(task, splits.test), boosted(known, splits.test)
+        probabilities, chances = predict_proba(task, splits.test), boosted(labelled, splits.test)
         predicted, trees = probabilities.argmax(1), chances.argmax(1)
         others = {"constant": np.full_like(truth, counts.argmax()), "gradient boosting": trees}
         numbers = {"macro_f1_unadjusted": _macro_f1(truth, predicted)}
         if splits.validation:  # both are judged with classes adjusted by a share that is chosen on these
             held_out = predict_proba(task, splits.validation), boosted(splits.train, splits.validation)
-            (ours, score), (theirs, _) = (_strength(one, counts, splits.validation) for one in held_out)
+            (ours, score), (theirs, _) = (_strength(proba, counts, splits.validation) for proba in held_out)
             predicted, trees = adjusted(probabilities, counts, ours), adjusted(chances, counts, theirs)
             others["gradient boosting, adjusted"] = trees
             numbers |= {"adjustment": ours, "adjustment_boosting": theirs, "validation_macro_f1": score}
@@ -120,7 +120,7 @@ class _LightCurves(Source):
                 "accuracy": accuracy_score(truth, predicted),
                 **numbers,
             },
-            baselines={name: _macro_f1(truth, answer) for name, answer in others.items()},
+            baselines={name: _macro_f1(truth, prediction) for name, prediction in others.items()},
             figure={
                 "classes": list(_classes(splits)),
                 "confusion": confusion_matrix(truth, predicted, labels=np.arange(len(counts))),
@@ -183,30 +183,30 @@ class Elasticc(_LightCurves):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HiddenPoints(Plasticc):
-    """The same objects with a share of their points hidden in the test, to be told from the others."""
+    """The same objects with a share of their points hidden in the test, to be predicted from the others."""
 
     hide: float = 0.5
 
     def splits(self, seed: int) -> Splits:
-        made = Plasticc.splits(self, seed)
-        return replace(made, test=hide(made.test, UniformTokens(ratio=self.hide), seed))
+        splits = Plasticc.splits(self, seed)
+        return replace(splits, test=hide(splits.test, UniformTokens(ratio=self.hide), seed))
 
     def measure(self, task: Task, splits: Splits) -> Measured:
         """Errors in the units that the model sees: of the flux in the headline, of its error beside it."""
         scaling = splits.scaling
         assert scaling is not None
         seen, test = scaled(splits.train, scaling), scaled(splits.test, scaling)
-        truth = [baselines.truth(one) for one in test]
-        places = [one.positions[one.hidden] for one in splits.test]
-        answers = zip(predict(task, splits.test), places, strict=True)
-        predicted = [scaling.scale_values(torch.from_numpy(x), where).numpy() for x, where in answers]
+        truth = [baselines.truth(sample) for sample in test]
+        places = [sample.positions[sample.hidden] for sample in splits.test]
+        pairs = zip(predict(task, splits.test), places, strict=True)
+        predicted = [scaling.scale_values(torch.from_numpy(x), where).numpy() for x, where in pairs]
         methods = {name: baselines.METHODS[name] for name in ("mean", "last value", "linear")}
         methods["constant"] = baselines.constant(seen)
-        filled = {name: [baselines.fill(method, one) for one in test] for name, method in methods.items()}
+        filled = {name: [baselines.fill(method, sample) for sample in test] for name, method in methods.items()}
         return Measured(
             metrics={"mse": _column_mse(predicted, truth, 0), "mse_error": _column_mse(predicted, truth, 1)},
-            baselines={name: _column_mse(answer, truth, 0) for name, answer in filled.items()},
-            figure={} if splits.seed else {"objects": [_curves(task, one, splits) for one in _examples(splits)]},
+            baselines={name: _column_mse(prediction, truth, 0) for name, prediction in filled.items()},
+            figure={} if splits.seed else {"objects": [_curves(task, sample, splits) for sample in _examples(splits)]},
         )
 
     def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -215,10 +215,10 @@ class HiddenPoints(Plasticc):
                 caption = "The light curve of an object in all bands, with half of its points hidden"
                 return {
                     caption: {
-                        f"{i} {one['title']}": reconstruction(
-                            [_panel(one, band) for band in range(len(BANDS))], x="days"
+                        f"{i} {stored['title']}": reconstruction(
+                            [_panel(stored, band) for band in range(len(BANDS))], x="days"
                         )
-                        for i, one in enumerate(figure["objects"], start=1)
+                        for i, stored in enumerate(figure["objects"], start=1)
                     }
                 }
         return {}
@@ -293,10 +293,10 @@ def _boosted(train: Sequence[Sample], test: Sequence[Sample], seed: int, n_class
     trees = baselines.gradient_boosting(seed)
     # As good as more and larger ones, in a quarter of the time.
     trees.set_params(histgradientboostingclassifier__max_iter=100, histgradientboostingclassifier__max_leaf_nodes=15)
-    known, asked = (baselines.light_curve_features(part, n_bands=len(BANDS)) for part in (train, test))
-    trees.fit(known, baselines.classes(train))
+    train_features, test_features = (baselines.light_curve_features(part, n_bands=len(BANDS)) for part in (train, test))
+    trees.fit(train_features, baselines.classes(train))
     chances = np.zeros((len(test), n_classes))
-    chances[:, trees.classes_] = trees.predict_proba(asked)  # a class of which there is no object has none
+    chances[:, trees.classes_] = trees.predict_proba(test_features)  # a class of which there is no object has none
     return chances
 
 
@@ -310,8 +310,8 @@ def _column_mse(predicted: Sequence[np.ndarray], truth: Sequence[np.ndarray], co
 def _examples(splits: Splits) -> list[Sample]:
     """The first test object of each class that is shown, or the first objects where those are missing."""
     names = _classes(splits)
-    found = {names[int(one.target)]: one for one in reversed(splits.test)}
-    return [found[name] for name in SHOWN if name in found] or list(splits.test[: len(SHOWN)])
+    first_of_class = {names[int(sample.target)]: sample for sample in reversed(splits.test)}
+    return [first_of_class[name] for name in SHOWN if name in first_of_class] or list(splits.test[: len(SHOWN)])
 
 
 def _curves(task: Task, sample: Sample, splits: Splits) -> dict[str, Any]:
@@ -320,16 +320,16 @@ def _curves(task: Task, sample: Sample, splits: Splits) -> dict[str, Any]:
     times = np.linspace(positions[:, 0].min(), positions[:, 0].max(), N_TIMES)
     queries = np.stack([np.tile(times, len(BANDS)), np.repeat(np.arange(len(BANDS)), N_TIMES)], axis=1)
     curves = interpolate(task, [sample], [queries], grouped=True)[0][:, 0].reshape(len(BANDS), N_TIMES)
-    held: dict[str, Any] = {"title": _classes(splits)[int(sample.target)], "times": times, "curves": curves}
+    stored: dict[str, Any] = {"title": _classes(splits)[int(sample.target)], "times": times, "curves": curves}
     for name, is_part in (("observed", ~hidden), ("hidden", hidden)):
         in_band = [is_part & (positions[:, 1] == band) for band in range(len(BANDS))]
-        held[name] = [[positions[here, 0], flux[here]] for here in in_band]
-    return held
+        stored[name] = [[positions[here, 0], flux[here]] for here in in_band]
+    return stored
 
 
-def _panel(held: Mapping[str, Any], band: int) -> Panel:
-    times, curve = (np.array(held[name], dtype=float) for name in ("times", "curves"))
-    observed, hidden = (tuple(np.array(held[name][band], dtype=float)) for name in ("observed", "hidden"))
+def _panel(stored: Mapping[str, Any], band: int) -> Panel:
+    times, curve = (np.array(stored[name], dtype=float) for name in ("times", "curves"))
+    observed, hidden = (tuple(np.array(stored[name][band], dtype=float)) for name in ("observed", "hidden"))
     line = baselines.linear(observed[0], observed[1][:, None], times)[:, 0] if observed[0].size else times * np.nan
     return Panel(f"flux in {BANDS[band]}", observed, hidden, (times, curve[band]), (times, line))
 

@@ -38,7 +38,7 @@ N_LEVELS, N_SHOWN = 10, 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pendulum(Source):
-    """Sequences of images. The `sequence` head tells all targets of a sequence at once, the `frame` head each one's."""
+    """Sequences of images. The `sequence` head predicts all targets at once, the `frame` head those of each frame."""
 
     head: Literal["frame", "sequence"] = "frame"
     n_train: int = 2_000
@@ -50,13 +50,13 @@ class Pendulum(Source):
         return {"train": self.n_train, "validation": self.n_validation, "test": self.n_test}
 
     def splits(self, seed: int) -> Splits:
-        made = pendulum.generate(seed=seed, counts=self.counts)
+        generated = pendulum.generate(seed=seed, counts=self.counts)
         if self.head == "sequence":
-            made = {
+            generated = {
                 split: [replace(sample, target=sample.target.flatten()) for sample in samples]
-                for split, samples in made.items()
+                for split, samples in generated.items()
             }
-        return Splits.of(made, seed)
+        return Splits.of(generated, seed)
 
     def measure(self, task: Task, splits: Splits) -> Measured:
         truth, train = (

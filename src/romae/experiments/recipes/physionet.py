@@ -46,7 +46,7 @@ from romae.training.stages import Classify, Pretrain
 
 SPLIT = 5  # the seed of the split and of the test masks; docs/experiments.md says why 5
 STAY = 2880.0  # minutes
-PLAUSIBLE = 10.0  # standard deviations; what lies beyond is mostly a slip of the pen
+PLAUSIBLE = 10.0  # standard deviations; what lies beyond is mostly a data-entry error
 N_PATIENTS, N_SHOWN, N_CURVE = 2, 3, 97
 SCHEMA = Schema(id="record", time="minutes", channel="variable", channels=VARIABLES)
 MASKING: dict[str, Strategy] = {"rows": Rows(ratio=0.5, axis=0), "tokens": UniformTokens(ratio=0.5)}
@@ -87,21 +87,21 @@ class Stays(Source):
         test = scaled(splits.test, splits.scaling)
         truth = np.concatenate([baselines.truth(sample) for sample in test])
         variable = np.concatenate([sample.positions[sample.hidden, 1].numpy() for sample in splits.test]).astype(int)
-        answers = {
+        predictions = {
             "RoMAE": _standardised(list(predict(task, splits.test)), splits),
             "constant": np.zeros_like(truth),
             "mean": np.concatenate([baselines.fill(baselines.mean, sample) for sample in test]),
             "linear": np.concatenate([baselines.fill(baselines.linear, sample) for sample in test]),
         }
-        errors = {name: metrics.mse(answer, truth) for name, answer in answers.items()}
+        errors = {name: metrics.mse(prediction, truth) for name, prediction in predictions.items()}
         is_plausible = np.abs(truth) < PLAUSIBLE
-        plausible = {name: metrics.mse(answers[name][is_plausible], truth[is_plausible]) for name in LINES}
+        plausible = {name: metrics.mse(predictions[name][is_plausible], truth[is_plausible]) for name in LINES}
         figure: dict[str, Any] = {
-            name: [_mean(((answers[name] - truth) ** 2)[variable == i]) for i in range(len(VARIABLES))]
+            name: [_mean(((predictions[name] - truth) ** 2)[variable == i]) for i in range(len(VARIABLES))]
             for name in LINES
         }
         if splits.seed == 0:
-            figure["panels"] = [panel for one in splits.test[:N_PATIENTS] for panel in _examples(task, one)]
+            figure["panels"] = [panel for sample in splits.test[:N_PATIENTS] for panel in _examples(task, sample)]
         return Measured(
             metrics={"mse": errors.pop("RoMAE")} | {f"mse_plausible_{name}": plausible[name] for name in LINES},
             baselines=errors,
@@ -120,9 +120,9 @@ class Stays(Source):
         for figure in figures:
             if "panels" in figure:
                 stays: dict[str, list[Panel]] = {}
-                for one in figure["panels"]:
-                    stay, _, variable = one["title"].partition(": ")
-                    stays.setdefault(stay, []).append(Panel(variable, *_points(one["points"])))
+                for panel in figure["panels"]:
+                    stay, _, variable = panel["title"].partition(": ")
+                    stays.setdefault(stay, []).append(Panel(variable, *_points(panel["points"])))
                 drawn["Stays of the test"] = {
                     stay: reconstruction(panels, x="minutes since admission") for stay, panels in stays.items()
                 }
@@ -149,15 +149,15 @@ class Mortality(Source):
 
         _require_records(self.n_records)
 
-        def apart(stays: list[Sample], share: float) -> list[list[Sample]]:
+        def stratified_split(stays: list[Sample], share: float) -> list[list[Sample]]:
             return train_test_split(stays, test_size=share, random_state=seed, stratify=baselines.classes(stays))
 
-        known = physionet2012.load("a").samples()[: self.n_records]
+        labelled = physionet2012.load("a").samples()[: self.n_records]
         if self.tested_on == "a":
-            known, test = apart(known, 0.25)
+            labelled, test = stratified_split(labelled, 0.25)
         else:
             test = physionet2012.load("b").samples()[: self.n_records]
-        train, validation = apart(known, self.validation)
+        train, validation = stratified_split(labelled, self.validation)
         return Splits(
             train=train,
             validation=validation,
@@ -171,14 +171,16 @@ class Mortality(Source):
     def measure(self, task: Task, splits: Splits) -> Measured:
         from sklearn.metrics import average_precision_score, roc_auc_score
 
-        known, test = [*splits.train, *(splits.validation or ())], splits.test
-        died, truth = baselines.classes(known), baselines.classes(test)
-        features, others = (baselines.summary_features(one, n_variables=len(VARIABLES)) for one in (known, test))
+        labelled, test = [*splits.train, *(splits.validation or ())], splits.test
+        died, truth = baselines.classes(labelled), baselines.classes(test)
+        features, test_features = (
+            baselines.summary_features(part, n_variables=len(VARIABLES)) for part in (labelled, test)
+        )
         models = {
             "logistic regression": baselines.logistic_regression(),
             "boosting": baselines.gradient_boosting(splits.seed),
         }
-        scores = {name: model.fit(features, died).predict_proba(others)[:, 1] for name, model in models.items()}
+        scores = {name: model.fit(features, died).predict_proba(test_features)[:, 1] for name, model in models.items()}
         scores["RoMAE"] = predict_proba(task, test)[:, 1]
         areas = {name: roc_auc_score(truth, score) for name, score in scores.items()}
         precisions = {name: average_precision_score(truth, score) for name, score in scores.items()}
@@ -188,7 +190,7 @@ class Mortality(Source):
         return Measured(
             metrics=numbers,
             baselines={"constant": 0.5, **areas},
-            figure={name: _found(score, truth) for name, score in scores.items()},
+            figure={name: _recall_by_alarms(score, truth) for name, score in scores.items()},
         )
 
     def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -235,10 +237,10 @@ def _mean(errors: Float64[np.ndarray, "*n"]) -> float:
     return float(errors.mean()) if errors.size else float("nan")
 
 
-def _found(score: Float64[np.ndarray, "b"], died: np.ndarray) -> list[float]:
-    """The share of deaths among the patients with the highest scores, for each share of patients."""
-    found = np.concatenate([[0], np.cumsum(died[np.argsort(-score, kind="stable")])]) / died.sum()
-    return np.interp(np.array(ALARMS) * len(died), np.arange(len(found)), found).tolist()
+def _recall_by_alarms(score: Float64[np.ndarray, "b"], died: np.ndarray) -> list[float]:
+    """Recall: the share of all deaths among the patients with the highest scores, for each share of patients."""
+    recall = np.concatenate([[0], np.cumsum(died[np.argsort(-score, kind="stable")])]) / died.sum()
+    return np.interp(np.array(ALARMS) * len(died), np.arange(len(recall)), recall).tolist()
 
 
 def _examples(task: Task, sample: Sample) -> list[dict[str, Any]]:
@@ -247,14 +249,14 @@ def _examples(task: Task, sample: Sample) -> list[dict[str, Any]]:
     values, hidden = sample.values[:, 0].double().numpy(), sample.hidden.numpy()
     visible = Sample(sample.values[~sample.hidden], sample.positions[~sample.hidden])
     grid = np.linspace(0, STAY, N_CURVE)
-    found = []
+    examples = []
     for index in np.argsort(-np.bincount(variables[~hidden].astype(int)), kind="stable")[:N_SHOWN]:
         seen, unseen = (variables == index) & ~hidden, (variables == index) & hidden
         curve = interpolate(task, [visible], [np.stack([grid, np.full(N_CURVE, index)], axis=1)], grouped=True)[0]
         line = baselines.linear(times[seen], values[seen, None], grid)
         points = [[times[seen], values[seen]], [times[unseen], values[unseen]], [grid, curve[:, 0]], [grid, line[:, 0]]]
-        found.append({"title": f"record {sample.id}: {VARIABLES[index]}", "points": points})
-    return found
+        examples.append({"title": f"record {sample.id}: {VARIABLES[index]}", "points": points})
+    return examples
 
 
 def _points(curves: Sequence[Any]) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -308,10 +310,10 @@ def _with_kinds(row: Recipe, remark: str = "") -> Recipe:
 def _rows(
     hide: Literal["rows", "tokens"], target: float, *, epochs: int, decoder: Size = MODEL.decoder
 ) -> tuple[Recipe, Recipe]:
-    what = "half of the times" if hide == "rows" else "half of the numbers"
+    hidden_part = "half of the times" if hide == "rows" else "half of the numbers"
     protocol = (
-        f"{what} of a stay hidden, 8 000 stays, 80/20 by record (the split on which baselines are as in an independent "
-        "calculation), -1 is missing, z-scores per variable"
+        f"{hidden_part} of a stay hidden, 8 000 stays, 80/20 by record (the split on which baselines are as in an "
+        "independent calculation), -1 is missing, z-scores per variable"
     )
     lines, there = (0.457, 0.471) if hide == "rows" else (0.476, 0.490)
     easier = (
@@ -321,7 +323,7 @@ def _rows(
     remark = f"published: HeTVAE 0.562, RoMAE 0.467 (table) or 0.570 (text), their normalisation is not given; {easier}"
     paper = Recipe(
         name=f"physionet/{hide}-paper",
-        title=f"PhysioNet 2012, {what} hidden",
+        title=f"PhysioNet 2012, {hidden_part} hidden",
         paper="Table 7",
         protocol=f"{protocol}, t / 48 h, the paper's hyper-parameters",
         data=Stays(hide=hide),

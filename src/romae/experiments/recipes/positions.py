@@ -41,7 +41,7 @@ N_BINS = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positions(Source):
-    """Tokens between `low` and `high`. `scaled` standardises the positions that the head has to tell."""
+    """Tokens between `low` and `high`. `scaled` standardises the positions that the head predicts."""
 
     low: float = 0.0
     high: float = 50.0
@@ -53,9 +53,9 @@ class Positions(Source):
 
     def splits(self, seed: int) -> Splits:
         counts = {"train": self.n_train, "validation": self.n_validation, "test": self.n_test}
-        made = positions.generate(seed=seed, n_tokens=self.n_tokens, low=self.low, high=self.high, counts=counts)
-        scaling = fit_scaling(made["train"], values="none", target=True) if self.scaled else None
-        return Splits.of(made, seed, scaling=scaling)
+        generated = positions.generate(seed=seed, n_tokens=self.n_tokens, low=self.low, high=self.high, counts=counts)
+        scaling = fit_scaling(generated["train"], values="none", target=True) if self.scaled else None
+        return Splits.of(generated, seed, scaling=scaling)
 
     def measure(self, task: Task, splits: Splits) -> Measured:
         truth = np.concatenate([sample.target.numpy()[:, 0] for sample in splits.test])
@@ -181,7 +181,7 @@ def _range(high: int, lr: float) -> Recipe:
 
 
 TUNED_RATES = (1e-3, 1e-3, 2.5e-4)  # the widest model is thrown back by higher ones
-TABLE = [_row(name, *told, cls=cls) for name, told in WIDTHS.items() for cls in (True, False)]
+TABLE = [_row(name, width, published, cls=cls) for name, (width, published) in WIDTHS.items() for cls in (True, False)]
 RECIPES = (
     *TABLE,
     *(_tuned(row, lr) for row, lr in zip(TABLE[::2], TUNED_RATES, strict=True)),

@@ -54,8 +54,8 @@ class Spirals(Source):
         return {"train": self.n_train, "validation": self.n_validation, "test": self.n_test}
 
     def splits(self, seed: int) -> Splits:
-        made = spirals.generate(seed=seed, row=spirals.ROWS[self.row], counts=self.counts)
-        return Splits.of(made, seed, scaling=fit_scaling(made["train"]) if self.scaled else None)
+        generated = spirals.generate(seed=seed, row=spirals.ROWS[self.row], counts=self.counts)
+        return Splits.of(generated, seed, scaling=fit_scaling(generated["train"]) if self.scaled else None)
 
     def measure(self, task: Task, splits: Splits) -> Measured:
         truth = [baselines.truth(sample) for sample in splits.test]
@@ -77,21 +77,21 @@ class Spirals(Source):
     def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for figure in figures:
             if "curves" in figure:
-                curves = {one["title"]: path(*map(np.array, one["points"])) for one in figure["curves"]}
+                curves = {curve["title"]: path(*map(np.array, curve["points"])) for curve in figure["curves"]}
                 return {"One spiral of each kind": curves}
         return {}
 
 
 def _examples(splits: Splits, predicted: Sequence[np.ndarray]) -> list[dict[str, Any]]:
     """The first spiral of each kind."""
-    found: dict[str, dict[str, Any]] = {}
-    for sample, answer in zip(splits.test, predicted, strict=True):
+    examples: dict[str, dict[str, Any]] = {}
+    for sample, prediction in zip(splits.test, predicted, strict=True):
         steps = np.linalg.norm(np.diff(sample.target.numpy(), axis=0), axis=1)
-        kind = "wound inwards" if steps[0] > steps[-1] else "wound outwards"  # those start fast, these end fast
+        direction = "wound inwards" if steps[0] > steps[-1] else "wound outwards"  # those start fast, these end fast
         hidden = sample.hidden.numpy()
-        points = [sample.values.numpy()[~hidden], baselines.truth(sample), answer]
-        found.setdefault(kind, {"title": kind, "points": [part.tolist() for part in points]})
-    return list(found.values())
+        points = [sample.values.numpy()[~hidden], baselines.truth(sample), prediction]
+        examples.setdefault(direction, {"title": direction, "points": [part.tolist() for part in points]})
+    return list(examples.values())
 
 
 PAPER = TrainConfig(
@@ -120,11 +120,12 @@ PUBLISHED = {"A": (0.0049, "published: ContiFormer"), "B": (0.0183, "published: 
 
 
 def _rows(row: Literal["A", "B"]) -> tuple[Recipe, Recipe]:
-    told = spirals.ROWS[row]
+    settings = spirals.ROWS[row]
     published, remark = PUBLISHED[row]
-    masking = UniformTokens(ratio=told.ratio)
+    masking = UniformTokens(ratio=settings.ratio)
     protocol = (
-        f"{told.n_observed} of 75 points at times shared by all spirals, noise {told.noise:g}, clean test targets"
+        f"{settings.n_observed} of 75 points at times shared by all spirals, noise {settings.noise:g}, "
+        "clean test targets"
     )
     paper = Recipe(
         name=f"spirals/{row.lower()}-paper",

@@ -88,7 +88,7 @@ class Synthetic(Source):
         drawn = {"Error by the number of observed points": bands(lines, x="observed points", y="MSE")}
         for figure in figures:
             if "panels" in figure:
-                panels = [Panel(one["title"], *_pairs(one)) for one in figure["panels"]]
+                panels = [Panel(panel["title"], *_pairs(panel)) for panel in figure["panels"]]
                 caption = "Series with 3, 10 and 20 observed points (training sees no more than 10)"
                 drawn[caption] = reconstruction(panels, x="time", baseline="exact posterior")
                 break
@@ -156,10 +156,13 @@ QUICK = (
 
 
 def _rows(grid: Literal["romae", "hetvae"], published: float, remark: str) -> tuple[Recipe, Recipe]:
-    told = synthetic.GRIDS[grid]
-    masking = UniformTokens(ratio=1 - told.most / len(told.times))
-    drop = (told.most - told.fewest + 1) / told.most  # the number dropped is uniform from 0 to most - fewest
-    protocol = f"{len(told.times)} times, {told.fewest} to {told.most} observed, 80/10/10, noisy held-out points"
+    settings = synthetic.GRIDS[grid]
+    masking = UniformTokens(ratio=1 - settings.most / len(settings.times))
+    # The number dropped is uniform from 0 to most - fewest.
+    drop = (settings.most - settings.fewest + 1) / settings.most
+    protocol = (
+        f"{len(settings.times)} times, {settings.fewest} to {settings.most} observed, 80/10/10, noisy held-out points"
+    )
     paper = Recipe(
         name=f"synthetic/{grid}-paper",
         title=f"Synthetic series, {grid} grid",

@@ -79,20 +79,20 @@ class TinyImageNet(Source):
 
         train, test = _pixels(splits.train), _pixels(splits.test)
         labels, truth = train.targets.numpy(), test.targets.numpy()
-        known = train.chosen(np.flatnonzero(rank_in_class(labels) < self.n_known))
-        regression = baselines.logistic_regression().fit(_thumbnails(known), known.targets.numpy())
-        answers = {
+        labelled = train.chosen(np.flatnonzero(rank_in_class(labels) < self.n_known))
+        regression = baselines.logistic_regression().fit(_thumbnails(labelled), labelled.targets.numpy())
+        predictions = {
             "RoMAE": np.asarray(predict(task, test)),
             "logistic regression": regression.predict(_thumbnails(test)),
             "constant": np.full(len(test), np.bincount(labels).argmax()),
         }
-        scores = {name: f1_score(truth, answer, average="macro") for name, answer in answers.items()}
+        scores = {name: f1_score(truth, prediction, average="macro") for name, prediction in predictions.items()}
         by_class = {
-            name: f1_score(truth, answer, average=None, labels=np.unique(truth))
-            for name, answer in answers.items()
+            name: f1_score(truth, prediction, average=None, labels=np.unique(truth))
+            for name, prediction in predictions.items()
             if name != "constant"
         }
-        accuracy = accuracy_score(truth, answers["RoMAE"])
+        accuracy = accuracy_score(truth, predictions["RoMAE"])
         return Measured(
             metrics={"macro_f1": scores.pop("RoMAE"), "accuracy": accuracy}, baselines=scores, figure={"f1": by_class}
         )
@@ -152,11 +152,12 @@ def _reconstructions(task: MaskedReconstruction, test: Pixels) -> UInt8[np.ndarr
     for number in np.linspace(0, len(test) - 1, N_SHOWN).astype(int).tolist():
         sample = test[number]
         hidden = task.masking.hidden(collate([sample]).tokens, torch.Generator().manual_seed(number))
-        [answer] = predict(task, [replace(sample, hidden=hidden)])
-        seen, made = sample.values.clone(), sample.values.clone()
-        seen[hidden], made[hidden] = 0.0, torch.as_tensor(answer).float()
+        [prediction] = predict(task, [replace(sample, hidden=hidden)])
+        seen, reconstructed = sample.values.clone(), sample.values.clone()
+        seen[hidden], reconstructed[hidden] = 0.0, torch.as_tensor(prediction).float()
         images = (
-            to_image(x, test.patch, test.shape, mean=MEAN, std=STD, as_uint8=True) for x in (sample.values, seen, made)
+            to_image(x, test.patch, test.shape, mean=MEAN, std=STD, as_uint8=True)
+            for x in (sample.values, seen, reconstructed)
         )
         columns.append(torch.cat(list(images)))
     return torch.cat(columns, dim=1).numpy()

@@ -68,11 +68,11 @@ class Uea(Source):
         if self.split == "official":
             test = self._half("test", seed).samples
         else:
-            train, test = _parted(train, TEST_SHARE, seed)
+            train, test = _stratified_split(train, TEST_SHARE, seed)
         train, test = (_fewer(part, n, seed) for part, n in ((train, self.n_train), (test, self.n_test)))
         validation = None
         if self.validation > 0:
-            train, validation = _parted(train, self.validation, seed)
+            train, validation = _stratified_split(train, self.validation, seed)
         return Splits(
             train=train,
             validation=validation,
@@ -86,15 +86,15 @@ class Uea(Source):
         from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
 
         assert splits.schema is not None and splits.schema.classes is not None
-        known, test = [*splits.train, *(splits.validation or ())], splits.test
-        labels, truth = baselines.classes(known), baselines.classes(test)
+        labelled, test = [*splits.train, *(splits.validation or ())], splits.test
+        labels, truth = baselines.classes(labelled), baselines.classes(test)
         predicted = predict_proba(task, test).argmax(axis=1)
         majority = np.bincount(labels).argmax()
-        grid = np.arange(1 + max(float(sample.positions.max()) for sample in known))
-        rocket = MiniRocketClassifier(splits.seed, n_features=self.n_features).fit(_resampled(known, grid), labels)
+        grid = np.arange(1 + max(float(sample.positions.max()) for sample in labelled))
+        rocket = MiniRocketClassifier(splits.seed, n_features=self.n_features).fit(_resampled(labelled, grid), labels)
         others = {
             "constant": np.full(len(test), majority),
-            "1-NN": baselines.nearest_neighbour(known, test),
+            "1-NN": baselines.nearest_neighbour(labelled, test),
             "MiniRocket": rocket.predict(_resampled(test, grid)),
         }
         return Measured(
@@ -102,7 +102,7 @@ class Uea(Source):
                 "accuracy": accuracy_score(truth, predicted),
                 "macro_f1": f1_score(truth, predicted, average="macro"),
             },
-            baselines={name: accuracy_score(truth, answer) for name, answer in others.items()},
+            baselines={name: accuracy_score(truth, prediction) for name, prediction in others.items()},
             figure={"confusion": confusion_matrix(truth, predicted, labels=np.arange(len(splits.schema.classes)))},
         )
 
@@ -124,17 +124,19 @@ def _thinned(sample: Sample, drop: float, seed: tuple[int, ...]) -> Sample:
     return replace(sample, values=sample.values[kept], positions=sample.positions[kept])
 
 
-def _parted(samples: Sequence[Sample], share: float, seed: int) -> tuple[list[Sample], list[Sample]]:
+def _stratified_split(samples: Sequence[Sample], share: float, seed: int) -> tuple[list[Sample], list[Sample]]:
     """Two parts; the second has this share of each class, rounded."""
     labels, random = baselines.classes(samples), np.random.default_rng(seed)
     members = [random.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
-    chosen = np.isin(np.arange(len(samples)), np.concatenate([one[: round(share * len(one))] for one in members]))
+    chosen = np.isin(
+        np.arange(len(samples)), np.concatenate([indices[: round(share * len(indices))] for indices in members])
+    )
     rest, part = ([samples[i] for i in np.flatnonzero(mask).tolist()] for mask in (~chosen, chosen))
     return rest, part
 
 
 def _fewer(samples: list[Sample], n: int | None, seed: int) -> list[Sample]:
-    return samples if n is None or n >= len(samples) else _parted(samples, n / len(samples), seed)[1]
+    return samples if n is None or n >= len(samples) else _stratified_split(samples, n / len(samples), seed)[1]
 
 
 def _numbered(n_channels: int) -> tuple[str, ...]:
@@ -198,78 +200,78 @@ QUICK_SGD = (
 )
 
 
-def _paper(slug: str, told: _Set) -> Recipe:
-    _, _, channels, _, _, n_classes = uea.SIZES[told.name]
-    is_whole = told.published is not None
+def _paper(slug: str, dataset: _Set) -> Recipe:
+    _, _, channels, _, _, n_classes = uea.SIZES[dataset.name]
+    is_whole = dataset.published is not None
     finetune = TrainConfig(
-        epochs=told.epochs,
-        batch_size=told.batch_size,
+        epochs=dataset.epochs,
+        batch_size=dataset.batch_size,
         optimiser="sgd",
         momentum=0.9,
-        lr=told.lr,
+        lr=dataset.lr,
         weight_decay=0.0,
         warmup=0.1,
-        clip=told.clip,
+        clip=dataset.clip,
         precision="bf16",
     )
     classify = Classify(
         n_classes=n_classes,
-        confidence=told.confidence,
-        dropout=told.dropout,
-        stochastic_depth=told.dropout,
+        confidence=dataset.confidence,
+        dropout=dataset.dropout,
+        stochastic_depth=dataset.dropout,
         train=finetune,
         weights="last",
     )
     split = "official split" if is_whole else "a stratified quarter of TRAIN as test"
     return Recipe(
         name=f"uea/{slug}-paper",
-        title=told.name,
+        title=dataset.name,
         paper="Table 6",
         protocol=f"{split}, 30 % of the time steps dropped, the paper's hyper-parameters",
-        data=Uea(set=told.name, split="official" if is_whole else "train"),
+        data=Uea(set=dataset.name, split="official" if is_whole else "train"),
         model=ModelConfig(channels=channels, position_dims=1, queries="joint"),
         stages=(Pretrain(masking=UniformTokens(ratio=0.75), train=PRETRAIN, weights="last"), classify),
         metric="accuracy",
         better="higher",
         seeds=(0, 1, 2),
-        published=told.published,
-        target=Target(value=told.published) if is_whole else None,
-        remark=f"published: RoMAE; best of the others, stopped early on the test set: {told.best}"
-        if told.best
+        published=dataset.published,
+        target=Target(value=dataset.published) if is_whole else None,
+        remark=f"published: RoMAE; best of the others, stopped early on the test set: {dataset.best}"
+        if dataset.best
         else "TEST not used; published on it: RoMAE 0.7447, mTAN 0.7789",
         quick=(*QUICK, *QUICK_SGD),
-        data_set=f"uea/{told.name}",
+        data_set=f"uea/{dataset.name}",
     )
 
 
-def _tuned(paper: Recipe, told: _Set) -> Recipe:
+def _tuned(paper: Recipe, dataset: _Set) -> Recipe:
     pretrain = replace(PRETRAIN, lr=1e-3, ema=0.99)
     classify = Classify(
-        n_classes=uea.SIZES[told.name][-1],
+        n_classes=uea.SIZES[dataset.name][-1],
         confidence=0.9,
         dropout=0.2,
         stochastic_depth=0.1,
-        drop_tokens=told.drop,
-        augment=Noise(scale=told.noise),
-        train=replace(pretrain, epochs=told.tuned_epochs, batch_size=16),
+        drop_tokens=dataset.drop,
+        augment=Noise(scale=dataset.noise),
+        train=replace(pretrain, epochs=dataset.tuned_epochs, batch_size=16),
         weights="last",
     )
-    is_whole = told.published is not None
+    is_whole = dataset.published is not None
     return replace(
         paper,
         name=paper.name.replace("-paper", "-tuned"),
-        title=f"{told.name}, tuned settings",
+        title=f"{dataset.name}, tuned settings",
         protocol=paper.protocol.replace(
             "the paper's hyper-parameters",
             "a small model, chosen on parts of TRAIN"
             if is_whole
             else "a small model, settings taken over from other sets",
         ),
-        data=Uea(set=told.name, split="official" if is_whole else "train", scaling=told.tuned_scaling),
+        data=Uea(set=dataset.name, split="official" if is_whole else "train", scaling=dataset.tuned_scaling),
         ladder="data",
         model=replace(paper.model, queries="independent", encoder=ENCODER, decoder=DECODER),
         stages=(Pretrain(masking=UniformTokens(ratio=0.6), train=pretrain, weights="last"), classify),
-        target=Target(value=told.published, of_baselines=(("MiniRocket", 1.0),)) if is_whole else None,
+        target=Target(value=dataset.published, of_baselines=(("MiniRocket", 1.0),)) if is_whole else None,
         quick=(*QUICK, "stages.0.train.epochs=2", "stages.1.dropout=0"),
     )
 
