@@ -18,7 +18,7 @@ from romae.model.kernels.aligned import AlignedLinear, AlignedNorm, Groups, is_h
 from romae.model.rope import AxialRope, Rotation, Sinusoid
 from romae.model.windowed import attend_window, order_along
 from romae.tokens.layout import Layout
-from romae.tokens.packed import taken
+from romae.tokens.packed import take_rows
 from romae.tokens.tokens import Tokens
 
 
@@ -193,7 +193,7 @@ class Transformer(nn.Module):
         order = None
         if self.window is not None:
             order = order_along(positions, layout, self.has_cls)
-            x, positions = taken(x, order), positions.index_select(0, order)
+            x, positions = take_rows(x, order), positions.index_select(0, order)
         rotation = None if self.rope is None else self.rope(positions)
         if self.sinusoid is not None:
             x = x + self.sinusoid(positions).to(x.dtype)
