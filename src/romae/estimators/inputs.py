@@ -48,7 +48,7 @@ def read_samples(
     schema = schema_of(samples)
     if known is None or schema is None:
         return samples
-    require_same_names(schema, known, whose="samples", others="those they must fit have")
+    require_same_names(schema, known, subject="samples", others="those they must fit have")
     return SampleSet(list(samples), replace(schema, channels=known.channels))
 
 
