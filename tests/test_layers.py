@@ -263,7 +263,7 @@ def test_a_checkpointed_block_repeats_norms_and_activations_and_nothing_that_it_
             if name == "plain":
                 y = block(x, rotation, layout)
             else:
-                settings = {"use_reentrant": False, "context_fn": blocks._keeping}
+                settings = {"use_reentrant": False, "context_fn": blocks._checkpoint_contexts}
                 y = checkpoint(block._forward, x, rotation, layout, None, False, **settings)
         with Executed() as backward:
             y.square().sum().backward()

@@ -17,7 +17,7 @@ from romae.tokens.masking import (
     hide,
     hide_at_random,
     hide_highest,
-    split,
+    visible_and_hidden,
 )
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import Layout, Tokens
@@ -51,7 +51,7 @@ def test_shares_of_tokens_are_exact(lengths, ratio, seed):
         hidden = masking.hidden(tokens, seeded(seed))
         counts = [int(part.sum()) for part in hidden.split(lengths)]
         assert counts == [expected_count(n, ratio) for n in lengths]
-        visible, masked = split(tokens, masking, seeded(seed))
+        visible, masked = visible_and_hidden(tokens, masking, seeded(seed))
         assert torch.equal(visible.values, tokens.values[~hidden])
         assert torch.equal(masked.values, tokens.values[hidden])
         assert masked.layout.lengths.tolist() == counts
@@ -65,7 +65,7 @@ def test_rows_are_hidden_whole(lengths, ratio, seed):
         rows = {row: set(part[positions[:, 0] == row].tolist()) for row in positions[:, 0].unique().tolist()}
         assert all(len(states) == 1 for states in rows.values())
         assert sum(states == {True} for states in rows.values()) == expected_count(len(rows), ratio)
-    visible, masked = split(tokens, Rows(ratio=ratio), seeded(seed))
+    visible, masked = visible_and_hidden(tokens, Rows(ratio=ratio), seeded(seed))
     assert torch.equal(masked.values, tokens.values[hidden]) and torch.equal(visible.values, tokens.values[~hidden])
 
 

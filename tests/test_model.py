@@ -128,12 +128,12 @@ def test_stochastic_depth_grows_over_the_layers_and_keeps_the_mean(tokens):
     assert [float(block.rate) for block in model.transformer.blocks] == [0.125, 0.25, 0.375, 0.5]
     block, branch = model.transformer.blocks[-1].train(), torch.ones(tokens.layout.n_tokens, 1)
     torch.manual_seed(0)
-    drawn = torch.stack([block._dropped(branch, tokens.layout) for _ in range(3000)])
+    drawn = torch.stack([block._with_stochastic_depth(branch, tokens.layout) for _ in range(3000)])
     assert set(drawn.unique().tolist()) == {0.0, 2.0}
     assert (drawn.mean(0) - 1).abs().max() < 0.1
     whole_samples = drawn.squeeze(-1).split(LENGTHS, dim=1)
     assert all((sample == sample[:, :1]).all() for sample in whole_samples)
-    assert torch.equal(block.eval()._dropped(branch, tokens.layout), branch)
+    assert torch.equal(block.eval()._with_stochastic_depth(branch, tokens.layout), branch)
 
 
 def test_a_block_leaves_out_either_branch_of_a_sample(tokens):

@@ -99,17 +99,17 @@ def flat(settings: Any, where: str = "") -> list[tuple[str, Any]]:
     if isinstance(settings, dict):
         pairs = list(settings.items())
     elif isinstance(settings, list) and settings and isinstance(settings[0], dict):
-        pairs = [(str(number), one) for number, one in enumerate(settings)]
+        pairs = [(str(i), value) for i, value in enumerate(settings)]
     else:
         return [(where, settings)]
-    return [found for key, value in pairs for found in flat(value, _join(where, key))]
+    return [setting for key, value in pairs for setting in flat(value, _join(where, key))]
 
 
 def differences(before: Any, now: Any) -> list[str]:
     """The paths of the settings that two dictionaries do not share, or in which they differ."""
-    known, told = dict(flat(before)), dict(flat(now))
+    old, new = dict(flat(before)), dict(flat(now))
     missing = object()
-    return sorted(path for path in known | told if known.get(path, missing) != told.get(path, missing))
+    return sorted(path for path in old | new if old.get(path, missing) != new.get(path, missing))
 
 
 def check_types(config: Any) -> None:
@@ -162,7 +162,9 @@ def _read(hint: Any, value: Any, where: str) -> Any:
     if origin in (dict, Mapping) or hint is dict:
         if not isinstance(value, Mapping):
             raise TypeError(f"{where} must be a table, not {value!r}")
-        return {key: _read(arguments[1] if arguments else Any, one, _join(where, key)) for key, one in value.items()}
+        return {
+            key: _read(arguments[1] if arguments else Any, entry, _join(where, key)) for key, entry in value.items()
+        }
     if dataclasses.is_dataclass(hint):
         if isinstance(value, hint):  # type: ignore[arg-type]
             return value
@@ -188,45 +190,47 @@ def _read_tuple(arguments: tuple[Any, ...], value: Any, where: str) -> tuple[Any
     if not isinstance(value, list | tuple):
         raise TypeError(f"{where} must be a list, not {value!r}")
     if len(arguments) == 2 and arguments[1] is Ellipsis:
-        return tuple(_read(arguments[0], one, f"{where}[{i}]") for i, one in enumerate(value))
+        return tuple(_read(arguments[0], entry, f"{where}[{i}]") for i, entry in enumerate(value))
     if len(arguments) != len(value):
         raise ValueError(f"{where} must have {len(arguments)} entries, not {len(value)}")
-    return tuple(_read(kind, one, f"{where}[{i}]") for i, (kind, one) in enumerate(zip(arguments, value, strict=True)))
+    return tuple(
+        _read(hint, entry, f"{where}[{i}]") for i, (hint, entry) in enumerate(zip(arguments, value, strict=True))
+    )
 
 
 def _read_union(arguments: tuple[Any, ...], value: Any, where: str) -> Any:
     if value is None and type(None) in arguments:
         return None
-    kinds = [kind for kind in arguments if kind is not type(None)]
-    named = {_hints(kind)["kind"].__args__[0]: kind for kind in kinds if "kind" in getattr(kind, "__annotations__", ())}
+    hints = [hint for hint in arguments if hint is not type(None)]
+    named = {_hints(hint)["kind"].__args__[0]: hint for hint in hints if "kind" in getattr(hint, "__annotations__", ())}
     if named and isinstance(value, Mapping):
         if value.get("kind") not in named:
             raise ValueError(f"{where} must say its kind, one of {sorted(named)}, not {value.get('kind')!r}")
         return _read(named[value["kind"]], value, where)
     reasons: list[Exception] = []
-    for kind in kinds:
-        if dataclasses.is_dataclass(kind) and isinstance(value, kind):  # type: ignore[arg-type]
+    for hint in hints:
+        if dataclasses.is_dataclass(hint) and isinstance(value, hint):  # type: ignore[arg-type]
             return value
-        if getattr(kind, "_is_protocol", False):
-            if isinstance(value, kind):
+        if getattr(hint, "_is_protocol", False):
+            if isinstance(value, hint):
                 return value
             continue
         try:
-            return _read(kind, value, where)
+            return _read(hint, value, where)
         except (TypeError, ValueError) as error:
-            if isinstance(value, str) and hasattr(kind, "named"):
-                raise  # a name that is misspelt is no text for the next kind
+            if isinstance(value, str) and hasattr(hint, "named"):
+                raise  # a name that is misspelt is no text for the next type
             reasons.append(error)
     if len(reasons) == 1:
         raise reasons[0]
-    tables = [i for i, kind in enumerate(kinds) if dataclasses.is_dataclass(kind)]
-    if isinstance(value, Mapping) and len(tables) == 1 and len(reasons) == len(kinds):
+    tables = [i for i, hint in enumerate(hints) if dataclasses.is_dataclass(hint)]
+    if isinstance(value, Mapping) and len(tables) == 1 and len(reasons) == len(hints):
         raise reasons[tables[0]]
-    raise TypeError(f"{where} must be {' or '.join(map(_words, kinds))}, not {value!r}")
+    raise TypeError(f"{where} must be {' or '.join(map(_type_name, hints))}, not {value!r}")
 
 
-def _words(kind: Any) -> str:
+def _type_name(hint: Any) -> str:
     """A type as people write it; choices by their values."""
-    if typing.get_origin(kind) is typing.Literal:
-        return " or ".join(map(repr, typing.get_args(kind)))
-    return getattr(kind, "__name__", str(kind))
+    if typing.get_origin(hint) is typing.Literal:
+        return " or ".join(map(repr, typing.get_args(hint)))
+    return getattr(hint, "__name__", str(hint))

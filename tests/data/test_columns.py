@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from messages import refused
 from romae.data.columns import as_numbers, encode_names, frame_columns, to_numpy
-from romae.data.dates import asked_numbers, dates_from_numbers, numbers_from_dates
+from romae.data.dates import dates_from_numbers, numbers_from_dates, positions_as_numbers
 
 
 def row(i: int) -> str:
@@ -54,10 +54,10 @@ def test_only_the_first_column_of_positions_may_hold_dates():
     day = pd.Timestamp("1970-01-03")
     for one in (day, day.to_datetime64(), day.to_pydatetime()):
         asked = np.array([[one, 0, 7.5], [one, 1, 2]], dtype=object)
-        np.testing.assert_array_equal(asked_numbers(asked, "day", None, "x"), [[2, 0, 7.5], [2, 1, 2]])
+        np.testing.assert_array_equal(positions_as_numbers(asked, "day", None, "x"), [[2, 0, 7.5], [2, 1, 2]])
     numbers = np.array([[1.0, 0.0]])
-    assert asked_numbers(numbers, "day", None, "x") is numbers
-    assert asked_numbers(np.empty((0, 2), dtype="M8[D]"), "day", None, "x").shape == (0, 2)
+    assert positions_as_numbers(numbers, "day", None, "x") is numbers
+    assert positions_as_numbers(np.empty((0, 2), dtype="M8[D]"), "day", None, "x").shape == (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_only_the_first_column_of_positions_may_hold_dates():
 )
 def test_what_stands_beside_dates_is_named(asked, parts):
     with refused((TypeError, ValueError), *parts):
-        asked_numbers(np.array(asked, dtype=object), "day", None, "x")
+        positions_as_numbers(np.array(asked, dtype=object), "day", None, "x")
 
 
 def test_missing_numbers_are_nan_and_text_is_no_number():
@@ -107,8 +107,11 @@ def test_whole_numbers_stay_apart(kind):
 def test_dates_with_a_zone_are_not_held_against_dates_without():
     asked = pd.date_range("2024-07-01", periods=2, tz="Europe/Rome").to_numpy()
     with refused(ValueError, "time zone", "Europe/Rome"):
-        asked_numbers(asked, "day", None, "x")
-    assert asked_numbers(asked, "day", "UTC", "x").tolist() == asked_numbers(asked, "day", "Europe/Rome", "x").tolist()
+        positions_as_numbers(asked, "day", None, "x")
+    assert (
+        positions_as_numbers(asked, "day", "UTC", "x").tolist()
+        == positions_as_numbers(asked, "day", "Europe/Rome", "x").tolist()
+    )
 
 
 def test_a_pandas_column_may_have_an_index_only_beside_its_times():

@@ -79,7 +79,7 @@ def test_rounding_to_levels_matters_less_to_a_model_than_half_precision_does(pix
 
 @pytest.mark.parametrize("size", [None, (32, 40)])
 def test_rows_of_all_patches_are_what_a_batch_holds(pixels, size, monkeypatch):
-    monkeypatch.setattr("romae.data.pixels.AT_ONCE", 5)
+    monkeypatch.setattr("romae.data.pixels.IMAGES_AT_ONCE", 5)
     pixels = replace(pixels, size=size)
     indices = np.array([11, 2, 4])
     rows = pixels.batch(indices, by_row=True).tokens.rows

@@ -10,7 +10,7 @@ import torch
 
 from messages import refused
 from romae.config import from_dict, to_dict
-from romae.data.columns import require_told_apart
+from romae.data.columns import require_variation_kept
 from romae.data.schema import SampleSet, Schema, require_same_names
 from romae.data.series import from_arrays
 from romae.data.tables import from_schema, from_table, from_table_like
@@ -175,7 +175,7 @@ def test_a_column_that_is_known_keeps_its_place():
         replace(known, values=("counts", "spread"), time="when", positions=("ra", "dec")),
         replace(known, positions=("x", "z")),
     ):
-        require_same_names(found, known, whose="samples", others="others have")
+        require_same_names(found, known, subject="samples", others="others have")
     rome = dict(time_unit="hour", time_zone="Europe/Rome")
     for found, parts in (
         (replace(known, values=("error", "flux")), ["samples", "values ['error', 'flux']", "others have"]),
@@ -185,13 +185,13 @@ def test_a_column_that_is_known_keeps_its_place():
         (replace(known, time="x", positions=("day", "y")), ["samples", "the positions"]),
     ):
         with refused(ValueError, *parts):
-            require_same_names(found, known, whose="samples", others="others have")
+            require_same_names(found, known, subject="samples", others="others have")
     here, naive = replace(known, **rome), replace(known, time_unit="hour")
-    require_same_names(here, replace(here, time_zone="UTC"), whose="samples", others="others have")
+    require_same_names(here, replace(here, time_zone="UTC"), subject="samples", others="others have")
     with refused(ValueError, "samples", "Europe/Rome", "drop the zone"):
-        require_same_names(here, naive, whose="samples", others="others have")
+        require_same_names(here, naive, subject="samples", others="others have")
     with refused(ValueError, "samples", "no time zone", "Europe/Rome"):
-        require_same_names(naive, here, whose="samples", others="others have")
+        require_same_names(naive, here, subject="samples", others="others have")
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_a_sample_that_was_good_in_training_is_good_alone():
 
 @pytest.mark.parametrize("column", [[0.3, 0.1 + 0.2, 0.3], [1e300, 1e300 * (1 + 1e-15)], [np.nan, np.nan], [-0.0, 0.0]])
 def test_rounding_is_no_variation(column):
-    require_told_apart(np.array(column)[:, None], ["x"])
+    require_variation_kept(np.array(column)[:, None], ["x"])
 
 
 @pytest.mark.parametrize("size", [1e-44, 1e-3, 1.0, 1e6, 1e30])
@@ -374,9 +374,9 @@ def test_columns_in_parts_are_judged_as_one(size, spread):
         moved = np.abs(known - known.astype(np.float32)).max()
         if moved > 0.05 * known.std():
             with refused(ValueError, f"{column} would move"):
-                require_told_apart(np.array_split(x[:, [column]], 7), [str(column)])
+                require_variation_kept(np.array_split(x[:, [column]], 7), [str(column)])
         else:
-            require_told_apart(np.array_split(x[:, [column]], 7), [str(column)])
+            require_variation_kept(np.array_split(x[:, [column]], 7), [str(column)])
 
 
 def test_what_single_precision_cannot_tell_apart_is_refused():
@@ -422,6 +422,6 @@ def test_dates_in_utc_are_welcome_where_the_known_ones_have_no_zone(zone, is_wel
 def test_names_are_the_same_however_they_are_written():
     named = partial(from_arrays, [np.ones((3, 2))], tokens="scalars")
     numbers, texts, swapped = (named(channels=names) for names in ([5, 7], ["5", "7"], [7, 5]))
-    require_same_names(numbers.schema, texts.schema, whose="samples", others="others have")
+    require_same_names(numbers.schema, texts.schema, subject="samples", others="others have")
     with refused(ValueError, "channels"):
-        require_same_names(swapped.schema, texts.schema, whose="samples", others="others have")
+        require_same_names(swapped.schema, texts.schema, subject="samples", others="others have")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from romae.checkpoints.native import fill, read_json, read_weights
+from romae.checkpoints.native import load_weights, read_json, read_weights
 from romae.model.autoencoder import Encoder
 from romae.model.config import SIZES, ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
@@ -68,7 +68,7 @@ def load_reference(directory: str | Path) -> Task:
         raise ValueError(f"the checkpoint {directory} lacks {error.args[0]!r}") from None
     except (TypeError, AttributeError, RuntimeError) as error:
         raise ValueError(f"{directory / 'model_config.json'} holds something unexpected: {error}") from None
-    fill(task, weights, str(directory))
+    load_weights(task, weights, str(directory))
     return task.eval()
 
 
@@ -77,10 +77,10 @@ def largest_difference(directory: str | Path) -> float:
     """How far our outputs are from those stored beside a checkpoint (io.safetensors), on real tokens."""
     directory = Path(directory)
     task, stored = load_reference(directory), read_weights(directory / "io.safetensors")
-    wanted = {"values": 5, "positions": 3, "logits": 3 if isinstance(task, MaskedReconstruction) else 2}
+    n_dims = {"values": 5, "positions": 3, "logits": 3 if isinstance(task, MaskedReconstruction) else 2}
     if isinstance(task, MaskedReconstruction):
-        wanted["mask"] = 2
-    for name, dims in wanted.items():
+        n_dims["mask"] = 2
+    for name, dims in n_dims.items():
         if name not in stored:
             raise ValueError(f"{directory / 'io.safetensors'} lacks {name!r}")
         if stored[name].ndim != dims:

@@ -82,11 +82,12 @@ def require_place(directory: str | Path) -> Path:
     directory = Path(directory).resolve()
     if directory.exists() and not directory.is_dir():
         raise ValueError(f"{directory} is a file; a checkpoint is a folder")
-    here = set(os.listdir(directory)) if directory.exists() else set()
-    ours = {WEIGHTS, CONFIG, CARD} if CONFIG in here else {WEIGHTS}  # a README.md without a checkpoint is someone's own
-    if others := sorted(here - ours):
+    present = set(os.listdir(directory)) if directory.exists() else set()
+    # A README.md without a checkpoint is someone's own.
+    ours = {WEIGHTS, CONFIG, CARD} if CONFIG in present else {WEIGHTS}
+    if others := sorted(present - ours):
         raise ValueError(f"{directory} holds {others[0]!r} beside a checkpoint; choose an empty or a new folder")
-    if here and not _is_ours(directory):
+    if present and not _is_ours(directory):
         raise ValueError(f"{directory} holds a model that is not romae's; choose an empty or a new folder")
     return directory
 
@@ -160,8 +161,8 @@ def load(
     name = description.get("task")
     if not isinstance(name, str) or name not in TASKS:
         raise ValueError(f"{directory / CONFIG} names the task {name!r}; there are {sorted(TASKS)}")
-    known = {"format", "romae", "task", "model", "settings", "scaling", "schema"}
-    if wrong := sorted(known ^ set(description)):
+    keys = {"format", "romae", "task", "model", "settings", "scaling", "schema"}
+    if wrong := sorted(keys ^ set(description)):
         raise ValueError(f"{directory / CONFIG} lacks or has too much: {wrong}")
     encoder = Encoder(from_dict(ModelConfig, description["model"], where="model"))
     settings = read_arguments(TASKS[name], description["settings"], where="settings", given=["encoder"])
@@ -169,7 +170,7 @@ def load(
     _require_sound(weights, f"{directory / WEIGHTS} is damaged")
     task = TASKS[name](encoder, **settings)
     task.to(dtype=weights.get("encoder.projection.weight", torch.empty(0)).dtype)
-    fill(task, weights, str(directory))
+    load_weights(task, weights, str(directory))
     if description["scaling"] is not None:
         task.scaling = from_dict(Scaling, description["scaling"], where="scaling")
     if description["schema"] is not None:
@@ -204,7 +205,7 @@ def _local(path: str | Path, revision: str | None, token: str | bool | None, cac
     if folder.is_dir():
         if revision is not None:
             raise ValueError(f"{path} is a folder here, which has no revision {revision!r}; leave revision out")
-        return _itself(folder)
+        return _checkpoint_folder(folder)
     if not _is_hub_name(str(path)):
         raise ValueError(
             f"there is no checkpoint folder {path}; give one that exists, or the name of a model on the Hub, such as "
@@ -232,7 +233,7 @@ def _is_hub_name(text: str) -> bool:
     return re.fullmatch(r"\w[\w.-]*/[\w.-]+", text) is not None and not is_file
 
 
-def _itself(folder: Path) -> Path:
+def _checkpoint_folder(folder: Path) -> Path:
     """The folder; one that only holds a checkpoint, as runs and estimators do, is refused with the place of it."""
     inner = [folder / name for name in ("best", "last", "model") if (folder / name / WEIGHTS).is_file()]
     if inner and not (folder / WEIGHTS).exists():
@@ -242,13 +243,13 @@ def _itself(folder: Path) -> Path:
 
 def _current(description: Any, path: Path) -> dict[str, Any]:
     """The description in today's format; older ones are brought up to it, newer ones refused."""
-    found = description.get("format") if isinstance(description, dict) else None
-    if type(found) is not int or found < 1:
+    version = description.get("format") if isinstance(description, dict) else None
+    if type(version) is not int or version < 1:
         raise ValueError(f"{path} does not say which format it has; it is no checkpoint of romae")
-    if found > FORMAT:
-        raise ValueError(f"{path} has format {found}; this version of romae reads up to {FORMAT}: update romae")
-    for version in range(found, FORMAT):
-        description = _MIGRATIONS[version](description)
+    if version > FORMAT:
+        raise ValueError(f"{path} has format {version}; this version of romae reads up to {FORMAT}: update romae")
+    for older in range(version, FORMAT):
+        description = _MIGRATIONS[older](description)
     return description
 
 
@@ -260,7 +261,7 @@ def _with_scaling(description: dict[str, Any]) -> dict[str, Any]:
 _MIGRATIONS = {1: _with_scaling}
 
 
-def fill(module: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
+def load_weights(module: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
     """Load weights strictly, with a report of all that does not fit."""
     problems = misfits(module, weights)
     if problems:
@@ -271,9 +272,9 @@ def fill(module: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
 
 def _require_sound(weights: Mapping[str, Tensor], complaint: str) -> None:
     """Refuse weights that are not all real numbers of one precision."""
-    kinds = {value.dtype for value in weights.values()}
-    if len(kinds) > 1 or not kinds <= {torch.float64, torch.float32, torch.float16, torch.bfloat16}:
-        raise ValueError(f"{complaint}: its weights are {', '.join(sorted(map(str, kinds)))}, not of one precision")
+    dtypes = {value.dtype for value in weights.values()}
+    if len(dtypes) > 1 or not dtypes <= {torch.float64, torch.float32, torch.float16, torch.bfloat16}:
+        raise ValueError(f"{complaint}: its weights are {', '.join(sorted(map(str, dtypes)))}, not of one precision")
     for key, value in weights.items():
         if not bool(torch.isfinite(value).all()):
             raise ValueError(f"{complaint}: {key} holds values that are no numbers")
@@ -281,11 +282,11 @@ def _require_sound(weights: Mapping[str, Tensor], complaint: str) -> None:
 
 def _halved(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Weights in 16 bits; a number too large for them is named."""
-    found = {key: value.half() for key, value in weights.items()}
-    for key, value in found.items():
+    halved = {key: value.half() for key, value in weights.items()}
+    for key, value in halved.items():
         if not bool(torch.isfinite(value).all()):
             raise ValueError(f"{key} holds numbers that 16 bits cannot; save without half=True")
-    return found
+    return halved
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -300,8 +301,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise ValueError(f"{path} is damaged or no safetensors file: {error}") from None
-    kind = {name: kind for kind, name in PRECISIONS.items()}.get(before)
-    return {name: x if kind is None or x.dtype != torch.half else x.to(kind) for name, x in weights.items()}
+    dtype = {name: dtype for dtype, name in PRECISIONS.items()}.get(before)
+    return {name: x if dtype is None or x.dtype != torch.half else x.to(dtype) for name, x in weights.items()}
 
 
 def read_json(path: Path) -> Any:

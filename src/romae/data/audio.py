@@ -26,7 +26,7 @@ from romae.tokens.patches import grid_counts, grid_positions, patchify
 from romae.tokens.sample import Sample
 
 SUFFIXES = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff")
-SIZES = {b"RIFF": "<I", b"RIFX": ">I", b"FORM": ">I"}  # how WAV and AIFF files announce theirs
+SIZE_FORMATS = {b"RIFF": "<I", b"RIFX": ">I", b"FORM": ">I"}  # how WAV and AIFF files announce theirs
 RATE = 16_000
 
 
@@ -227,18 +227,20 @@ def read_waveform(
     """
     if isinstance(audio, str | os.PathLike):
         name, channels = str(audio), -1
-        sound, found = _decoded(Path(audio))
-        if rate is not None and rate != found:
-            raise ValueError(f"{name} has a sample rate of {found} Hz, not {rate} Hz; leave out rate=, or correct it")
-        rate = found
+        sound, file_rate = _decoded(Path(audio))
+        if rate is not None and rate != file_rate:
+            raise ValueError(
+                f"{name} has a sample rate of {file_rate} Hz, not {rate} Hz; leave out rate=, or correct it"
+            )
+        rate = file_rate
     else:
         name = "the sound"
         if rate is None:
             raise ValueError("an array of samples needs its sample rate, for example rate=16000")
         sound = _from_array(audio)
-    for what, hertz in (("the sample rate of " + name, rate), ("resample_to", resample_to)):
+    for setting, hertz in (("the sample rate of " + name, rate), ("resample_to", resample_to)):
         if not _is_whole(hertz) or hertz < 1:
-            raise ValueError(f"{what} must be a whole number of Hz above 0, not {hertz!r}")
+            raise ValueError(f"{setting} must be a whole number of Hz above 0, not {hertz!r}")
     sound = _mixed(sound, channels, name)
     if len(sound) == 0:
         raise ValueError(f"{name} holds no samples")
@@ -315,8 +317,8 @@ def _is_cut_short(path: Path) -> bool:
         start = file.read(8)
         file.seek(max(0, size - 65_536))  # the longest Ogg page has 65 307 bytes
         end = file.read()
-    if start[:4] in SIZES:
-        (announced,) = struct.unpack(SIZES[start[:4]], start[4:])
+    if start[:4] in SIZE_FORMATS:
+        (announced,) = struct.unpack(SIZE_FORMATS[start[:4]], start[4:])
         # A stream of unknown length announces the largest number; the last byte may be padding that was left out.
         return announced != 0xFFFFFFFF and announced + 8 > size + 1
     if start[:4] != b"OggS":

@@ -35,33 +35,35 @@ def to_numpy(x: Any) -> np.ndarray:
     """
     if isinstance(x, Tensor):
         return (x.float() if x.dtype == torch.bfloat16 else x).detach().cpu().numpy()  # numpy has no bfloat16
-    holds_masked = isinstance(x, list | tuple) and any(isinstance(one, np.ma.MaskedArray) and one.ndim for one in x)
-    found = _unmasked(np.ma.array(x)) if holds_masked or isinstance(x, np.ma.MaskedArray) else np.asarray(x)
-    return found.astype(native(found.dtype), copy=False)
+    holds_masked = isinstance(x, list | tuple) and any(
+        isinstance(entry, np.ma.MaskedArray) and entry.ndim for entry in x
+    )
+    array = _unmasked(np.ma.array(x)) if holds_masked or isinstance(x, np.ma.MaskedArray) else np.asarray(x)
+    return array.astype(native(array.dtype), copy=False)
 
 
 def _unmasked(x: np.ma.MaskedArray) -> np.ndarray:
     if not np.ma.is_masked(x):
         return x.data
-    kind: np.dtype = x.dtype
+    dtype: np.dtype = x.dtype
     missing: Any = np.nan
-    if kind.kind in "iub":
-        kind = np.dtype(np.float64)  # integers have no NaN
-    elif kind.kind in "mM":
+    if dtype.kind in "iub":
+        dtype = np.dtype(np.float64)  # integers have no NaN
+    elif dtype.kind in "mM":
         missing = "NaT"
-    elif kind.kind not in "fc":
-        kind, missing = np.dtype(object), None
-    found = x.data.astype(kind)
-    found[np.ma.getmaskarray(x)] = missing
-    return found
+    elif dtype.kind not in "fc":
+        dtype, missing = np.dtype(object), None
+    filled = x.data.astype(dtype)
+    filled[np.ma.getmaskarray(x)] = missing
+    return filled
 
 
-def require_distinct(names: Sequence[Hashable], what: str, fix: str | None = None) -> None:
+def require_distinct(names: Sequence[Hashable], role: str, fix: str | None = None) -> None:
     """Refuse names that occur twice."""
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         advice = "" if fix is None else f"; {fix}"
-        raise ValueError(f"{what} must be distinct, and {twice[:5]} occur more than once{advice}")
+        raise ValueError(f"{role} must be distinct, and {twice[:5]} occur more than once{advice}")
 
 
 def require_values(x: Float[np.ndarray, "n c"], place: Callable[[int, int], str]) -> None:
@@ -72,7 +74,7 @@ def require_values(x: Float[np.ndarray, "n c"], place: Callable[[int, int], str]
         raise ValueError(f"{place(row, column)} holds {x[row, column]}; values must be finite and fit into float32")
 
 
-def require_told_apart(
+def require_variation_kept(
     x: Shaped[np.ndarray, "n c"] | Sequence[Shaped[np.ndarray, "_ c"]],
     names: Sequence[Hashable],
     fix: str = "subtract an offset first",
@@ -108,7 +110,7 @@ def _in_doubt(parts: Sequence[Shaped[np.ndarray, "_ c"]]) -> list[int]:
     return np.flatnonzero(varies & (moved > _LOST * deviation)).tolist()
 
 
-def as_numbers(column: "pd.Series", what: str, place: Place, *, exact: bool = True) -> Float64[np.ndarray, "n"]:
+def as_numbers(column: "pd.Series", name: str, place: Place, *, exact: bool = True) -> Float64[np.ndarray, "n"]:
     """A column as float64 with NaN for missing; text is refused even where it looks like a number.
 
     If they are to be `exact`, whole numbers that double precision makes the same are refused as well.
@@ -118,7 +120,7 @@ def as_numbers(column: "pd.Series", what: str, place: Place, *, exact: bool = Tr
     if types.is_numeric_dtype(column.dtype) and not types.is_complex_dtype(column.dtype):
         read = column.to_numpy(dtype=np.float64, na_value=np.nan)
         if exact and types.is_integer_dtype(column.dtype):
-            require_exact(read, column.nunique, what)
+            require_exact(read, column.nunique, name)
         return read
     is_missing = column.isna().to_numpy(dtype=bool)
     wrong = {i: value for i, value in enumerate(column) if not is_missing[i] and not is_number(value)}
@@ -126,11 +128,11 @@ def as_numbers(column: "pd.Series", what: str, place: Place, *, exact: bool = Tr
         slip = next((i for i, value in wrong.items() if not _reads_as_number(value)), min(wrong))
         has_comma = re.fullmatch(r"[+-]?[0-9]+,[0-9]+", str(wrong[slip]).strip())
         advice = "; write a point for the decimal comma" if has_comma else ""
-        raise TypeError(f"{what} must hold numbers, and {place(slip)} is {wrong[slip]!r}{advice}")
+        raise TypeError(f"{name} must hold numbers, and {place(slip)} is {wrong[slip]!r}{advice}")
     column = column.astype(object).where(~is_missing, np.nan)
     read = column.to_numpy().astype(np.float64)
     if exact:
-        require_exact(read, column.nunique, what)
+        require_exact(read, column.nunique, name)
     return read
 
 
@@ -151,38 +153,38 @@ def _reads_as_number(value: Any) -> bool:
 
 
 def encode_names(
-    column: "pd.Series", known: Sequence[Name] | None, what: str, place: Place
+    column: "pd.Series", vocabulary: Sequence[Name] | None, role: str, place: Place
 ) -> tuple[Int64[np.ndarray, "n"], tuple[Name, ...]]:
-    """The index of each name, -1 for missing ones, and the names: the known ones, or those found, sorted."""
+    """The index of each name, -1 for missing ones, and the names: the vocabulary, or those of the column, sorted."""
     import pandas as pd
 
     try:
         codes, uniques = pd.factorize(column)
     except TypeError:
-        raise TypeError(f"each {what} must be text or an integer, and {place(0)} is {column.iloc[0]!r}") from None
-    found = [_plain_name(name, what) for name in uniques.tolist()]
-    kinds = {type(name) for name in found}
-    if len(kinds) > 1 or not kinds <= {str, int, bool}:
+        raise TypeError(f"each {role} must be text or an integer, and {place(0)} is {column.iloc[0]!r}") from None
+    distinct = [_plain_name(name, role) for name in uniques.tolist()]
+    types = {type(name) for name in distinct}
+    if len(types) > 1 or not types <= {str, int, bool}:
         raise TypeError(
-            f"each {what} must be text or an integer, the same kind throughout; found {sorted(map(repr, found))[:5]}"
+            f"each {role} must be text or an integer, the same kind throughout; found {sorted(map(repr, distinct))[:5]}"
         )
-    names = tuple(sorted(found)) if known is None else tuple(known)
+    names = tuple(sorted(distinct)) if vocabulary is None else tuple(vocabulary)
     index = {name: i for i, name in enumerate(names)}
-    for code, name in enumerate(found):
+    for code, name in enumerate(distinct):
         if name not in index:
             row = int(np.argmax(codes == code))
-            raise ValueError(f"{what} {name!r} of {place(row)} is unknown; known are {list(names)}")
-    order = np.array([*(index[name] for name in found), -1], dtype=np.int64)
+            raise ValueError(f"{role} {name!r} of {place(row)} is unknown; known are {list(names)}")
+    order = np.array([*(index[name] for name in distinct), -1], dtype=np.int64)
     return order[codes], names
 
 
-def _plain_name(name: Any, what: str) -> Any:
+def _plain_name(name: Any, role: str) -> Any:
     if isinstance(name, str):
         return str(name)
     if isinstance(name, float) and name.is_integer():
         if abs(name) > LARGEST_EXACT:
             raise ValueError(
-                f"{what} {name} is a float too large to be exact, so that others may have become the same; read the "
+                f"{role} {name} is a float too large to be exact, so that others may have become the same; read the "
                 "column as 'Int64' or as text"
             )
         return int(name)  # pandas makes floats of integers as soon as one of them is missing
@@ -195,15 +197,18 @@ def frame_columns(X: Any, *, has_times: bool) -> list[Any] | None:
 
     if not has_times:
         require_no_index(X)
-    found = [
+    names_of_sample = [
         _given_names(x.columns) if isinstance(x, pd.DataFrame) else None
         for x in (X if isinstance(X, list | tuple) else ())
     ]
-    for i, names in enumerate(found):
-        if names != found[0]:
-            has, first = ("no column names" if one is None else f"the columns {one}" for one in (names, found[0]))
+    for i, names in enumerate(names_of_sample):
+        if names != names_of_sample[0]:
+            has, first = (
+                "no column names" if columns is None else f"the columns {columns}"
+                for columns in (names, names_of_sample[0])
+            )
             raise ValueError(f"sample {i} has {has}, sample 0 has {first}; give all of them the same")
-    return found[0] if found else None
+    return names_of_sample[0] if names_of_sample else None
 
 
 def _given_names(columns: "pd.Index") -> list[Name] | None:
@@ -235,26 +240,26 @@ def in_order(ids: Sequence[Hashable], y: "pd.Series | pd.DataFrame") -> Any:
     if isinstance(y.index, pd.RangeIndex) and y.index.equals(pd.RangeIndex(len(y))):
         return y
     ids, index = list(ids), y.index.tolist()
-    wanted, found = set(ids), set(index)
-    if index == ids or wanted.isdisjoint(found) or None in wanted:
+    sample_ids, labelled_ids = set(ids), set(index)
+    if index == ids or sample_ids.isdisjoint(labelled_ids) or None in sample_ids:
         return y
-    are_numbers = all(isinstance(one, Integral) for one in ids)
-    if are_numbers and wanted != found:
+    are_numbers = all(isinstance(sample_id, Integral) for sample_id in ids)
+    if are_numbers and sample_ids != labelled_ids:
         return y
-    if are_numbers and wanted == set(range(len(ids))):
+    if are_numbers and sample_ids == set(range(len(ids))):
         raise ValueError(
             "the index of y holds the ids of X in another order, but numbers from 0 on may be places as well; hand "
             "over y.loc[ids], with the ids of X, if they are ids, y.to_numpy() if y is in the order of X"
         )
-    if wanted - found:
-        lacking = next(one for one in ids if one not in found)
+    if sample_ids - labelled_ids:
+        lacking = next(sample_id for sample_id in ids if sample_id not in labelled_ids)
         raise ValueError(
             f"y is indexed by ids, and it has no label for the id {lacking!r}; each sample needs one, and where both "
             "are split, y must be in the order of X: y.loc[ids], with the ids of X"
         )
     require_one_label(y)
     place = {name: i for i, name in enumerate(index)}
-    return y.iloc[[place[one] for one in ids]]
+    return y.iloc[[place[sample_id] for sample_id in ids]]
 
 
 def require_one_label(y: Any) -> None:
@@ -285,5 +290,5 @@ def encode_labels(
     if not np.isfinite(numbers).all():
         raise ValueError(f"the label of {place(int(np.isinf(numbers).argmax()))} is infinite; labels must be finite")
     if for_training:
-        require_told_apart(numbers[:, None], ["the labels"])
+        require_variation_kept(numbers[:, None], ["the labels"])
     return numbers, None

@@ -30,7 +30,7 @@ def _microseconds(unit: TimeUnit) -> int:
 
 
 def read_times(
-    column: "pd.Series", unit: TimeUnit, zone: str | None, what: str, place: Place
+    column: "pd.Series", unit: TimeUnit, zone: str | None, name: str, place: Place
 ) -> tuple[Float64[np.ndarray, "n"], TimeUnit | None, str | None]:
     """Times as numbers, with their unit and time zone if they were dates; `zone` is that of dates without one.
 
@@ -44,10 +44,10 @@ def read_times(
     if types.is_datetime64_any_dtype(column.dtype):
         dates = pd.DatetimeIndex(column)
         own = dates.tz
-        dates = in_utc(dates, zone, lambda i: f"{place(i)}, {what}")
-        return numbers_from_dates(dates.to_numpy(), unit), unit, zone if own is None else _zone_name(own, what)
+        dates = in_utc(dates, zone, lambda i: f"{place(i)}, {name}")
+        return numbers_from_dates(dates.to_numpy(), unit), unit, zone if own is None else _zone_name(own, name)
     try:
-        return as_numbers(column, what, place, exact=False), None, None
+        return as_numbers(column, name, place, exact=False), None, None
     except TypeError as error:
         strange = next(value for value in column.dropna() if not is_number(value))
         raise TypeError(f"{error}; {_advice_on_time(strange)}") from None
@@ -68,7 +68,7 @@ def _advice_on_time(value: Any) -> str:
     return "if these are dates, convert the column with pandas.to_datetime, or write them as 2024-03-01 08:00"
 
 
-def _zone_name(zone: tzinfo, what: str) -> str:
+def _zone_name(zone: tzinfo, column: str) -> str:
     """The name by which pandas knows a time zone."""
     import pandas as pd
 
@@ -80,25 +80,25 @@ def _zone_name(zone: tzinfo, what: str) -> str:
         except (KeyError, ValueError):
             continue
     raise ValueError(
-        f"the time zone {zone} of {what} has no name to keep it by; convert the dates with "
+        f"the time zone {zone} of {column} has no name to keep it by; convert the dates with "
         ".dt.tz_convert('Europe/Berlin') or the like"
     )
 
 
-def require_same_zone(found: tzinfo | str | None, known: str | None, what: str) -> None:
-    """Refuse dates with a time zone where the known ones have none, or the reverse: they would be hours apart.
+def require_same_zone(own_zone: tzinfo | str | None, expected_zone: str | None, name: str) -> None:
+    """Refuse dates with a time zone where none is expected, or the reverse: they would be hours apart.
 
-    UTC is welcome where the known ones have none, since those are counted like it.
+    UTC is welcome where none is expected, since such dates are counted like it.
     """
-    if (found is None) == (known is None) or (known is None and str(found) in _UTC):
+    if (own_zone is None) == (expected_zone is None) or (expected_zone is None and str(own_zone) in _UTC):
         return
-    has, have = ("no time zone" if zone is None else f"the time zone {zone}" for zone in (found, known))
+    has, have = ("no time zone" if zone is None else f"the time zone {zone}" for zone in (own_zone, expected_zone))
     fix = (
         "give them theirs: x.dt.tz_localize(…)"
-        if found is None
+        if own_zone is None
         else "bring them to the same clock and drop the zone: x.dt.tz_convert(…).dt.tz_localize(None)"
     )
-    raise ValueError(f"the dates of {what} have {has}, but those that are known have {have}; {fix}")
+    raise ValueError(f"the dates of {name} have {has}, but those that are known have {have}; {fix}")
 
 
 def numbers_from_dates(dates: np.ndarray, unit: TimeUnit) -> Float64[np.ndarray, "n"]:
@@ -114,20 +114,20 @@ def in_utc(dates: "pd.DatetimeIndex", zone: str | None, place: Place) -> "pd.Dat
     if zone is None:
         return dates
     try:
-        known = dates.tz_localize(zone, ambiguous="NaT", nonexistent="NaT")
+        localised = dates.tz_localize(zone, ambiguous="NaT", nonexistent="NaT")
     except (KeyError, ValueError):
         raise ValueError(f"there is no time zone {zone!r}; give a name such as 'Europe/Berlin' or 'UTC'") from None
-    unclear = known.isna() & dates.notna()
+    unclear = localised.isna() & dates.notna()
     if unclear.any():
         i = int(unclear.argmax())
         raise ValueError(
             f"{place(i)}: {dates[i]} comes twice or never in {zone}, where the clocks change; give the dates with "
             "their time zone, such as UTC"
         )
-    return known.tz_convert("UTC").tz_localize(None)
+    return localised.tz_convert("UTC").tz_localize(None)
 
 
-def asked_numbers(x: np.ndarray, unit: TimeUnit | None, zone: str | None, where: str) -> np.ndarray:
+def positions_as_numbers(x: np.ndarray, unit: TimeUnit | None, zone: str | None, where: str) -> np.ndarray:
     """Positions that were asked for, dates as numbers; dates without a time zone are taken in that of the data.
 
     Of positions [q, d] the first column is the time; the others hold numbers, also beside dates.

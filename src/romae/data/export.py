@@ -12,7 +12,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from romae.data.columns import require_distinct, to_numpy
-from romae.data.dates import asked_numbers, dates_from_numbers
+from romae.data.dates import dates_from_numbers, positions_as_numbers
 from romae.data.schema import Schema
 from romae.data.sources import SampleSource, as_source, schema_of
 from romae.tokens.sample import Sample
@@ -74,12 +74,12 @@ def to_table(
     names = tuple(columns) if columns is not None else schema.values
     if predictions is None:
         predictions = [sample.values for sample in members]
-    where = _positions_of(members, positions, predictions, schema)
-    counts = [len(one) for one in where]
+    all_positions = _positions_of(members, positions, predictions, schema)
+    counts = [len(x) for x in all_positions]
     rows = _stacked(predictions, counts, [_name(i, sample) for i, sample in enumerate(members)])
     if rows.shape[1] != len(names):
         raise ValueError(f"predictions have {rows.shape[1]} columns, but {list(names)} are to be named; use columns=")
-    table = _position_columns(torch.cat(where), counts, members, schema)
+    table = _position_columns(torch.cat(all_positions), counts, members, schema)
     require_distinct([*table, *names], "the columns of a table", "name the predictions otherwise, with columns=")
     return _frame(table | {name: rows[:, i] for i, name in enumerate(names)})
 
@@ -174,20 +174,20 @@ def _positions_of(samples: Sequence[Sample], positions: Any, predictions: Any, s
     if positions is not None:
         if len(positions) != len(samples):
             raise ValueError(f"positions for {len(positions)} samples, but there are {len(samples)} samples")
-        return [_numbers(to_numpy(one), i, schema) for i, one in enumerate(positions)]
+        return [_query_positions(to_numpy(queries), i, schema) for i, queries in enumerate(positions)]
     everywhere = [sample.positions.double() for sample in samples]
     if any(sample.hidden is None for sample in samples):
         return everywhere
     is_packed = getattr(predictions, "ndim", None) == 2
-    n_found = len(predictions) if is_packed else sum(len(one) for one in predictions)
-    if n_found != sum(int(sample.hidden.sum()) for sample in samples):
+    n_predictions = len(predictions) if is_packed else sum(map(len, predictions))
+    if n_predictions != sum(int(sample.hidden.sum()) for sample in samples):
         return everywhere
-    return [one[sample.hidden] for one, sample in zip(everywhere, samples, strict=True)]
+    return [x[sample.hidden] for x, sample in zip(everywhere, samples, strict=True)]
 
 
-def _numbers(x: np.ndarray, i: int, schema: Schema) -> Float64[Tensor, "q d"]:
+def _query_positions(x: np.ndarray, i: int, schema: Schema) -> Float64[Tensor, "q d"]:
     """Positions that were asked for as numbers, a row for each."""
-    x = asked_numbers(x, schema.time_unit, schema.time_zone, f"the positions for sample {i}")
+    x = positions_as_numbers(x, schema.time_unit, schema.time_zone, f"the positions for sample {i}")
     if x.dtype.kind not in "fiu" or x.ndim not in (1, 2):
         raise TypeError(f"the positions for sample {i} must be numbers [q] or [q, d], not {x.dtype} {list(x.shape)}")
     if x.size == 0:
@@ -203,7 +203,7 @@ def _stacked(predictions: Any, counts: list[int], names: list[str]) -> Float64[n
         return to_numpy(predictions).astype(np.float64)
     if len(predictions) != len(counts):
         raise ValueError(f"predictions for {len(predictions)} samples, but there are {len(counts)} samples")
-    parts = [to_numpy(one) for one in predictions]
+    parts = [to_numpy(prediction) for prediction in predictions]
     for part, count, name in zip(parts, counts, names, strict=True):
         if part.ndim != 2 or len(part) != count or part.shape[1] != parts[0].shape[1]:
             raise ValueError(

@@ -78,7 +78,7 @@ class Folder(Source):
 
     def map(self, change: Callable[[Sample], Sample]) -> "Folder":
         """The same files with every sample changed after it is read, also in its length."""
-        return replace(self, read=_Then(self.read, change), measure=None)
+        return replace(self, read=_ReadAndChange(self.read, change), measure=None)
 
     @property
     def schema(self) -> Schema | None:  # type: ignore[override]
@@ -122,7 +122,7 @@ class Folder(Source):
 
 
 @dataclass(frozen=True)
-class _Then:
+class _ReadAndChange:
     """Read a sample and change it, also in a worker process."""
 
     read: Callable[..., Sample]

@@ -387,8 +387,8 @@ def to_image(
     _require_sizes("size", size, n_axes)
     _require_sizes("patch", patch, n_axes)
     grid = unpatchify(_as_tensor(values), patch, grid_counts(size, patch), channels=-1)
-    centre, spread = _statistics(mean, std, grid.shape[-1])
-    grid = grid * spread + centre
+    centre, deviation = _statistics(mean, std, grid.shape[-1])
+    grid = grid * deviation + centre
     if as_uint8:
         grid = (grid * 255).round().clamp(0, 255).to(torch.uint8)
     if channels is not None:
@@ -442,9 +442,9 @@ def _as_sample(
         grid = _resized(grid, size)
     if fit is not None:
         grid = _fitted(grid, patch, fit)
-    centre, spread = _statistics(mean, std, grid.shape[-1])
+    centre, deviation = _statistics(mean, std, grid.shape[-1])
     counts = grid_counts(grid.shape[:-1], patch)
-    values = patchify((grid - centre) / spread, patch, channels=-1, irregular=tuple(coordinates or ()))
+    values = patchify((grid - centre) / deviation, patch, channels=-1, irregular=tuple(coordinates or ()))
     return Sample(values, grid_positions(counts, coordinates, patch=patch), target=target, id=id)
 
 
@@ -455,9 +455,9 @@ def _fitted(grid: Float32[Tensor, "*grid c"], patch: Sequence[int], fit: Fit) ->
     if fit != "crop":
         raise ValueError(f"fit must be 'crop' or 'resize', not {fit!r}")
     for axis, p in enumerate(patch):
-        left = grid.shape[axis] % p if grid.shape[axis] >= p else 0
-        start = left // 2 if axis >= grid.ndim - 3 else 0
-        grid = grid.narrow(axis, start, grid.shape[axis] - left)
+        rest = grid.shape[axis] % p if grid.shape[axis] >= p else 0
+        start = rest // 2 if axis >= grid.ndim - 3 else 0
+        grid = grid.narrow(axis, start, grid.shape[axis] - rest)
     return grid
 
 
@@ -499,24 +499,24 @@ def _as_tensor(values: Any) -> Float32[Tensor, "..."]:
 def _statistics(mean: Statistic, std: Statistic, n_channels: int) -> tuple[Float32[Tensor, "k"], Float32[Tensor, "k"]]:
     """The mean and the standard deviation of each channel, or one of both for all."""
     pair = []
-    for name, given in (("mean", mean), ("std", std)):
-        x = torch.as_tensor(given, dtype=torch.float32).reshape(-1)
+    for name, statistic in (("mean", mean), ("std", std)):
+        x = torch.as_tensor(statistic, dtype=torch.float32).reshape(-1)
         if len(x) not in (1, n_channels):
             raise ValueError(f"{name} has {len(x)} numbers for {n_channels} channels; give one, or one for each")
         if not x.isfinite().all() or (name == "std" and not (x > 0).all()):
-            raise ValueError(f"{name} must be finite{' and above 0' if name == 'std' else ''}, not {given}")
+            raise ValueError(f"{name} must be finite{' and above 0' if name == 'std' else ''}, not {statistic}")
         pair.append(x)
     return pair[0], pair[1]
 
 
 def _read_times(times: Any, n_images: int) -> Float64[Tensor, "t"]:
     try:
-        given = to_numpy(times)
+        array = to_numpy(times)
     except (TypeError, ValueError) as error:
         raise TypeError(f"times must be a list of numbers: {error}") from None
-    if given.dtype.kind not in "buif":
-        raise TypeError(f"times must be numbers, not {given.dtype}; turn dates into days or seconds first")
-    read = torch.from_numpy(given.astype(np.float64, order="C"))
+    if array.dtype.kind not in "buif":
+        raise TypeError(f"times must be numbers, not {array.dtype}; turn dates into days or seconds first")
+    read = torch.from_numpy(array.astype(np.float64, order="C"))
     if read.shape != (n_images,):
         raise ValueError(f"{n_images} images need as many times, not times of shape {list(read.shape)}")
     if not read.isfinite().all():
@@ -572,10 +572,10 @@ def _from_array(image: np.ndarray | Tensor, channels: int | None) -> Float32[Ten
     return image.unsqueeze(-1) if channels is None else image.movedim(channels, -1)
 
 
-def _require_unmasked(x: np.ndarray, what: str) -> None:
+def _require_unmasked(x: np.ndarray, name: str) -> None:
     if np.ma.is_masked(x):
         raise ValueError(
-            f"{what} is masked in part, and a patch has no place for missing pixels; fill them first, for example with "
+            f"{name} is masked in part, and a patch has no place for missing pixels; fill them first, for example with "
             "image.filled(0), or cut them off"
         )
 

@@ -17,7 +17,7 @@ from romae.data.sources import SampleSource, as_source
 from romae.tokens.tokens import Batch
 
 Indices = Int64[np.ndarray, "_"]
-Transform = Callable[[Batch, int], Any]
+BatchTransform = Callable[[Batch, int], Any]
 
 
 class Loader:
@@ -85,7 +85,7 @@ class Loader:
         pieces: int = 1,
         workers: int = 0,
         pin: bool = False,
-        transform: Transform | None = None,
+        transform: BatchTransform | None = None,
     ) -> None:
         source = as_source(samples, "samples to load")
         if (batch_size is None) == (tokens_per_batch is None):
@@ -259,7 +259,7 @@ class Loader:
             generator=generator,
             worker_init_fn=_end_with_parent,
         )
-        return _complaining(iter(loader)) if self.workers else iter(loader)
+        return _with_plain_errors(iter(loader)) if self.workers else iter(loader)
 
     def _grouped(self, order: Indices) -> Indices:
         """Sort by length within stretches of some fifty batches, so that neighbours are alike but epochs differ."""
@@ -314,15 +314,15 @@ class _Parts(Dataset[Any]):
         return batch if transform is None else transform(batch, epoch)
 
 
-def _complaining(pieces: Iterator[Any]) -> Iterator[Any]:
+def _with_plain_errors(pieces: Iterator[Any]) -> Iterator[Any]:
     """The same pieces; what a worker complains of is said in its own words, without its traceback."""
     try:
         yield from pieces
     except (ValueError, TypeError) as error:
-        said, is_workers = str(error).rstrip(), "Original Traceback" in str(error)
-        if not is_workers:
+        message, is_from_worker = str(error).rstrip(), "Original Traceback" in str(error)
+        if not is_from_worker:
             raise
-        raise type(error)(said.rpartition(f"\n{type(error).__name__}: ")[2]) from None
+        raise type(error)(message.rpartition(f"\n{type(error).__name__}: ")[2]) from None
 
 
 def _end_with_parent(_: int) -> None:

@@ -26,7 +26,7 @@ from romae.tokens.patches import grid_counts, grid_positions, patchify
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import Batch, PackedSamples
 
-AT_ONCE = 1024  # images that are cut into patches together
+IMAGES_AT_ONCE = 1024  # images that are cut into patches together
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -140,7 +140,7 @@ class Pixels(Source):
         """The patches of every image, as bytes; those of one image lie together, in the order of the images."""
         n_tokens, n_values = len(self.positions), self.patch[0] * self.patch[1] * len(self.mean)
         patches = torch.empty(len(self) * n_tokens, n_values, dtype=torch.uint8, device=device)
-        for start in range(0, len(self), AT_ONCE):
-            part = self.images[start : start + AT_ONCE].to(device)
+        for start in range(0, len(self), IMAGES_AT_ONCE):
+            part = self.images[start : start + IMAGES_AT_ONCE].to(device)
             patches[start * n_tokens : (start + len(part)) * n_tokens] = self.patches_of(part)
         return patches

@@ -48,8 +48,8 @@ def _time(text: str, schema: Schema) -> float:
         number = float("nan")
     require_same_zone(zone, schema.time_zone, "the grid")
     if not np.isfinite(number):
-        kind = "a number" if schema.time_unit is None else "a date"
-        raise ValueError(f"cannot read {text!r} as {kind}, which the times in column {schema.time!r} are")
+        expected = "a number" if schema.time_unit is None else "a date"
+        raise ValueError(f"cannot read {text!r} as {expected}, which the times in column {schema.time!r} are")
     return number
 
 
@@ -58,21 +58,21 @@ def read_queries(table: Any, samples: SampleSet) -> tuple[list[Float64[np.ndarra
     schema = samples.schema
     optional = [] if schema.channel is None else [schema.channel]
     try:
-        known = {schema.id: [sample.id for sample in samples]} | dict.fromkeys(optional, schema.channels)
-        frame = tables.read_frame(table, [schema.id, schema.time, *schema.positions, *optional], known)
+        vocabularies = {schema.id: [sample.id for sample in samples]} | dict.fromkeys(optional, schema.channels)
+        frame = tables.read_frame(table, [schema.id, schema.time, *schema.positions, *optional], vocabularies)
         if len(frame) == 0:
             raise ValueError("the table has no rows")
         ids, names = encode_names(frame[schema.id], None, f"id in column {schema.id!r}", tables.row_number)
-        unit, what = schema.time_unit or "second", f"column {schema.time!r}"
-        times, found, zone = read_times(frame[schema.time], unit, schema.time_zone, what, tables.row_number)
-        require_same_clock(found, schema.time_unit, schema.time)
-        require_same_zone(zone, schema.time_zone, what)
+        unit, time_column = schema.time_unit or "second", f"column {schema.time!r}"
+        times, own_unit, zone = read_times(frame[schema.time], unit, schema.time_zone, time_column, tables.row_number)
+        require_same_clock(own_unit, schema.time_unit, schema.time)
+        require_same_zone(zone, schema.time_zone, time_column)
         coordinates = {schema.time: times}
         for axis in schema.positions:
             coordinates[axis] = as_numbers(frame[axis], f"column {axis!r}", tables.row_number)
         if schema.channel is not None:
-            what = f"channel in column {schema.channel!r}"
-            index, _ = encode_names(frame[schema.channel], schema.channels, what, tables.row_number)
+            role = f"channel in column {schema.channel!r}"
+            index, _ = encode_names(frame[schema.channel], schema.channels, role, tables.row_number)
             coordinates[schema.channel] = np.where(index < 0, np.nan, index)
         wrong = {schema.id: ids < 0} | {name: ~np.isfinite(x) for name, x in coordinates.items()}
         for column, mask in wrong.items():
@@ -93,8 +93,8 @@ def read_queries(table: Any, samples: SampleSet) -> tuple[list[Float64[np.ndarra
     return np.split(rows, np.cumsum(counts)[:-1]), np.argsort(by_sample)
 
 
-def require_same_clock(found: TimeUnit | None, wanted: TimeUnit | None, column: str) -> None:
-    """Refuse times that are numbers where dates are known, dates where numbers are, or dates counted otherwise."""
-    if found != wanted:
-        kinds = ["numbers" if unit is None else f"dates, counted by the {unit}" for unit in (found, wanted)]
-        raise ValueError(f"column {column!r} holds {kinds[0]}, but {kinds[1]} are expected")
+def require_same_clock(unit: TimeUnit | None, expected: TimeUnit | None, column: str) -> None:
+    """Refuse times that are numbers where dates are expected, dates where numbers are, or dates counted otherwise."""
+    if unit != expected:
+        has, wants = ("numbers" if x is None else f"dates, counted by the {x}" for x in (unit, expected))
+        raise ValueError(f"column {column!r} holds {has}, but {wants} are expected")

@@ -184,13 +184,13 @@ class Scaling:
         positions, layout = packed.positions.double(), packed.layout
         self._require_axes(positions)
         origins = positions.new_zeros(len(packed), positions.shape[1])
-        for axis, kind in enumerate(self.origins):
-            if kind == "first":
+        for axis, rule in enumerate(self.origins):
+            if rule == "first":
                 origins[:, axis] = positions[layout.offsets[:-1].long(), axis]
-            elif kind == "min":
+            elif rule == "min":
                 origins[:, axis] = sample_extreme(positions[:, axis : axis + 1], layout, "min").squeeze(1)
-            elif kind != "none":
-                origins[:, axis] = float(kind)
+            elif rule != "none":
+                origins[:, axis] = float(rule)
         return origins
 
     def scale_values(
@@ -214,7 +214,7 @@ class Scaling:
         values = values.double()
         if self.method == "none":
             return values
-        centre, scale = self._rows(values, positions)
+        centre, scale = self._value_tables(values, positions)
         scaled = (values - centre) / scale
         return scaled.asinh() if self.method == "asinh" else scaled
 
@@ -239,7 +239,7 @@ class Scaling:
         values = values.double()
         if self.method == "none":
             return values
-        centre, scale = self._rows(values, positions)
+        centre, scale = self._value_tables(values, positions)
         return (values.sinh() if self.method == "asinh" else values) * scale + centre
 
     def origin(self, positions: Float[Tensor, "n d"]) -> Float64[Tensor, "d"]:
@@ -263,13 +263,13 @@ class Scaling:
         positions = positions.double()
         self._require_axes(positions)
         origin = positions.new_zeros(positions.shape[1])
-        for axis, kind in enumerate(self.origins):
-            if kind == "first":
+        for axis, rule in enumerate(self.origins):
+            if rule == "first":
                 origin[axis] = positions[0, axis]
-            elif kind == "min":
+            elif rule == "min":
                 origin[axis] = positions[:, axis].min()
-            elif kind != "none":
-                origin[axis] = float(kind)
+            elif rule != "none":
+                origin[axis] = float(rule)
         return origin
 
     def scale_positions(self, positions: Float[Tensor, "n d"], origin: Float64[Tensor, "*n d"]) -> Float[Tensor, "n d"]:
@@ -397,7 +397,7 @@ class Scaling:
     def _tables(self) -> tuple[Float64[Tensor, "m c"], Float64[Tensor, "m c"]]:
         return torch.tensor(self.centre, dtype=torch.float64), torch.tensor(self.scale, dtype=torch.float64)
 
-    def _rows(self, values: Tensor, positions: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _value_tables(self, values: Tensor, positions: Tensor | None) -> tuple[Tensor, Tensor]:
         """The centre and scale of each token."""
         centre, scale = (table.to(values.device) for table in self._tables)
         if values.shape[1] != scale.shape[1]:
@@ -520,8 +520,8 @@ def fit_scaling(
         centre, scale = _fit_values(packed, values, per, n_channels)
     mean, deviation = _fit_target(source) if target else (None, None)
     units = [
-        _require_gap(packed, axis) if one == "gap" else one
-        for axis, one in enumerate(_per_axis(unit, n_dims, 1.0, "units"))
+        _require_gap(packed, axis) if axis_unit == "gap" else axis_unit
+        for axis, axis_unit in enumerate(_per_axis(unit, n_dims, 1.0, "units"))
     ]
     return Scaling(
         method=values,
@@ -613,16 +613,16 @@ def _width(source: Source) -> tuple[int, int]:
     return first.values.shape[1], first.positions.shape[1]
 
 
-def _per_axis(given: Any, n_dims: int, default: Any, what: str) -> list[Any]:
+def _per_axis(setting: Any, n_dims: int, default: Any, name: str) -> list[Any]:
     """One entry for each axis, text or a float."""
-    entries = list(given) if isinstance(given, list | tuple) else [given]
+    entries = list(setting) if isinstance(setting, list | tuple) else [setting]
     if len(entries) > n_dims:
-        raise ValueError(f"{len(entries)} {what} for {n_dims} position axes")
+        raise ValueError(f"{len(entries)} {name} for {n_dims} position axes")
     entries += [default] * (n_dims - len(entries))
     try:
-        return [one if isinstance(one, str) else float(one) for one in entries]
+        return [entry if isinstance(entry, str) else float(entry) for entry in entries]
     except (TypeError, ValueError):
-        raise TypeError(f"{what} are numbers or text, one for each position axis, not {given!r}") from None
+        raise TypeError(f"{name} are numbers or text, one for each position axis, not {setting!r}") from None
 
 
 def _fit_values(

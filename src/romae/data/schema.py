@@ -101,36 +101,40 @@ class Schema:
         return len(self.channels) if self.channel is not None and self.channels else None
 
 
-def require_same_names(found: Schema, known: Schema, *, whose: str, others: str, with_classes: bool = False) -> None:
-    """Refuse data whose numbers mean something else than those that are known already.
+def require_same_names(
+    schema: Schema, expected: Schema, *, subject: str, others: str, with_classes: bool = False
+) -> None:
+    """Refuse data whose numbers mean something else than the expected schema says.
 
-    Channels without names, 0 to n - 1, stand for any that have some; of the known ones the last may be missing. Columns
-    may have other names, but one that is known keeps its place.
+    Channels without names, 0 to n - 1, stand for any that have some; of the expected ones the last may be missing.
+    Columns may have other names, but an expected one keeps its place.
+
+    Messages begin with the `subject`, such as "validation samples", and say of `others` what they have.
     """
-    n = len(found.channels)
-    is_unnamed = found.channels == tuple(range(n)) and not all(isinstance(name, int) for name in known.channels)
+    n = len(schema.channels)
+    is_unnamed = schema.channels == tuple(range(n)) and not all(isinstance(name, int) for name in expected.channels)
     wrong: tuple[str, Any, Any] | None = None
-    if found.time_unit != known.time_unit:
+    if schema.time_unit != expected.time_unit:
         numbers = "none (times are numbers)"
-        wrong = ("time unit", found.time_unit or numbers, known.time_unit or numbers)
-    elif (found.channel is None) != (known.channel is None):
-        wrong = ("channel column", found.channel, known.channel)
-    elif n > len(known.channels) or not (is_unnamed or _as_text(found.channels) == _as_text(known.channels[:n])):
-        wrong = ("channels", list(found.channels), list(known.channels))
-    elif _moved(found.values, known.values):
-        wrong = ("values", list(found.values), list(known.values))
-    elif _moved((found.time, *found.positions), (known.time, *known.positions)):
-        wrong = ("positions", [found.time, *found.positions], [known.time, *known.positions])
-    elif with_classes and None not in (found.classes, known.classes) and found.classes != known.classes:
-        wrong = ("classes", list(found.classes or ()), list(known.classes or ()))
+        wrong = ("time unit", schema.time_unit or numbers, expected.time_unit or numbers)
+    elif (schema.channel is None) != (expected.channel is None):
+        wrong = ("channel column", schema.channel, expected.channel)
+    elif n > len(expected.channels) or not (is_unnamed or _as_text(schema.channels) == _as_text(expected.channels[:n])):
+        wrong = ("channels", list(schema.channels), list(expected.channels))
+    elif _is_reordered(schema.values, expected.values):
+        wrong = ("values", list(schema.values), list(expected.values))
+    elif _is_reordered((schema.time, *schema.positions), (expected.time, *expected.positions)):
+        wrong = ("positions", [schema.time, *schema.positions], [expected.time, *expected.positions])
+    elif with_classes and None not in (schema.classes, expected.classes) and schema.classes != expected.classes:
+        wrong = ("classes", list(schema.classes or ()), list(expected.classes or ()))
     if wrong is not None:
-        what, has, wants = wrong
+        part, has, wants = wrong
         raise ValueError(
-            f"the {whose} have the {what} {has}, but {others} {wants}; read them in the same way, for example with "
+            f"the {subject} have the {part} {has}, but {others} {wants}; read them in the same way, for example with "
             "from_table_like(table, schema)"
         )
-    if known.time_unit is not None:
-        require_same_zone(found.time_zone, known.time_zone, f"the {whose}")
+    if expected.time_unit is not None:
+        require_same_zone(schema.time_zone, expected.time_zone, f"the {subject}")
 
 
 def _as_text(names: Sequence[Name]) -> list[str]:
@@ -138,9 +142,9 @@ def _as_text(names: Sequence[Name]) -> list[str]:
     return [str(name) for name in names]
 
 
-def _moved(found: Sequence[str], known: Sequence[str]) -> bool:
-    """Whether a name that is known stands at another place; names that are not known may stand for any."""
-    return any(name in known and known.index(name) != i for i, name in enumerate(found))
+def _is_reordered(names: Sequence[str], expected: Sequence[str]) -> bool:
+    """Whether an expected name stands at another place; names that are not expected may stand for any."""
+    return any(name in expected and expected.index(name) != i for i, name in enumerate(names))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

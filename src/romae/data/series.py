@@ -15,8 +15,8 @@ from romae.data.columns import (
     in_order,
     require_distinct,
     require_no_index,
-    require_told_apart,
     require_values,
+    require_variation_kept,
     to_numpy,
 )
 from romae.data.dates import TimeUnit, numbers_from_dates, read_times, require_unit
@@ -136,7 +136,7 @@ def from_arrays(
             samples.append(Sample(x[keep], clock[keep, None], target, name))
     if for_training:
         fix = "subtract an offset first, or read data that are only to be predicted with for_training=False"
-        require_told_apart(arrays, [f"channel {name!r}" for name in channels or range(n_channels)], fix)
+        require_variation_kept(arrays, [f"channel {name!r}" for name in channels or range(n_channels)], fix)
     return SampleSet(samples, schema)
 
 
@@ -161,8 +161,8 @@ def _read_channels(channels: Sequence[Name], n_channels: int, tokens: str, *, ha
             f"the series have {n_channels} columns of values, but {len(names)} channels are named ({shown}); name each "
             "column once, or give series with all of these channels"
         )
-    taken = {"id", "time", *(["label"] if has_labels else [])}
-    clash = [name for name in names if name in taken]
+    reserved = {"id", "time", *(["label"] if has_labels else [])}
+    clash = [name for name in names if name in reserved]
     if clash and tokens == "steps":
         raise ValueError(
             f"a channel is called {clash[0]!r}, but so is the column of each sample's {clash[0]}; call it otherwise, "
@@ -219,7 +219,7 @@ def _is_two_rows(x: Any) -> bool:
 def _is_flat(x: Any) -> bool:
     if hasattr(x, "ndim"):
         return x.ndim == 1
-    return isinstance(x, list | tuple) and not any(hasattr(one, "__len__") for one in x)
+    return isinstance(x, list | tuple) and not any(hasattr(entry, "__len__") for entry in x)
 
 
 def _climbs(row: Any) -> bool:
@@ -227,29 +227,29 @@ def _climbs(row: Any) -> bool:
     return x.dtype.kind in "iuf" and bool((np.diff(x) > 0).all())
 
 
-def _require_sequence(x: Any, what: str) -> None:
+def _require_sequence(x: Any, name: str) -> None:
     if (
         not (hasattr(x, "__len__") and hasattr(x, "__getitem__"))
         or isinstance(x, str | Mapping)
         or getattr(x, "ndim", 1) == 0
     ):
-        raise TypeError(f"{what} must be a list or an array, not {x!r}")
+        raise TypeError(f"{name} must be a list or an array, not {x!r}")
 
 
-def _float_array(x: Any, what: str) -> Float[np.ndarray, "..."]:
+def _float_array(x: Any, name: str) -> Float[np.ndarray, "..."]:
     try:
         x = to_numpy(x)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{what} cannot be read as an array: {error}") from None
+        raise ValueError(f"{name} cannot be read as an array: {error}") from None
     if x.dtype.kind == "f":
         return x
     if x.dtype.kind in "iub":
         read = x.astype(np.float64)
-        require_exact(read, lambda: len(np.unique(x)), what)
+        require_exact(read, lambda: len(np.unique(x)), name)
         return read
     import pandas as pd
 
-    return as_numbers(pd.Series(x.ravel()), what, lambda i: f"its element {i}").reshape(x.shape)
+    return as_numbers(pd.Series(x.ravel()), name, lambda i: f"its element {i}").reshape(x.shape)
 
 
 def _read_times(
@@ -265,21 +265,21 @@ def _read_times(
     is_shared = np.ndim(times[0]) == 0
     if not is_shared and len(times) != len(arrays):
         raise ValueError(f"times for {len(times)} samples, but there are {len(arrays)} samples")
-    given = [to_numpy(times)] * len(arrays) if is_shared else [to_numpy(one) for one in times]
-    where = [f"the times of sample {name!r}" for name in names]
-    for clock, x, what in zip(given, arrays, where, strict=True):
+    clocks = [to_numpy(times)] * len(arrays) if is_shared else [to_numpy(clock) for clock in times]
+    clock_names = [f"the times of sample {name!r}" for name in names]
+    for clock, x, clock_name in zip(clocks, arrays, clock_names, strict=True):
         if clock.shape != (len(x),):
-            raise ValueError(f"{what} have shape {list(clock.shape)}, but it has {len(x)} time steps")
+            raise ValueError(f"{clock_name} have shape {list(clock.shape)}, but it has {len(x)} time steps")
     if is_shared:
-        clock, own_unit, own_zone = _read_clock(given[0], unit, zone, where[0])
+        clock, own_unit, own_zone = _read_clock(clocks[0], unit, zone, clock_names[0])
         return [clock] * len(arrays), own_unit, own_zone
-    read = [_read_clock(clock, unit, zone, what) for clock, what in zip(given, where, strict=True)]
+    read = [_read_clock(clock, unit, zone, clock_name) for clock, clock_name in zip(clocks, clock_names, strict=True)]
     _, own_unit, own_zone = read[0]
-    for i, (_, found, its_zone) in enumerate(read):
-        if found != own_unit or (its_zone is None) != (own_zone is None):
+    for i, (_, its_unit, its_zone) in enumerate(read):
+        if its_unit != own_unit or (its_zone is None) != (own_zone is None):
             raise ValueError(
-                f"{where[i]} are {given[i].dtype}, those of sample {names[0]!r} are of another kind; give numbers for "
-                "all samples, or dates, all with a time zone or all without"
+                f"{clock_names[i]} are {clocks[i].dtype}, those of sample {names[0]!r} are of another kind; give "
+                "numbers for all samples, or dates, all with a time zone or all without"
             )
     return [clock for clock, _, _ in read], own_unit, own_zone
 
@@ -334,8 +334,8 @@ def _read_targets(
             )
         if target.ndim == 2 and len(target) != len(x):
             raise ValueError(f"{where} has {len(target)} rows for {len(x)} time steps")
-        wanted = target[~np.isnan(x).all(1)] if target.ndim == 2 else target
-        if not np.isfinite(wanted).all():
+        measured = target[~np.isnan(x).all(1)] if target.ndim == 2 else target
+        if not np.isfinite(measured).all():
             raise ValueError(f"{where} has a missing or infinite number; leave such samples out")
     return targets, None
 

@@ -335,8 +335,8 @@ def common_schema(samples: Sequence[Sample]) -> Schema | None:
     shared = samples[fullest].schema
     for i in places:
         if samples[i].schema != shared:
-            whose, others = f"samples (number {i})", f"number {fullest} has"
-            require_same_names(samples[i].schema, shared, whose=whose, others=others, with_classes=True)
+            subject, others = f"samples (number {i})", f"number {fullest} has"
+            require_same_names(samples[i].schema, shared, subject=subject, others=others, with_classes=True)
     return shared
 
 
@@ -367,11 +367,11 @@ def _bytes(x: Tensor | None) -> bytes:
 
 def require_sequence(samples: Any, name: str) -> None:
     """Refuse what is no sequence of samples, or an empty one."""
-    wanted = f"{name} are a list, a SampleSet or a store, not {type(samples).__name__}"
+    message = f"{name} are a list, a SampleSet or a store, not {type(samples).__name__}"
     if isinstance(samples, Sample):
-        raise TypeError(f"{wanted}; put a single sample into a list")
+        raise TypeError(f"{message}; put a single sample into a list")
     if not hasattr(samples, "__len__") or not hasattr(samples, "__getitem__") or hasattr(samples, "keys"):
-        raise TypeError(f"{wanted}; list(…) makes one")
+        raise TypeError(f"{message}; list(…) makes one")
     if len(samples) == 0:
         raise ValueError(f"there are no {name}: the list is empty")
 

@@ -217,13 +217,13 @@ class Store(Source):
         """Indices from 0 on, whatever end they were counted from."""
         if len(indices) == 0:
             raise ValueError("a batch needs at least one sample, and this one is empty")
-        found = np.asarray(indices)
-        if found.dtype.kind not in "iu" or found.ndim != 1:
+        array = np.asarray(indices)
+        if array.dtype.kind not in "iu" or array.ndim != 1:
             raise TypeError(f"samples of a store are asked for by whole numbers, not by {indices!r}")
-        outside = (found < -len(self)) | (found >= len(self))
+        outside = (array < -len(self)) | (array >= len(self))
         if outside.any():
-            raise IndexError(f"there is no sample {found[outside][0]} in a store of {len(self)}")
-        return found.astype(np.int64) % len(self)
+            raise IndexError(f"there is no sample {array[outside][0]} in a store of {len(self)}")
+        return array.astype(np.int64) % len(self)
 
     def _places(self, indices: Int64[np.ndarray, "b"]) -> list[tuple["_Chunk", int]]:
         """The chunk and the row in it where each sample lies."""
@@ -258,10 +258,10 @@ class _Chunk:
         batch.validate(full=True)
         self._columns = {name: batch.column(name) for name in batch.schema.names}
         self._flat = {name: _flat(column) for name, column in self._columns.items() if name != "id"}
-        for name, number in (("values", np.float32), ("positions", np.float64)):
-            kind, flat = self._columns[name].type, self._flat[name]
-            if not pa.types.is_list(kind) or flat.ndim != 2 or flat.dtype != number:
-                raise ValueError(f"its column {name} holds {kind}")
+        for name, dtype in (("values", np.float32), ("positions", np.float64)):
+            arrow_type, flat = self._columns[name].type, self._flat[name]
+            if not pa.types.is_list(arrow_type) or flat.ndim != 2 or flat.dtype != dtype:
+                raise ValueError(f"its column {name} holds {arrow_type}")
         self.offsets = self._columns["values"].offsets.to_numpy()
         self.lengths = np.diff(self.offsets)
         for name, column in self._columns.items():
@@ -313,8 +313,8 @@ def _schema(sample: Sample, number: int) -> pa.Schema:
         pa.field("positions", pa.list_(pa.list_(pa.float64(), sample.positions.shape[1]))),
     ]
     if sample.target is not None:
-        number = pa.float32() if sample.target.is_floating_point() else pa.int64()
-        row = number if sample.target.ndim == 0 else pa.list_(number, sample.target.shape[-1])
+        dtype = pa.float32() if sample.target.is_floating_point() else pa.int64()
+        row = dtype if sample.target.ndim == 0 else pa.list_(dtype, sample.target.shape[-1])
         fields.append(pa.field("target", pa.list_(row) if sample.target.ndim == 2 else row))
     if sample.hidden is not None:
         fields.append(pa.field("hidden", pa.list_(pa.uint8())))
@@ -342,9 +342,9 @@ def _chunks(first: Sample, rest: Iterator[Sample]) -> Iterator[list[Sample]]:
     expected = _schema(first, 0)
     chunk, n_tokens = [first], len(first)
     for number, sample in enumerate(rest, start=1):
-        if (found := _schema(sample, number)) != expected:
+        if (schema := _schema(sample, number)) != expected:
             raise ValueError(
-                f"sample {number} does not match sample 0: {_differences(found, expected)}; a store holds "
+                f"sample {number} does not match sample 0: {_schema_differences(schema, expected)}; a store holds "
                 "samples with the same channels, position dimensions, and kinds of target and id"
             )
         if n_tokens + len(sample) > CHUNK_TOKENS:
@@ -355,10 +355,10 @@ def _chunks(first: Sample, rest: Iterator[Sample]) -> Iterator[list[Sample]]:
     yield chunk
 
 
-def _differences(found: pa.Schema, expected: pa.Schema) -> str:
-    kinds = {field.name: field.type for field in expected}
-    changed = [f"{f.name} is {f.type} instead of {kinds.get(f.name)}" for f in found if f.type != kinds.get(f.name)]
-    return ", ".join([*changed, *(f"{name} is missing" for name in kinds if name not in found.names)])
+def _schema_differences(schema: pa.Schema, expected: pa.Schema) -> str:
+    types = {field.name: field.type for field in expected}
+    changed = [f"{f.name} is {f.type} instead of {types.get(f.name)}" for f in schema if f.type != types.get(f.name)]
+    return ", ".join([*changed, *(f"{name} is missing" for name in types if name not in schema.names)])
 
 
 def _record_batch(chunk: list[Sample], schema: pa.Schema) -> pa.RecordBatch:
@@ -385,5 +385,5 @@ def _record_batch(chunk: list[Sample], schema: pa.Schema) -> pa.RecordBatch:
 def _targets(places: list[tuple[_Chunk, int]]) -> Tensor | None:
     if not places[0][0].has("target"):
         return None
-    found = [chunk.target(row) for chunk, row in places]
-    return torch.from_numpy(np.concatenate(found) if found[0].ndim == 2 else np.stack(found))
+    targets = [chunk.target(row) for chunk, row in places]
+    return torch.from_numpy(np.concatenate(targets) if targets[0].ndim == 2 else np.stack(targets))

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int64
 
-from romae.data.columns import Name, as_numbers, encode_labels, encode_names, require_told_apart, require_values
+from romae.data.columns import Name, as_numbers, encode_labels, encode_names, require_values, require_variation_kept
 from romae.data.dates import TimeUnit, read_times, require_same_zone
 from romae.data.schema import SampleSet, Schema
 from romae.tokens.arrays import LARGEST_EXACT
@@ -157,14 +157,14 @@ def from_table_like(table: Any, schema: Schema) -> SampleSet:
     if not isinstance(schema, Schema):
         raise TypeError(f"the schema is that of other samples, such as samples.schema, not {type(schema).__name__}")
     label = schema.label if schema.label in _column_names(table) else None
-    wanted = replace(schema, label=label, classes=None if label is None else schema.classes)
+    table_schema = replace(schema, label=label, classes=None if label is None else schema.classes)
     channels = None if schema.channel is None else schema.channels
-    found = _samples(table, wanted, channels, labels_are_numbers=schema.classes is None, for_training=False)
-    expected, actual = ("numbers" if one.time_unit is None else "dates" for one in (schema, found.schema))
+    samples = _samples(table, table_schema, channels, labels_are_numbers=schema.classes is None, for_training=False)
+    expected, actual = ("numbers" if unit is None else "dates" for unit in (schema.time_unit, samples.schema.time_unit))
     if expected != actual:
         raise ValueError(f"column {schema.time!r} holds {actual}, but the schema expects {expected}")
-    require_same_zone(found.schema.time_zone, schema.time_zone, _column(schema.time))
-    return SampleSet(found.samples, schema)
+    require_same_zone(samples.schema.time_zone, schema.time_zone, _column(schema.time))
+    return SampleSet(samples.samples, schema)
 
 
 def from_schema(
@@ -217,7 +217,7 @@ def _samples(
     require_values(value_table, lambda row, i: f"row {row}, column {schema.values[i]!r}")
     if for_training:
         fix = "subtract an offset first, or read data that are only to be predicted with from_table_like"
-        require_told_apart(value_table, [_column(name) for name in schema.values], fix)
+        require_variation_kept(value_table, [_column(name) for name in schema.values], fix)
 
     rows = _complete_rows(missing, sample_of_row, ids)
     # Ties are broken by the values, so that the result does not depend on the order of the rows.
@@ -290,7 +290,8 @@ def _unreadable(path: str | Path, error: Exception) -> ValueError:
 def read_frame(table: Any, columns: Sequence[str], names: Mapping[str, Sequence[Hashable] | None]) -> "pd.DataFrame":
     """The columns as a pandas table whose rows are numbered from 0.
 
-    `names` are the columns that hold names, with those that are known: in a CSV file they tell text from integers.
+    `names` are the columns that hold names, with their vocabulary if it is fixed: in a CSV file it tells text from
+    integers.
     """
     import pandas as pd
     import pyarrow as pa
@@ -303,9 +304,11 @@ def read_frame(table: Any, columns: Sequence[str], names: Mapping[str, Sequence[
             raise ValueError(f"column {column!r} {problem}; the table has {existing}")
     if isinstance(table, pd.DataFrame):
         frame = table[list(columns)].reset_index(drop=True)
-        kinds = {name: kind for name, kind in frame.dtypes.items() if isinstance(kind, np.dtype) and not kind.isnative}
+        dtypes = {
+            name: dtype for name, dtype in frame.dtypes.items() if isinstance(dtype, np.dtype) and not dtype.isnative
+        }
         # Pandas sorts and groups no columns in the other byte order, which those of a FITS file have.
-        return frame.astype({name: kind.newbyteorder("=") for name, kind in kinds.items()})
+        return frame.astype({name: dtype.newbyteorder("=") for name, dtype in dtypes.items()})
     if not isinstance(table, pa.Table):
         try:
             if Path(table).suffix in (".parquet", ".pq"):
@@ -317,8 +320,8 @@ def read_frame(table: Any, columns: Sequence[str], names: Mapping[str, Sequence[
                     strings_can_be_null=True,
                 )
                 table = csv.read_csv(table, convert_options=options)
-                for name, known in names.items():
-                    if not (known and all(isinstance(one, str) for one in known)):
+                for name, vocabulary in names.items():
+                    if not (vocabulary and all(isinstance(word, str) for word in vocabulary)):
                         table = table.set_column(table.column_names.index(name), name, _typed_names(table[name]))
         except (pa.ArrowException, OSError) as error:
             raise _unreadable(table, error) from None
@@ -326,7 +329,7 @@ def read_frame(table: Any, columns: Sequence[str], names: Mapping[str, Sequence[
         date_as_object=False,
         ignore_metadata=True,
         # The integers of numpy have no missing ones: pandas would make floats of them.
-        types_mapper=lambda kind: pd.ArrowDtype(kind) if pa.types.is_integer(kind) else None,
+        types_mapper=lambda dtype: pd.ArrowDtype(dtype) if pa.types.is_integer(dtype) else None,
     )
 
 
@@ -351,29 +354,29 @@ def _typed_names(texts: "pa.ChunkedArray") -> "pa.ChunkedArray":
     return texts if floats is None else floats
 
 
-def _cast(words: "pa.ChunkedArray", kind: "pa.DataType") -> "pa.ChunkedArray | None":
+def _cast(words: "pa.ChunkedArray", dtype: "pa.DataType") -> "pa.ChunkedArray | None":
     import pyarrow as pa
 
     try:
-        return words.cast(kind)
+        return words.cast(dtype)
     except pa.ArrowInvalid:
         return None
 
 
 def _require_apart(
-    sample_of_row: Int64[np.ndarray, "n"], given: "pd.Series", read: Float64[np.ndarray, "n"], what: str
+    sample_of_row: Int64[np.ndarray, "n"], column: "pd.Series", read: Float64[np.ndarray, "n"], name: str
 ) -> None:
     """Refuse different whole numbers of one sample that double precision makes the same, as it does beyond 2**53."""
     import pandas as pd
     from pandas.api import types
 
-    if types.is_datetime64_any_dtype(given.dtype) or not (np.abs(read) > LARGEST_EXACT).any():
+    if types.is_datetime64_any_dtype(column.dtype) or not (np.abs(read) > LARGEST_EXACT).any():
         return
-    rows = pd.DataFrame({"sample": sample_of_row, "given": given.to_numpy(), "read": read})
-    rows = rows[rows["read"].notna()].drop_duplicates(["sample", "given"])
-    if rows.duplicated(["sample", "read"]).any():
+    times = pd.DataFrame({"sample": sample_of_row, "given": column.to_numpy(), "read": read})
+    times = times[times["read"].notna()].drop_duplicates(["sample", "given"])
+    if times.duplicated(["sample", "read"]).any():
         raise ValueError(
-            f"{what} cannot be read in double precision, which makes different times of up to "
+            f"{name} cannot be read in double precision, which makes different times of up to "
             f"{np.nanmax(np.abs(read)):.3g} in one sample the same; subtract an offset first"
         )
 
@@ -424,9 +427,9 @@ def _read_targets(
     if differs.any():
         i = int(differs.argmax())
         start = int(rows[first[sample_of_row[i]]])
-        found = [frame[schema.label].iloc[row] for row in (start, int(rows[i]))]
+        originals = [frame[schema.label].iloc[row] for row in (start, int(rows[i]))]
         raise ValueError(
-            f"sample {ids[sample_of_row[i]]!r} has different labels: {found[0]!r} in row {start}, {found[1]!r} in row "
-            f"{int(rows[i])}; a label belongs to the whole sample"
+            f"sample {ids[sample_of_row[i]]!r} has different labels: {originals[0]!r} in row {start}, {originals[1]!r} "
+            f"in row {int(rows[i])}; a label belongs to the whole sample"
         )
     return labels[first].tolist(), class_names

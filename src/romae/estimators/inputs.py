@@ -48,7 +48,7 @@ def read_input(
     schema = schema_of(samples)
     if expected_schema is None or schema is None:
         return samples
-    require_same_names(schema, expected_schema, whose="samples", others="those they must fit have")
+    require_same_names(schema, expected_schema, subject="samples", others="those they must fit have")
     return SampleSet(list(samples), replace(schema, channels=expected_schema.channels))
 
 

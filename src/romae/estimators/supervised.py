@@ -12,7 +12,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags, check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
-from romae.data.columns import require_told_apart
+from romae.data.columns import require_variation_kept
 from romae.data.scaling import Method
 from romae.data.schema import SampleSet
 from romae.data.sources import schema_of
@@ -404,7 +404,9 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         y = check_array(self._labels(X, samples, y), ensure_2d=False, dtype=np.float64, input_name="y")
         if y.ndim > 2:
             raise ValueError(f"y must be [b] or [b, k], got shape {list(y.shape)}")
-        require_told_apart(y.reshape(len(y), -1), ["y"] if y.ndim == 1 else [f"y[:, {i}]" for i in range(y.shape[1])])
+        require_variation_kept(
+            y.reshape(len(y), -1), ["y"] if y.ndim == 1 else [f"y[:, {i}]" for i in range(y.shape[1])]
+        )
         n_outputs = 1 if y.ndim == 1 else y.shape[1]
         labelled = _with_targets(samples, y.reshape(len(y), -1), None)
         last = Regress(n_targets=n_outputs, frozen=self.frozen, drop_tokens=DROP_TOKENS, dropout=DROPOUT)

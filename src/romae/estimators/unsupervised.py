@@ -15,7 +15,7 @@ from sklearn.utils import Tags
 from sklearn.utils._set_output import _get_output_config
 
 from romae.data.columns import to_numpy
-from romae.data.dates import asked_numbers
+from romae.data.dates import positions_as_numbers
 from romae.data.scaling import Method
 from romae.data.schema import Schema
 from romae.estimators.base import Estimator
@@ -409,5 +409,5 @@ def _by_channel(values: Float64[np.ndarray, "t k"], is_known: Bool[np.ndarray, "
 
 def _channel_positions(times: Any, schema: Schema, channels: Int64[np.ndarray, "known"]) -> Float64[np.ndarray, "q 2"]:
     """The positions of these channels at each time, one time after the other."""
-    times = asked_numbers(to_numpy(times), schema.time_unit, schema.time_zone, "times")
+    times = positions_as_numbers(to_numpy(times), schema.time_unit, schema.time_zone, "times")
     return np.stack([np.repeat(times, len(channels)), np.tile(channels, len(times))], axis=1)

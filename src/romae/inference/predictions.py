@@ -23,7 +23,7 @@ from jaxtyping import Float32, Float64, Int64, Shaped
 from torch import Tensor
 
 from romae.data.columns import to_numpy
-from romae.data.dates import asked_numbers
+from romae.data.dates import positions_as_numbers
 from romae.data.scaling import Scaling
 from romae.data.schema import Schema, require_same_names
 from romae.data.sources import SampleSource, Source, as_source
@@ -494,7 +494,7 @@ def _as_source(task: Task, samples: SampleSource) -> Source:
                 _require_widths(task, sample.values.shape[1], sample.positions.shape[1], name)
     source = as_source(samples, with_targets=False)
     if source.schema is not None and task.schema is not None:
-        require_same_names(source.schema, task.schema, whose="samples", others="the task was trained on")
+        require_same_names(source.schema, task.schema, subject="samples", others="the task was trained on")
     return source
 
 
@@ -540,7 +540,7 @@ def _read_positions(array: Any, where: str, task: Task, clock: Schema) -> Float6
         x = to_numpy(array)
     except ValueError as error:
         raise ValueError(f"{where} cannot be read as an array: {error}") from None
-    x = asked_numbers(x, clock.time_unit, clock.time_zone, where)
+    x = positions_as_numbers(x, clock.time_unit, clock.time_zone, where)
     if x.size == 0:
         return np.zeros((0, dims))
     if x.dtype.kind not in "fiu":

@@ -84,8 +84,8 @@ def attend(
         return q
     # docs/performance.md has the table of which samples go where, and what that brings.
     if layout.is_equal and context.is_equal:
-        rows, key_rows = (layout.n_samples, layout.longest), (layout.n_samples, context.longest)
-        return dense(q, k, v, rows, key_rows, dropout, scale)
+        query_shape, key_shape = (layout.n_samples, layout.longest), (layout.n_samples, context.longest)
+        return dense(q, k, v, query_shape, key_shape, dropout, scale)
     on_gpu = q.device.type == "cuda"
     if on_gpu and q.dtype in HALF and dropout == 0:
         return _varlen(q, k, v, layout, context, scale)
@@ -93,9 +93,9 @@ def attend(
     if layout.is_fixed or (on_gpu and max(_padding(layout), _padding(context)) <= MOST_PADDING):
         return _padded(q, k, v, layout, context, dropout, scale)
     if torch.compiler.is_compiling():
-        from romae.model.ungraphed import by_length as ungraphed
+        from romae.model.uncompiled import by_length as uncompiled
 
-        return ungraphed(q, k, v, layout, context, dropout, scale)
+        return uncompiled(q, k, v, layout, context, dropout, scale)
     return by_length(q, k, v, layout, context, dropout, scale)
 
 

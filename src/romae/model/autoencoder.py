@@ -37,7 +37,7 @@ class Kinds(nn.Module):
         return replace(tokens, values=x * (1 + self.stretch(one_hot)) + self.shift(one_hot))
 
 
-def _kinds(config: ModelConfig, size: Size) -> Kinds | None:
+def _kind_embedding(config: ModelConfig, size: Size) -> Kinds | None:
     return None if config.kinds is None else Kinds(config.kinds, size.width, config.kinds_spread)
 
 
@@ -64,7 +64,7 @@ class Encoder(nn.Module):
         self.config = config
         self.projection = nn.Linear(config.channels, config.encoder.width)
         nn.init.zeros_(self.projection.bias)
-        self.kinds = _kinds(config, config.encoder)
+        self.kinds = _kind_embedding(config, config.encoder)
         self.cls = nn.Parameter(torch.randn(config.encoder.width) * 0.02) if config.cls else None
         self.transformer = Transformer(config.encoder, config)
 
@@ -167,7 +167,7 @@ class Decoder(nn.Module):
         self.projection = nn.Linear(config.encoder.width, size.width)
         spread_weights(self.projection, 1.0)
         self.mask_token = nn.Parameter(torch.randn(size.width) * 0.02)
-        self.kinds = _kinds(config, size)
+        self.kinds = _kind_embedding(config, size)
         self.transformer = Transformer(size, config)
 
     def forward(self, encoded: Tokens, positions: Float32[Tensor, "q d"], layout: Layout) -> Float[Tensor, "q w"]:

@@ -18,7 +18,7 @@ from romae.model.kernels.aligned import AlignedLinear, AlignedNorm, Groups, is_h
 from romae.model.rope import AxialRope, Rotation, Sinusoid
 from romae.model.windowed import attend_window, order_along
 from romae.tokens.layout import Layout
-from romae.tokens.packed import taken
+from romae.tokens.packed import take_rows
 from romae.tokens.tokens import Tokens
 
 
@@ -64,7 +64,7 @@ class Block(nn.Module):
             # The compiler would keep every tensor that the backward pass reads; norms and SiLU are cheaper to repeat.
             # Not on a CPU, where attention to samples of various lengths is not compiled, nor could be what holds it.
             inputs = (x, rotation, layout, queries, is_aligned)
-            return checkpoint(self._forward, *inputs, use_reentrant=False, context_fn=_keeping)
+            return checkpoint(self._forward, *inputs, use_reentrant=False, context_fn=_checkpoint_contexts)
         return self._forward(x, rotation, layout, queries, is_aligned)
 
     def _forward(
@@ -76,8 +76,8 @@ class Block(nn.Module):
         is_aligned: bool,
     ) -> Float[Tensor, "t w"]:
         attended = self.attention(self.attention_norm(x), rotation, layout, queries, is_aligned)
-        x = x + self._dropped(attended, layout, queries)
-        return x + self._dropped(self.mlp(self.mlp_norm(x), is_aligned), layout, queries)
+        x = x + self._with_stochastic_depth(attended, layout, queries)
+        return x + self._with_stochastic_depth(self.mlp(self.mlp_norm(x), is_aligned), layout, queries)
 
     def attention(
         self,
@@ -106,7 +106,7 @@ class Block(nn.Module):
         hidden = F.silu(_linear(self.up, x, is_aligned))
         return _linear(self.down, F.dropout(hidden, self.dropout, self.training), is_aligned)
 
-    def _dropped(
+    def _with_stochastic_depth(
         self, branch: Float[Tensor, "t w"], layout: Layout, queries: Layout | None = None
     ) -> Float[Tensor, "t w"]:
         """Stochastic depth: the branch of a whole sample is left out, the others make up for it."""
@@ -126,7 +126,7 @@ def _linear(layer: nn.Module, x: Float[Tensor, "t i"], is_aligned: bool) -> Floa
 
 
 def kept_operators() -> list[Any]:
-    """Whose results a compiled block keeps for its backward pass: matrix products, rotations and attention.
+    """The operators whose results a block keeps for its backward pass: matrix products, rotations and attention.
 
     All else, norms and SiLU above all, is cheaper to compute again than to write to memory and read.
     """
@@ -156,7 +156,7 @@ def kept_operators() -> list[Any]:
     return [operator.default for operator in products + attention + rotation]
 
 
-def _keeping() -> Any:
+def _checkpoint_contexts() -> Any:
     return create_selective_checkpoint_contexts(kept_operators())
 
 
@@ -193,7 +193,7 @@ class Transformer(nn.Module):
         order = None
         if self.window is not None:
             order = order_along(positions, layout, self.has_cls)
-            x, positions = taken(x, order), positions.index_select(0, order)
+            x, positions = take_rows(x, order), positions.index_select(0, order)
         rotation = None if self.rope is None else self.rope(positions)
         if self.sinusoid is not None:
             x = x + self.sinusoid(positions).to(x.dtype)

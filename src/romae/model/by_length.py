@@ -9,17 +9,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from romae.tokens.layout import Layout
-from romae.tokens.packed import taken
+from romae.tokens.packed import take_rows
 
 Queries = Float[Tensor, "t h e"]
 Keys = Float[Tensor, "u h e"]
 
 
 def dense(
-    q: Queries, k: Keys, v: Keys, query_rows: tuple[int, int], key_rows: tuple[int, int], dropout: float, scale: float
+    q: Queries, k: Keys, v: Keys, query_shape: tuple[int, int], key_shape: tuple[int, int], dropout: float, scale: float
 ) -> Queries:
     """Samples of one length are a dense batch of (samples, tokens)."""
-    q, k, v = (x.unflatten(0, rows).transpose(1, 2) for x, rows in ((q, query_rows), (k, key_rows), (v, key_rows)))
+    q, k, v = (x.unflatten(0, shape).transpose(1, 2) for x, shape in ((q, query_shape), (k, key_shape), (v, key_shape)))
     out = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scale)
     return out.transpose(1, 2).flatten(0, 1)
 
@@ -37,11 +37,13 @@ def by_length(q: Queries, k: Keys, v: Keys, layout: Layout, context: Layout, dro
     order = of_sample.argsort(stable=True)
     counts = of_sample.bincount().tolist()
     gather, gather_keys = (_token_order(side, order).to(q.device) for side in (layout, context))
-    query_rows, key_rows = (list(zip(counts, sizes[:, i].tolist(), strict=True)) for i in (1, 0))
-    queries = taken(q, gather).split([n * size for n, size in query_rows])
-    keys, values = (taken(x, gather_keys).split([n * size for n, size in key_rows]) for x in (k, v))
-    groups = zip(queries, keys, values, query_rows, key_rows, strict=True)
-    out = torch.cat([dense(q, k, v, rows, others, dropout, scale) for q, k, v, rows, others in groups if len(q)])
+    query_shapes, key_shapes = (list(zip(counts, sizes[:, i].tolist(), strict=True)) for i in (1, 0))
+    queries = take_rows(q, gather).split([n * size for n, size in query_shapes])
+    keys, values = (take_rows(x, gather_keys).split([n * size for n, size in key_shapes]) for x in (k, v))
+    groups = zip(queries, keys, values, query_shapes, key_shapes, strict=True)
+    out = torch.cat(
+        [dense(q, k, v, query_shape, key_shape, dropout, scale) for q, k, v, query_shape, key_shape in groups if len(q)]
+    )
     return torch.empty_like(out).index_copy(0, gather, out)
 
 

@@ -18,7 +18,15 @@ from romae.model.config import ModelConfig
 from romae.model.heads import Head
 from romae.tokens.augmentation import Augmentation, Noise, RandAugment
 from romae.tokens.layout import Layout
-from romae.tokens.masking import Masking, Source, Strategy, UniformTokens, hide_at_random, noise, split
+from romae.tokens.masking import (
+    Masking,
+    RandomSource,
+    Strategy,
+    UniformTokens,
+    hide_at_random,
+    noise,
+    visible_and_hidden,
+)
 from romae.tokens.packed import kind_mean, second_part
 from romae.tokens.tokens import Batch, Tokens, require_kinds
 
@@ -125,7 +133,7 @@ class Task(nn.Module):
         """The architecture of the encoder."""
         return self.encoder.config
 
-    def prepare(self, batch: Batch, source: Source = None, *, is_training: bool | None = None) -> Batch:
+    def prepare(self, batch: Batch, source: RandomSource = None, *, is_training: bool | None = None) -> Batch:
         """Draw what is random in a step: masks and, in training, dropped tokens.
 
         Parameters
@@ -204,10 +212,10 @@ class Task(nn.Module):
         values = augment(batch.tokens.values, generator)
         return replace(batch, tokens=replace(batch.tokens, values=values))
 
-    def _draw(self, batch: Batch, source: Source) -> Batch:
+    def _draw(self, batch: Batch, source: RandomSource) -> Batch:
         return batch
 
-    def _drop(self, batch: Batch, source: Source) -> Batch:
+    def _drop(self, batch: Batch, source: RandomSource) -> Batch:
         """Leave out a share of each sample's tokens, drawn between 0 and `drop_tokens`."""
         layout = batch.tokens.layout
         share = noise(Layout.singles(layout.n_samples), source) * self.drop_tokens
@@ -344,8 +352,8 @@ class Task(nn.Module):
             One row per sample.
         """
         if self.config.pool == "kinds" and self.config.kinds is not None:
-            kind = encoded.positions[:, -1].long()
-            return kind_mean(encoded.values, kind, self.config.kinds, encoded.layout)
+            kind_of_token = encoded.positions[:, -1].long()
+            return kind_mean(encoded.values, kind_of_token, self.config.kinds, encoded.layout)
         return encoded.first() if self.config.cls else encoded.mean()
 
     def per_token(self, encoded: Tokens, layout: Layout) -> Float[Tensor, "t w"]:
@@ -423,10 +431,10 @@ class MaskedReconstruction(Task):
         self.decoder = Decoder(config)
         self.head = Head(config.decoder.width, config.channels, config.norm_eps)
 
-    def _draw(self, batch: Batch, source: Source) -> Batch:
+    def _draw(self, batch: Batch, source: RandomSource) -> Batch:
         if batch.hidden is not None:
             return batch
-        visible, hidden = split(batch.tokens, self.masking, source)
+        visible, hidden = visible_and_hidden(batch.tokens, self.masking, source)
         return replace(batch, tokens=visible, hidden=hidden)
 
     def forward(self, batch: Batch) -> Loss:
@@ -560,13 +568,13 @@ class Classification(Task):
         self.n_classes, self.confidence, self.augment = n_classes, confidence, augment
         self.head = Head(self.config.encoder.width, n_classes, self.config.norm_eps)
 
-    def _draw(self, batch: Batch, source: Source) -> Batch:
+    def _draw(self, batch: Batch, source: RandomSource) -> Batch:
         target = _require_target(batch)
         if target.is_floating_point() or target.ndim != 1:
             raise ValueError(f"classes must be one integer per sample, not {target.dtype} {list(target.shape)}")
         if target.device.type == "cpu" and not bool(((target >= 0) & (target < self.n_classes)).all()):
-            found = f"{int(target.min())} to {int(target.max())}"
-            raise ValueError(f"classes must lie in 0 to {self.n_classes - 1}, and this batch has {found}")
+            class_range = f"{int(target.min())} to {int(target.max())}"
+            raise ValueError(f"classes must lie in 0 to {self.n_classes - 1}, and this batch has {class_range}")
         return batch
 
     def forward(self, batch: Batch) -> Loss:
@@ -580,8 +588,8 @@ class Classification(Task):
     def trivial(self, batch: Batch) -> Loss:
         target = F.one_hot(_require_target(batch).long(), self.n_classes).double()
         rest = (1 - self.confidence) / (self.n_classes - 1)
-        wanted = (target * (self.confidence - rest) + rest).mean(0)
-        entropy = -torch.special.xlogy(wanted, wanted).sum()
+        mean_target = (target * (self.confidence - rest) + rest).mean(0)
+        entropy = -torch.special.xlogy(mean_target, mean_target).sum()
         return Loss(entropy * len(batch), _count(entropy, len(batch)))
 
     def predict(self, batch: Batch) -> Float[Tensor, "b k"]:
@@ -660,7 +668,7 @@ class Regression(Task):
         self.n_targets, self.per, self.augment = n_targets, per, augment
         self.head = Head(self.config.encoder.width, n_targets, self.config.norm_eps)
 
-    def _draw(self, batch: Batch, source: Source) -> Batch:
+    def _draw(self, batch: Batch, source: RandomSource) -> Batch:
         target = _require_target(batch)
         if self.per == "token" and batch.hidden is not None:
             raise ValueError("targets are for every token, and the samples hide some; leave Sample(hidden=…) out")

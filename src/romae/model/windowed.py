@@ -47,8 +47,8 @@ def attend_window(
         near_q, near_k, near_v, attn_mask=mask.unsqueeze(1), dropout_p=dropout, scale=scale
     )
     is_token = queries < stretches.end.unsqueeze(-1)
-    answers = q.new_zeros(q.shape).index_copy(0, queries[is_token], out.transpose(1, 2)[is_token].to(q.dtype))
-    return _with_cls(answers, q, k, v, layout, dropout, scale) if has_cls else answers
+    output = q.new_zeros(q.shape).index_copy(0, queries[is_token], out.transpose(1, 2)[is_token].to(q.dtype))
+    return _with_cls(output, q, k, v, layout, dropout, scale) if has_cls else output
 
 
 class _Stretches:
@@ -78,9 +78,9 @@ class _Stretches:
         return is_token.unsqueeze(-2) & is_near & is_query.unsqueeze(-1)
 
 
-def _with_cls(answers: Heads, q: Heads, k: Heads, v: Heads, layout: Layout, dropout: float, scale: float) -> Heads:
+def _with_cls(output: Heads, q: Heads, k: Heads, v: Heads, layout: Layout, dropout: float, scale: float) -> Heads:
     """CLS attends to its whole sample: one query for each."""
     first = layout.offsets[:-1].long()
     single = Layout.singles(layout.n_samples, q.device)
     attended = attend(q.index_select(0, first), k, v, single, dropout, context=layout, scale=scale)
-    return answers.index_copy(0, first, attended.to(answers.dtype))
+    return output.index_copy(0, first, attended.to(output.dtype))

@@ -1,4 +1,4 @@
-"""What people have their numbers in, as tensors: arrays of any byte order, lists, tensors; and what is refused."""
+"""Numbers in arrays of any byte order, lists and tensors, as tensors; what cannot be read as numbers is refused."""
 
 from collections.abc import Callable
 from datetime import date, timedelta
@@ -17,14 +17,14 @@ def as_real(x: Any, name: str) -> Tensor:
     require_readable(x, name)
     is_plain = isinstance(x, list | tuple) and not _holds_arrays(x)
     try:
-        found = as_tensor(x, torch.float64 if is_plain and isinstance(_first(x), float) else None)
-        if is_plain and found.dtype == torch.float32:  # an integer before floats
-            found = as_tensor(x, torch.float64)
+        tensor = as_tensor(x, torch.float64 if is_plain and isinstance(_first(x), float) else None)
+        if is_plain and tensor.dtype == torch.float32:  # an integer before floats
+            tensor = as_tensor(x, torch.float64)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{name} cannot be read as numbers: {error}") from None
-    if found.is_complex():
+    if tensor.is_complex():
         raise TypeError(f"{name} are complex; use the real and the imaginary part as two channels")
-    return found
+    return tensor
 
 
 def as_tensor(x: Any, dtype: torch.dtype | None = None) -> Tensor:
@@ -38,13 +38,13 @@ def as_tensor(x: Any, dtype: torch.dtype | None = None) -> Tensor:
     return copy if dtype is None else copy.to(dtype)
 
 
-def native(kind: np.dtype) -> np.dtype:
+def native(dtype: np.dtype) -> np.dtype:
     """The nearest type of numbers that torch and pandas know: not the other byte order, nor more than 64 bits."""
-    return np.dtype(np.float64) if kind.char == "g" else kind.newbyteorder("=")
+    return np.dtype(np.float64) if dtype.char == "g" else dtype.newbyteorder("=")
 
 
 def _holds_arrays(x: Any) -> bool:
-    return isinstance(x, list | tuple) and any(isinstance(one, np.ndarray) for one in x)
+    return isinstance(x, list | tuple) and any(isinstance(entry, np.ndarray) for entry in x)
 
 
 def require_readable(x: Any, name: str) -> None:
@@ -54,18 +54,18 @@ def require_readable(x: Any, name: str) -> None:
     parts = x if _holds_arrays(x) else [x]
     if any(map(np.ma.is_masked, parts)):
         raise ValueError(f"the array of {name} is masked in part, and masked means missing; leave what is missing out")
-    one = _first(x)
-    if hasattr(one, "iloc"):
-        raise TypeError(f"{name} came as a pandas {type(one).__name__}; hand over its numbers alone: x.to_numpy()")
-    kinds = [part.dtype for part in [*parts, one] if isinstance(part, np.ndarray | np.generic)]
-    if isinstance(one, date | timedelta) or any(kind.kind in "mM" for kind in kinds):
+    first = _first(x)
+    if hasattr(first, "iloc"):
+        raise TypeError(f"{name} came as a pandas {type(first).__name__}; hand over its numbers alone: x.to_numpy()")
+    dtypes = [part.dtype for part in [*parts, first] if isinstance(part, np.ndarray | np.generic)]
+    if isinstance(first, date | timedelta) or any(dtype.kind in "mM" for dtype in dtypes):
         raise TypeError(
             f"{name} must be numbers, not dates or durations; turn them into days, for example: "
             "(x - x[0]) / np.timedelta64(1, 'D')"
         )
-    for kind in kinds:
-        if kind.kind not in "biufc":
-            raise TypeError(f"the array of {name} holds {kind.name}, not numbers; convert it: x.astype(float)")
+    for dtype in dtypes:
+        if dtype.kind not in "biufc":
+            raise TypeError(f"the array of {name} holds {dtype.name}, not numbers; convert it: x.astype(float)")
 
 
 def _first(x: Any) -> Any:
@@ -75,15 +75,15 @@ def _first(x: Any) -> Any:
     return x
 
 
-def require_exact(read: Float64[np.ndarray, "..."], n_given: Callable[[], int], what: str) -> None:
+def require_exact(read: Float64[np.ndarray, "..."], n_given: Callable[[], int], name: str) -> None:
     """Refuse numbers of which double precision makes fewer than were given, as it does beyond 2**53."""
     if not (np.abs(read) > LARGEST_EXACT).any():
         return
-    known = read[~np.isnan(read)]
-    if len(np.unique(known)) < n_given():
+    present = read[~np.isnan(read)]
+    if len(np.unique(present)) < n_given():
         raise ValueError(
-            f"{what} cannot be read in double precision, which makes several numbers of up to "
-            f"{np.abs(known).max():.3g} the same; subtract an offset first"
+            f"{name} cannot be read in double precision, which makes several numbers of up to "
+            f"{np.abs(present).max():.3g} the same; subtract an offset first"
         )
 
 

@@ -143,7 +143,7 @@ class RandAugment:
         tokens = values.unflatten(0, (-1, self.n_tokens))
         operations, signs = self.drawn(len(tokens), generator, values.device)
         grid = unpatchify(tokens.float(), self.patch, counts, channels=0)
-        mean, std = (_per_channel(given, grid) for given in (self.mean, self.std))
+        mean, std = (_per_channel(statistic, grid) for statistic in (self.mean, self.std))
         images = ((grid * std + mean) * 255).round().clamp(0, 255).to(torch.uint8)
         for operation, sign in zip(operations, signs, strict=True):
             images = changed(images, operation, sign, self.magnitude)
@@ -256,7 +256,7 @@ def changed(images: Images, operation: Int64[Tensor, "b"], sign: Float32[Tensor,
     return _mapped(images, operation, share)
 
 
-def _is(operation: Int64[Tensor, "b"], name: str) -> Bool[Tensor, "b 1 1"]:
+def _is_operation(operation: Int64[Tensor, "b"], name: str) -> Bool[Tensor, "b 1 1"]:
     return (operation == OPERATIONS.index(name)).reshape(-1, 1, 1)
 
 
@@ -265,7 +265,7 @@ def _moved(images: Images, operation: Int64[Tensor, "b"], sign: Float32[Tensor, 
     height, width = images.shape[-2:]
 
     def only(name: str) -> Float32[Tensor, "b 1 1"]:
-        return torch.where(_is(operation, name), sign.reshape(-1, 1, 1), 0.0)
+        return torch.where(_is_operation(operation, name), sign.reshape(-1, 1, 1), 0.0)
 
     x = torch.arange(width, device=images.device) + 0.5
     y = (torch.arange(height, device=images.device) + 0.5).unsqueeze(1)
@@ -288,7 +288,7 @@ def _blended(images: Images, operation: Int64[Tensor, "b"], factor: Float32[Tens
     mean_grey = (grey.mean((2, 3), keepdim=True) + 0.5).floor()
     other = x
     for name, plain in (("brightness", 0.0), ("colour", grey), ("contrast", mean_grey), ("sharpness", _smooth(x))):
-        other = torch.where(_is(operation, name).unsqueeze(1), plain, other)
+        other = torch.where(_is_operation(operation, name).unsqueeze(1), plain, other)
     return (other + factor.reshape(-1, 1, 1, 1) * (x - other)).clamp(0, 255).to(torch.uint8)
 
 
@@ -318,7 +318,7 @@ def _mapped(images: Images, operation: Int64[Tensor, "b"], share: float) -> Imag
     }
     table = level.expand_as(counts)
     for name, mapped in tables.items():
-        table = torch.where(_is(operation, name), mapped, table)
+        table = torch.where(_is_operation(operation, name), mapped, table)
     return table.clamp(0, 255).to(torch.uint8).gather(2, pixels).reshape(images.shape)
 
 

@@ -97,17 +97,17 @@ class Ladder:
         if self.wavelengths is not None:
             if len(self.wavelengths) > n_pairs:
                 raise ValueError(f"{len(self.wavelengths)} wavelengths do not fit into {n_pairs} pairs of channels")
-            kept = 2 * math.pi / _numbers(sorted(self.wavelengths))
+            kept = 2 * math.pi / _host_tensor(sorted(self.wavelengths))
         elif self.shortest is not None and self.longest is not None:
-            steps = _numbers(range(n_kept)) / max(n_kept - 1, 1)
+            steps = _host_tensor(range(n_kept)) / max(n_kept - 1, 1)
             kept = 2 * math.pi / (self.shortest * (self.longest / self.shortest) ** steps)
         else:
-            kept = self.base ** -(_numbers(range(n_kept)) / n_pairs)
-        return torch.cat([kept / self.scale, _numbers([0.0] * (n_pairs - len(kept)))])
+            kept = self.base ** -(_host_tensor(range(n_kept)) / n_pairs)
+        return torch.cat([kept / self.scale, _host_tensor([0.0] * (n_pairs - len(kept)))])
 
 
-def _numbers(numbers: Iterable[float]) -> Float64[Tensor, "n"]:
-    """On the host, also where a model is being built on another device."""
+def _host_tensor(numbers: Iterable[float]) -> Float64[Tensor, "n"]:
+    """Numbers in double precision on the host, also where a model is being built on another device."""
     return torch.tensor(list(numbers), dtype=torch.float64, device="cpu")
 
 

@@ -63,10 +63,10 @@ def _mixed(x: Int64[Tensor, "*n"]) -> Int64[Tensor, "*n"]:
     return x ^ ((x >> 31) & 0x1FFFFFFFF)
 
 
-Source = torch.Generator | SampleKeys | None
+RandomSource = torch.Generator | SampleKeys | None
 
 
-def noise(layout: Layout, source: Source) -> Float32[Tensor, "t"]:
+def noise(layout: Layout, source: RandomSource) -> Float32[Tensor, "t"]:
     """A random number in [0, 1) for every token. A generator draws where it is, by default on the host."""
     if isinstance(source, SampleKeys):
         return source.draw(layout)
@@ -100,7 +100,7 @@ class Masking(Protocol):
     tensor([False,  True])
     """
 
-    def hidden(self, tokens: Tokens, source: Source = None) -> Bool[Tensor, "t"]:
+    def hidden(self, tokens: Tokens, source: RandomSource = None) -> Bool[Tensor, "t"]:
         """The mask of a batch.
 
         Parameters
@@ -118,8 +118,8 @@ class Masking(Protocol):
         ...
 
 
-def split(tokens: Tokens, masking: Masking, source: Source = None) -> tuple[Tokens, Tokens]:
-    """The visible and the hidden tokens."""
+def visible_and_hidden(tokens: Tokens, masking: Masking, source: RandomSource = None) -> tuple[Tokens, Tokens]:
+    """The tokens that a masking leaves visible, and those that it hides."""
     hidden = masking.hidden(tokens, source)
     # A fixed share of the tokens needs no counting on the device.
     n_hidden = masking.n_hidden(tokens.layout) if isinstance(masking, _Share) else None
@@ -188,7 +188,7 @@ class UniformTokens(_Share):
 
     kind: Literal["tokens"] = "tokens"
 
-    def hidden(self, tokens: Tokens, source: Source = None) -> Bool[Tensor, "t"]:
+    def hidden(self, tokens: Tokens, source: RandomSource = None) -> Bool[Tensor, "t"]:
         """The mask of a batch: tokens at random.
 
         Parameters
@@ -253,7 +253,7 @@ class Rows:
         if not 0 < self.ratio < 1:
             raise ValueError(f"ratio is the share of rows to hide, between 0 and 1, not {self.ratio}")
 
-    def hidden(self, tokens: Tokens, source: Source = None) -> Bool[Tensor, "t"]:
+    def hidden(self, tokens: Tokens, source: RandomSource = None) -> Bool[Tensor, "t"]:
         """The mask of a batch: whole rows at random.
 
         Parameters
@@ -273,7 +273,7 @@ class Rows:
         ValueError
             If the tokens have no such axis.
         """
-        rows, row_of_token = _rows(tokens, _axis(tokens, self.axis))
+        rows, row_of_token = _distinct_rows(tokens, _axis(tokens, self.axis))
         hidden_rows = hide_at_random(noise(rows, source), rows, share_of(rows.lengths, self.ratio))
         return hidden_rows[row_of_token]
 
@@ -366,7 +366,7 @@ class Spans(_Share):
         if self.n_spans < 1:
             raise ValueError(f"n_spans must be at least 1, not {self.n_spans}")
 
-    def hidden(self, tokens: Tokens, source: Source = None) -> Bool[Tensor, "t"]:
+    def hidden(self, tokens: Tokens, source: RandomSource = None) -> Bool[Tensor, "t"]:
         """The mask of a batch: contiguous spans.
 
         Parameters
@@ -438,7 +438,7 @@ class Future(_Share):
     axis: int = 0
     kind: Literal["future"] = "future"
 
-    def hidden(self, tokens: Tokens, source: Source = None) -> Bool[Tensor, "t"]:
+    def hidden(self, tokens: Tokens, source: RandomSource = None) -> Bool[Tensor, "t"]:
         """The mask of a batch: the last tokens along the axis.
 
         Parameters
@@ -529,7 +529,7 @@ def _axis(tokens: Tokens, axis: int) -> int:
     return axis % dims
 
 
-def _rows(tokens: Tokens, axis: int) -> tuple[Layout, Int64[Tensor, "t"]]:
+def _distinct_rows(tokens: Tokens, axis: int) -> tuple[Layout, Int64[Tensor, "t"]]:
     """The layout of the distinct coordinates in each sample, and the row that each token belongs to.
 
     Coordinates 5 2 5 | 2 2 are in order 2 5 5 | 2 2, of which 2 5 . | 2 . are new: rows 0 1 | 2, and the tokens are in
@@ -599,12 +599,12 @@ def hide(
     if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
         raise ValueError(f"a seed is a whole number from 0 on, not {seed!r}")
     keys = SampleKeys(int(seed), 0, torch.from_numpy(places.astype(np.int64)))
-    tokens = collate([_from_its_first(sample) for sample in samples]).tokens
+    tokens = collate([_from_first_time(sample) for sample in samples]).tokens
     masks = masking.hidden(tokens, keys).split([len(sample) for sample in samples])
     return [replace(sample, hidden=hidden) for sample, hidden in zip(samples, masks, strict=True) if bool(hidden.any())]
 
 
-def _from_its_first(sample: Sample) -> Sample:
+def _from_first_time(sample: Sample) -> Sample:
     """The sample with its times counted from its first token, so that Julian dates fit into single precision."""
     origin = torch.zeros_like(sample.positions[:1])
     origin[:, :1] = sample.positions[:1, :1]

@@ -1,4 +1,4 @@
-"""Rows of many samples end to end: taken, parted, and summed up for each sample.
+"""Rows of many samples end to end: selected, split, and reduced for each sample.
 
 Shapes: t rows, b samples, w any width.
 """
@@ -12,7 +12,7 @@ from torch import Tensor
 from romae.tokens.layout import Layout
 
 
-class _Taken(torch.autograd.Function):
+class _TakeRows(torch.autograd.Function):
     """Rows that are taken once each. Their gradient is copied to where they came from, where torch would add it."""
 
     @staticmethod
@@ -32,18 +32,18 @@ class _Taken(torch.autograd.Function):
         return rows.index_copy_(0, index, gradient), None
 
 
-def taken(x: Float[Tensor, "t *w"], index: Int64[Tensor, "u"]) -> Float[Tensor, "u *w"]:
+def take_rows(x: Float[Tensor, "t *w"], index: Int64[Tensor, "u"]) -> Float[Tensor, "u *w"]:
     """The rows at these indices, none of them twice."""
-    rows: Tensor = _Taken.apply(x, index)
+    rows: Tensor = _TakeRows.apply(x, index)
     return rows
 
 
 def second_part(values: Float[Tensor, "t w"], first: Layout, second: Layout) -> Float[Tensor, "u w"]:
     """The values that belong to `second` in tokens laid out as `first.joined(second)`."""
     if first.is_equal and second.is_equal:
-        rows = (first.n_samples, first.longest + second.longest)
-        return values.unflatten(0, rows)[:, first.longest :].flatten(0, 1)
-    return taken(values, first.places_in_joined(second)[1])
+        shape = (first.n_samples, first.longest + second.longest)
+        return values.unflatten(0, shape)[:, first.longest :].flatten(0, 1)
+    return take_rows(values, first.places_in_joined(second)[1])
 
 
 def sample_mean(x: Float[Tensor, "t w"], layout: Layout) -> Float[Tensor, "b w"]:
@@ -56,13 +56,15 @@ def sample_mean(x: Float[Tensor, "t w"], layout: Layout) -> Float[Tensor, "b w"]
     return (total / layout.device_lengths.unsqueeze(-1)).to(x.dtype)
 
 
-def kind_mean(x: Float[Tensor, "t w"], kind: Int64[Tensor, "t"], n_kinds: int, layout: Layout) -> Float[Tensor, "b w"]:
+def kind_mean(
+    x: Float[Tensor, "t w"], kind_of_token: Int64[Tensor, "t"], n_kinds: int, layout: Layout
+) -> Float[Tensor, "b w"]:
     """The mean over the kinds of each sample, of which each is the mean of its tokens."""
-    cell = layout.sample_of_token * n_kinds + kind
+    cell = layout.sample_of_token * n_kinds + kind_of_token
     ones = torch.ones_like(cell, dtype=torch.float32)
     counts = ones.new_zeros(layout.n_samples * n_kinds).index_add(0, cell, ones)
-    n_found = (counts.unflatten(0, (-1, n_kinds)) > 0).sum(1)
-    weight = (layout.device_lengths / n_found)[layout.sample_of_token] / counts[cell]  # 1 on average
+    n_present = (counts.unflatten(0, (-1, n_kinds)) > 0).sum(1)
+    weight = (layout.device_lengths / n_present)[layout.sample_of_token] / counts[cell]  # 1 on average
     return sample_mean(x * weight.unsqueeze(-1), layout).to(x.dtype)
 
 

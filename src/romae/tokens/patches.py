@@ -82,8 +82,8 @@ def patchify(x: Tensor, patch: Sequence[int], *, channels: int | None = None, ir
         _require_unpatched(axis, patch[axis])
     x, n_batch = _channels_last(x, dims, channels)
     counts = grid_counts(x.shape[n_batch:-1], patch)
-    split = [size for count, p in zip(counts, patch, strict=True) for size in (count, p)]
-    x = x.reshape(*x.shape[:n_batch], *split, x.shape[-1])
+    grid_and_patch = [size for count, p in zip(counts, patch, strict=True) for size in (count, p)]
+    x = x.reshape(*x.shape[:n_batch], *grid_and_patch, x.shape[-1])
     order = _patch_order(n_batch, dims)
     return x.permute(order).reshape(*x.shape[:n_batch], math.prod(counts), math.prod(patch) * x.shape[-1])
 
@@ -131,8 +131,8 @@ def unpatchify(tokens: Tensor, patch: Sequence[int], counts: Sequence[int], *, c
         raise ValueError(f"tokens must be [..., n, values], got shape {list(tokens.shape)}")
     if tokens.shape[-2] != math.prod(counts):
         raise ValueError(f"{tokens.shape[-2]} tokens do not fill a grid of {list(counts)} patches")
-    n_channels, left = divmod(tokens.shape[-1], math.prod(patch))
-    if left or n_channels < 1:
+    n_channels, rest = divmod(tokens.shape[-1], math.prod(patch))
+    if rest or n_channels < 1:
         raise ValueError(f"tokens of {tokens.shape[-1]} values do not hold whole patches of {list(patch)}")
     if channels is None and n_channels != 1:
         raise ValueError(f"tokens hold {n_channels} channels; say which dimension they go to with channels=")
@@ -201,17 +201,17 @@ def grid_positions(
     return torch.cartesian_prod(*axes).reshape(-1, len(counts))
 
 
-def _own_coordinates(axis: int, count: int, given: Any) -> Float64[Tensor, "n"]:
+def _own_coordinates(axis: int, count: int, coordinates: Any) -> Float64[Tensor, "n"]:
     try:
-        own = torch.as_tensor(given, dtype=torch.float64)
+        read = torch.as_tensor(coordinates, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"the coordinates of dimension {axis} cannot be read as numbers: {error}") from None
-    if own.shape != (count,):
-        raise ValueError(f"dimension {axis} has {count} steps but coordinates of shape {list(own.shape)}")
-    if not own.isfinite().all():
-        step = int((~own.isfinite()).nonzero()[0])
-        raise ValueError(f"coordinates must be finite, and step {step} of dimension {axis} is at {own[step].item()}")
-    return own
+    if read.shape != (count,):
+        raise ValueError(f"dimension {axis} has {count} steps but coordinates of shape {list(read.shape)}")
+    if not read.isfinite().all():
+        step = int((~read.isfinite()).nonzero()[0])
+        raise ValueError(f"coordinates must be finite, and step {step} of dimension {axis} is at {read[step].item()}")
+    return read
 
 
 def _require_sizes(sizes: Sequence[int], name: str) -> None:

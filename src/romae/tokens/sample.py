@@ -157,10 +157,10 @@ def sample_list(samples: Any) -> list[Sample]:
         raise TypeError("a single sample came where several are expected; put it into a list: [sample]")
     if not (hasattr(samples, "__iter__") or hasattr(samples, "__getitem__")):
         raise TypeError(f"expected a list of samples, not {type(samples).__name__}")
-    found = list(samples)
-    for i, one in enumerate(found):
-        if not isinstance(one, Sample):
+    items = list(samples)
+    for i, item in enumerate(items):
+        if not isinstance(item, Sample):
             raise TypeError(
-                f"expected samples, and number {i} is {type(one).__name__}; make one of it: romae.Sample(…)"
+                f"expected samples, and number {i} is {type(item).__name__}; make one of it: romae.Sample(…)"
             )
-    return found
+    return items

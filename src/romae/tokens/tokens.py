@@ -16,7 +16,7 @@ from torch import Tensor
 
 from romae.tokens.arrays import as_positions, as_values
 from romae.tokens.layout import Layout
-from romae.tokens.packed import require_tokens, sample_extreme, sample_mean, taken
+from romae.tokens.packed import require_tokens, sample_extreme, sample_mean, take_rows
 from romae.tokens.sample import Sample, sample_list
 
 
@@ -306,25 +306,25 @@ def concat(first: Tokens, second: Tokens) -> Tokens:
     --------
     >>> import torch
     >>> import romae
-    >>> one = romae.Tokens.pack([torch.full((1, 1), 1.0)] * 2, [torch.zeros(1, 1)] * 2)
-    >>> two = romae.Tokens.pack([torch.full((2, 1), 2.0)] * 2, [torch.zeros(2, 1)] * 2)
-    >>> romae.concat(one, two).values.flatten().tolist()
+    >>> first = romae.Tokens.pack([torch.full((1, 1), 1.0)] * 2, [torch.zeros(1, 1)] * 2)
+    >>> second = romae.Tokens.pack([torch.full((2, 1), 2.0)] * 2, [torch.zeros(2, 1)] * 2)
+    >>> romae.concat(first, second).values.flatten().tolist()
     [1.0, 2.0, 2.0, 1.0, 2.0, 2.0]
     """
     if first.channels != second.channels or first.position_dims != second.position_dims:
         raise ValueError(f"cannot join tokens of different kinds: {first} and {second}")
     layout = first.layout.joined(second.layout)
     if layout.is_equal:
-        rows, more_rows = (layout.n_samples, first.layout.longest), (layout.n_samples, second.layout.longest)
+        first_shape, second_shape = (layout.n_samples, first.layout.longest), (layout.n_samples, second.layout.longest)
 
         def join(x: Tensor, y: Tensor) -> Tensor:
-            return torch.cat([x.unflatten(0, rows), y.unflatten(0, more_rows)], dim=1).flatten(0, 1)
+            return torch.cat([x.unflatten(0, first_shape), y.unflatten(0, second_shape)], dim=1).flatten(0, 1)
 
         return Tokens(join(first.values, second.values), join(first.positions, second.positions), layout)
     places = torch.cat(first.layout.places_in_joined(second.layout))
     order = torch.empty_like(places).scatter(0, places, torch.arange(layout.n_tokens, device=places.device))
     return Tokens(
-        taken(torch.cat([first.values, second.values]), order),
+        take_rows(torch.cat([first.values, second.values]), order),
         torch.cat([first.positions, second.positions]).index_select(0, order),
         layout,
     )
@@ -342,13 +342,13 @@ def channel_index(positions: Float[Tensor, "n d"], n_channels: int) -> Int64[Ten
 
 def require_kinds(tokens: Tokens, n_kinds: int, ids: Sequence[Hashable] = ()) -> None:
     """Refuse tokens whose last position is not the number of a kind that the model has."""
-    kind = tokens.positions[:, -1]
-    if (token := _first_beyond(kind, n_kinds)) is not None:
+    coordinates = tokens.positions[:, -1]
+    if (token := _first_beyond(coordinates, n_kinds)) is not None:
         sample = int(tokens.layout.sample_of_token[token])
         name = repr(ids[sample]) if ids and ids[sample] is not None else sample
         raise ValueError(
-            f"sample {name} has a token of kind {float(kind[token]):g}, which is its last position, but the model has "
-            f"kinds 0 to {n_kinds - 1}"
+            f"sample {name} has a token of kind {float(coordinates[token]):g}, which is its last position, but the "
+            f"model has kinds 0 to {n_kinds - 1}"
         )
 
 

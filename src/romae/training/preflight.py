@@ -42,10 +42,10 @@ def require_samples(task: Task, training: Profile, validation: Profile | None) -
     names = training.schema or task.schema
     if training.schema is not None and task.schema is not None:
         others = "the task knows"
-        require_same_names(training.schema, task.schema, whose="samples", others=others, with_classes=True)
+        require_same_names(training.schema, task.schema, subject="samples", others=others, with_classes=True)
     if validation is not None and validation.schema is not None and names is not None:
         others = "the samples to train on have"
-        require_same_names(validation.schema, names, whose="validation samples", others=others, with_classes=True)
+        require_same_names(validation.schema, names, subject="validation samples", others=others, with_classes=True)
     for profile in (training, validation):
         if profile is not None:
             require_labels(task, profile)

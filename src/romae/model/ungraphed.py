@@ -1,7 +1,0 @@
-"""What torch.compile leaves out of its graphs. Importing this loads the compiler, which takes seconds: do it late."""
-
-from torch.compiler import disable
-
-from romae.model import by_length as plain
-
-by_length = disable(plain.by_length)
