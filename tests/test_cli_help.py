@@ -17,7 +17,7 @@ from messages import assert_says
 from romae.cli import main as cli
 from romae.cli.tables import print_table
 from test_cli_own_data import COLUMNS, TINY
-from test_jobs import CURVES, contents
+from test_training_tables import CURVES, contents
 
 ROMAE = [sys.executable, "-c", "import sys; from romae.cli.main import main; sys.argv[0] = 'romae'; main()"]
 ROOT = typer.main.get_command(cli.app)

@@ -19,7 +19,7 @@ from romae.cli import main as cli
 from romae.config import load_config
 from romae.training.loop import REQUEUE
 from romae.training.tables import FinetuneConfig, PretrainConfig
-from test_jobs import CURVES, contents
+from test_training_tables import CURVES, contents
 
 SIZE = "{width=8,heads=2,depth=1}"
 COLUMNS = ("--id", "star", "--time", "mjd", "--channel", "band", "--value", "flux")

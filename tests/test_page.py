@@ -30,8 +30,8 @@ from romae.pages.plots import Panel
 from romae.pages.run_page import PageConfig
 from romae.training.stages import Classify, Pretrain, run_stages
 from romae.training.tables import Columns, FinetuneConfig, PretrainConfig, finetune, pretrain
-from test_jobs import CURVES
 from test_report import LOSSES, VIEWS, judge, result
+from test_training_tables import CURVES
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SCREENS = {"phone": (390, 844), "desktop": (1440, 900)}
