@@ -357,8 +357,8 @@ def _wrong(path):
 def test_training_and_answers_on_a_scaled_store_stay_within_a_tenth_of_its_size(tmp_path):
     """The store holds 480 MB; what training and answering add to the peak of memory is a tenth of that."""
     samples = (
-        Sample(np.random.default_rng(i).normal(3, 5, (2_000, 60)), np.arange(2_000.0)[:, None], target=i % 2, id=i)
-        for i in range(1_000)
+        Sample(torch.full((200, 60), float(i % 7)), torch.arange(200.0)[:, None], target=i % 2, id=i)
+        for i in range(10_000)
     )
     store = write_store(samples, tmp_path / "large.arrow")
     assert store.path.stat().st_size > 480e6
@@ -369,10 +369,10 @@ store = romae.Store({str(store.path)!r}, memory_budget=4 << 20)
 size = romae.Size(width=12, heads=1, depth=1)
 config = romae.ModelConfig(channels=60, position_dims=1, encoder=size, decoder=size, cls=False)
 task = romae.Classification(config, 2, drop_tokens=0.99)
-scaling = romae.fit_scaling(store[:20])
+scaling = romae.fit_scaling(store[:70])
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-few = [store[i] for i in range(4)]
-settings = TrainConfig(epochs=1, batch_size=4, device="cpu")
+few = [store[i] for i in range(40)]
+settings = TrainConfig(epochs=1, batch_size=40, device="cpu")
 romae.train(task, few, settings, scaling=scaling, quiet=True)
 romae.predict_proba(task, few, tokens_per_batch=4_000)
 before = peak()
@@ -384,3 +384,28 @@ print(peak() - before)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 48, f"{done.stdout} MiB more than before"
+
+
+def test_every_source_ends_and_counts_from_its_end(tmp_path):
+    samples = [Sample([[float(i)]], [[0.0]], target=i, id=i) for i in range(3)]
+    scaled = as_source(samples).scaled(fit_scaling(samples, values="none"))
+    store = write_store(samples, tmp_path / "s.arrow")
+    for source in (as_source(samples), scaled, Lazy(samples), Scaled(Lazy(samples), fit_scaling(samples)), store):
+        assert [sample.id for sample in source] == [0, 1, 2] and source[-1].id == 2
+        with pytest.raises(IndexError):
+            source[3]
+
+
+def test_a_set_names_what_a_store_of_before_had_no_names_for(tmp_path):
+    samples = romae.from_table(table(), id="id", time="time", channel="channel", values="value", label="label")
+    plain = write_store([sample.with_schema(None) for sample in samples], tmp_path / "old.arrow")
+    named = SampleSet(plain, samples.schema)
+    assert plain.schema is None and as_source(named).schema == named[0].schema == samples.schema
+    assert fit_scaling(named) == fit_scaling(samples) != fit_scaling(plain)
+
+
+def test_files_with_nothing_to_predict_are_refused(tmp_path):
+    samples = Own([Sample([[1.0]], [[0.0]]) for _ in range(3)])
+    config = ModelConfig(channels=1, position_dims=1, encoder=SMALL, decoder=SMALL)
+    with pytest.raises(ValueError, match="nothing to learn"):
+        train(MaskedReconstruction(config), samples, TrainConfig(epochs=1), quiet=True)

@@ -37,6 +37,7 @@ class Pixels(Source):
     """
 
     is_in_memory: ClassVar[bool] = True
+    is_quick: ClassVar[bool] = True  # type: ignore[misc]
 
     images: UInt8[Tensor, "r h w c"]
     targets: Int64[Tensor, "r"]

@@ -65,7 +65,8 @@ class Source(Sequence):  # of samples; were that said here, a type checker at ru
 
     schema: Schema | None
     lengths: Int64[np.ndarray, "n"]
-    is_in_memory: ClassVar[bool] = False  # else reading is slow, and what is read twice takes twice the time
+    is_in_memory: ClassVar[bool] = False  # whether `values_on` has them
+    is_quick: bool = False  # whether some samples may be read twice; else each is a file, or who knows what
 
     @abstractmethod
     def packed(self, indices: Indices) -> PackedSamples:
@@ -165,6 +166,7 @@ class InMemory(Source):
     """Samples in memory, packed once, so that a batch is gathered instead of put together sample by sample."""
 
     is_in_memory = True
+    is_quick = True
 
     def __init__(self, samples: Sequence[Sample], schema: Schema | None = None) -> None:
         self.samples: Sequence[Sample] | None = samples
@@ -184,7 +186,7 @@ class InMemory(Source):
             return [self[i] for i in range(*index.indices(len(self)))]
         if self.samples is not None:
             return self.samples[index]
-        return self.all.sample(index % len(self)).with_schema(self.schema)
+        return self.all.sample(range(len(self))[index]).with_schema(self.schema)
 
     def packed(self, indices: Indices, *, by_row: bool = False) -> PackedSamples:
         return self.all.take(indices, by_row=by_row)
@@ -223,10 +225,11 @@ class Lazy(Source):
     """A sequence that makes each sample when it is asked for: what users write themselves, or too much to be copied."""
 
     def __init__(self, samples: SampleSource, schema: Schema | None = None) -> None:
-        self.samples = samples
-        first = _require_sample(samples[0], 0)
-        self.first: Sample | None = first  # kept until it is asked for: reading may be slow
-        self.schema = schema or getattr(samples, "schema", None) or first.schema
+        self.samples, self.schema = samples, schema or getattr(samples, "schema", None)
+        self.first: Sample | None = None
+        if not isinstance(samples, Source):
+            self.first = _require_sample(samples[0], 0)  # kept until it is asked for: reading may be slow
+            self.schema = self.schema or self.first.schema
 
     @cached_property
     def lengths(self) -> Int64[np.ndarray, "n"]:  # type: ignore[override]
@@ -260,6 +263,7 @@ class Scaled(Source):
 
     def __init__(self, source: Source, scaling: Transform) -> None:
         self.source, self.scaling, self.schema = source, scaling, source.schema
+        self.is_quick = source.is_quick
 
     @property
     def lengths(self) -> Int64[np.ndarray, "n"]:  # type: ignore[override]
@@ -291,7 +295,7 @@ def as_source(samples: Any, name: str = "samples", *, with_targets: bool = True)
     require_sequence(samples, name)
     inner, schema = (samples.samples, samples.schema) if isinstance(samples, SampleSet) else (samples, None)
     if isinstance(inner, Source):
-        return inner
+        return inner if inner.schema == schema else Lazy(inner, schema)
     if not isinstance(inner, list | tuple):
         return Lazy(inner, schema)
     for i, sample in enumerate(inner):

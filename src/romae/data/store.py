@@ -119,6 +119,8 @@ class Store(Source):
     (4, Sample(0: 3 tokens, 1 channels, 1 position dims), [3, 3, 3, 3])
     """
 
+    is_quick = True
+
     def __init__(self, path: str | Path, *, memory_budget: int = 1 << 30) -> None:
         self.path, self.memory_budget = Path(path).absolute(), memory_budget
         if not self.path.is_file():

@@ -513,13 +513,13 @@ class PackedSamples:
         return running[self.layout.host_offsets].diff()
 
     def sample(self, i: int) -> Sample:
-        """Sample number i."""
-        single = self.take(np.array([i]))
-        target = single.target
-        if target is not None and not self.is_target_per_token:
-            target = target[0]
-        hidden = None if single.hidden is None or not bool(single.hidden.any()) else single.hidden
-        return Sample(single.values, single.positions, target=target, id=single.ids[0], hidden=hidden)
+        """Sample number i, whose tensors are parts of these."""
+        here = slice(*self.layout.host_offsets[i : i + 2].tolist())
+        target = self.target
+        if target is not None:
+            target = target[here] if self.is_target_per_token else target[i]
+        hidden = None if self.hidden is None or not bool(self.hidden[here].any()) else self.hidden[here]
+        return Sample(self.values[here], self.positions[here], target=target, id=self.ids[i], hidden=hidden)
 
     def visible(self) -> "PackedSamples":
         """The samples without the tokens that they hide."""

@@ -28,6 +28,7 @@ VALIDATION = -1  # an epoch of its own, so that validation masks are the same ev
 NOTHING = "none of them has anything to predict, for example because each has a single token, none of which is hidden"
 
 N_TRIVIAL = 512  # samples that the trivial loss is judged by
+TOKENS_TRIVIAL = 16_384  # of samples that are not in memory, which it must not fill
 SHARE_OF_DEVICE = 0.25  # of its free memory, for the values of all samples
 FEWEST_CHANNELS = 4  # with fewer, the rows of values would hardly be fewer bytes than the values
 N_PROBES = 12  # batches of the first epochs that a fixed shape is judged by
@@ -217,7 +218,10 @@ class Batches:
 
         They are taken evenly from all, which may lie in the order of their classes.
         """
-        step = -(-len(source) // N_TRIVIAL)
+        n_judged = N_TRIVIAL
+        if not source.is_in_memory:
+            n_judged = min(N_TRIVIAL, max(1, int(TOKENS_TRIVIAL / source.lengths.mean())))
+        step = -(-len(source) // n_judged)
         was_training = self.task.training
         self.task.eval()
         try:

@@ -24,7 +24,7 @@ from romae.data.schema import Schema
 from romae.data.sources import SampleSource, Source, as_source, digests
 from romae.model.tasks import Task
 from romae.seeds import seed_step
-from romae.training.batches import Batches, StepShare
+from romae.training.batches import NOTHING, Batches, StepShare
 from romae.training.config import TrainConfig, chosen_device
 from romae.training.identity import identity, require_same_run
 from romae.training.preflight import require_samples, require_trainable
@@ -262,10 +262,10 @@ class _Loop:
 
     def _check_samples(self) -> None:
         """Compute the loss of a trivial model, and refuse samples from which nothing can be learned."""
-        if self.batches.source.is_in_memory:
+        if self.batches.source.is_quick:
             problem = "there is nothing to learn from these samples"
             self.reporter.trivial = self.batches.trivial_loss(self.batches.source, problem)
-        if self.best is not None and self.best.source.is_in_memory:
+        if self.best is not None and self.best.source.is_quick:
             self.batches.trivial_loss(self.best.source, "the validation samples cannot be judged")
 
     def _step(self, share: StepShare, watch: LossWatch) -> None:
@@ -316,6 +316,8 @@ class _Loop:
                     f"no loss was a number, and all {place.step} batches were left out; look at the samples' values"
                 )
             return
+        if weight == 0 and not self.history.records:  # of files that were not looked at before
+            raise ValueError(f"there is nothing to learn from these samples: {NOTHING}")
         self.sums.zero_()
         record: dict[str, Any] = {"step": place.step, "epoch": place.epoch, "loss": total / max(weight, 1.0)}
         record["lr"] = self.stepper.rate
