@@ -23,8 +23,8 @@ SAMPLES = from_arrays(np.random.default_rng(0).normal(size=(6, 5, 1)), y=["a", "
 @pytest.mark.parametrize(
     ("samples", "parts"),
     [
-        (torch.zeros(3, 2), ["Sample", "first is Tensor"]),
-        (iter(SAMPLES), ["SampleSet", "iterator", "list("]),
+        (torch.zeros(3, 2), ["Sample", "number 0 is Tensor"]),
+        (iter(SAMPLES), ["SampleSet", "not generator", "list("]),
         (SAMPLES[0], ["SampleSet", "not Sample", "into a list"]),
         (pd.Series(list(SAMPLES), index=list("abcdef")), ["not Series", "list("]),
         ({"a": SAMPLES[0]}, ["not dict", "list("]),

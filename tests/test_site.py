@@ -102,7 +102,7 @@ def test_the_site_brings_the_page_of_the_reproduction(monkeypatch):
         monkeypatch.setitem(sys.modules, module, SimpleNamespace(File=File))
     found = {file.name: file.content for file in outside.on_files([], None)}
     assert {*outside.PAGES.values(), "results/benchmark/cpu.json"} <= set(found)
-    assert found[outside.REPORT].count("<figure>") > 50 and 'id="charts"' in found[outside.REPORT]
+    assert found[outside.REPORT].count("<figure>") > 50 and "Plotly.react" in found[outside.REPORT]
     assert ROOT / outside.REPORT in [target for target, _ in links(DOCS / "reproduction.md")]
 
 

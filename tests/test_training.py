@@ -456,7 +456,7 @@ def test_a_run_is_not_resumed_with_another_task_or_on_other_samples(tmp_path):
         (other, samples, None, "settings.masking.ratio"),
         (training_job.task(), moved, None, "data"),
         (training_job.task(), hiding, None, "data"),
-        (training_job.task(), samples, fit_scaling(samples), "data.training, scaling"),
+        (training_job.task(), samples, fit_scaling(samples), "scaling"),
     ):
         with refused(ValueError, "other settings", f"({what}", "new run"):
             train(task, data, config, scaling=scaling, out=tmp_path / "run", resume=True, quiet=True)

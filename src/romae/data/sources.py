@@ -224,11 +224,11 @@ class InMemory(Source):
 class Lazy(Source):
     """A sequence that makes each sample when it is asked for: what users write themselves, or too much to be copied."""
 
-    def __init__(self, samples: SampleSource, schema: Schema | None = None) -> None:
+    def __init__(self, samples: SampleSource, schema: Schema | None = None, name: str = "samples") -> None:
         self.samples, self.schema = samples, schema or getattr(samples, "schema", None)
         self.first: Sample | None = None
         if not isinstance(samples, Source):
-            self.first = _require_sample(samples[0], 0)  # kept until it is asked for: reading may be slow
+            self.first = _require_sample(samples[0], 0, name)  # kept until it is asked for: reading may be slow
             self.schema = self.schema or self.first.schema
 
     @cached_property
@@ -297,7 +297,7 @@ def as_source(samples: Any, name: str = "samples", *, with_targets: bool = True)
     if isinstance(inner, Source):
         return inner if inner.schema == schema else Lazy(inner, schema)
     if not isinstance(inner, list | tuple):
-        return Lazy(inner, schema)
+        return Lazy(inner, schema, name)
     for i, sample in enumerate(inner):
         _require_sample(sample, i, name)
     schema = schema or common_schema(inner)
