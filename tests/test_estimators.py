@@ -1110,7 +1110,7 @@ def test_defaults_do_well_on_basic_motions_with_steps_missing(real_data):
         return [replace(one, target=None) for one in thin], np.array([int(one.target) for one in samples])
 
     (seen, known), (asked, truth) = thinned("train"), thinned("test")
-    classifier = RoMAEClassifier(device="cpu", random_state=0, pretrain_epochs=5).fit(seen, known)
+    classifier = RoMAEClassifier(device="cpu", random_state=0, pretrain_epochs=2).fit(seen, known)
     assert classifier.score(asked, truth) >= 0.95
 
 
