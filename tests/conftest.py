@@ -11,7 +11,7 @@ from hypothesis import settings
 jaxtyping.install_import_hook("romae", "shape_checks.check")
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
 
-settings.register_profile("romae", deadline=None, max_examples=30)  # the first call of anything is slow
+settings.register_profile("romae", deadline=None, max_examples=50)  # the first call of anything is slow
 settings.load_profile("romae")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -40,17 +40,6 @@ def real_data() -> Path:
     if not folder.is_dir():
         pytest.skip("needs the real data sets: set ROMAE_DATA to their folder")
     return folder
-
-
-@pytest.fixture(autouse=True)
-def _quick_where_it_is_slow(request: pytest.FixtureRequest):
-    """Slow tests go through code whose shapes the quick ones have checked, and checking them again takes a fifth."""
-    if "slow" not in request.keywords:
-        yield
-        return
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import pickle
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -1095,10 +1096,7 @@ def test_a_model_refuses_series_with_other_channels(classifier):
 
 @pytest.mark.slow
 def test_defaults_do_well_on_basic_motions_with_steps_missing(real_data):
-    """Official split, 65 % of the time steps of every series left out, nothing tuned.
-
-    Pre-training is cut short, which spares the suite half a minute and costs the score nothing.
-    """
+    """Official split, 65 % of the time steps of every series left out, nothing tuned; three minutes are allowed."""
     random = np.random.default_rng(0)
 
     def thinned(split: str) -> tuple[list[romae.Sample], np.ndarray]:
@@ -1110,7 +1108,9 @@ def test_defaults_do_well_on_basic_motions_with_steps_missing(real_data):
         return [replace(one, target=None) for one in thin], np.array([int(one.target) for one in samples])
 
     (seen, known), (asked, truth) = thinned("train"), thinned("test")
-    classifier = RoMAEClassifier(device="cpu", random_state=0, pretrain_epochs=2).fit(seen, known)
+    started = time.perf_counter()
+    classifier = RoMAEClassifier(device="cpu", random_state=0).fit(seen, known)
+    assert time.perf_counter() - started < 180
     assert classifier.score(asked, truth) >= 0.95
 
 
