@@ -22,6 +22,7 @@ from romae.config import to_dict
 from romae.data.scaling import Scaling, scaled
 from romae.data.schema import Schema
 from romae.data.sources import SampleSource, Source, as_source, digests
+from romae.model.kernels.onednn import without_onednn
 from romae.model.tasks import Task
 from romae.seeds import seed_step
 from romae.training.batches import NOTHING, Batches, StepShare
@@ -154,7 +155,8 @@ def train(
         validation_data = None if validation_source is None else scaled(validation_source, scaling)
         loop = _Loop.ready(task, training_data, validation_data, config, folder)
         loop.identity, loop.reporter = run_identity, Reporter(log, title, quiet)
-        return loop.train(may_resume=resume)
+        with without_onednn():
+            return loop.train(may_resume=resume)
     except (ImportError, TypeError, ValueError):
         if loop is None or loop.place.step == 0:
             task.scaling, task.schema = before
