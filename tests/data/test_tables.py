@@ -489,3 +489,6 @@ def test_nanoseconds_are_told_apart_within_a_sample_alone():
     assert len(from_table(table, **names)) == 2
     with refused(ValueError, "times", "1.7e+18", "subtract an offset"):
         from_table(table.assign(id=0), **names)
+    # One time may come several times in a sample: with two channels, say.
+    twice = table.assign(time=[start, start, start + 10**9, start + 10**9])
+    assert [s.positions[:, 0].tolist() for s in from_table(twice, **names)] == [[float(start)] * 2, [start + 1e9] * 2]

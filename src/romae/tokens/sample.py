@@ -147,8 +147,9 @@ class Sample:
     def __repr__(self) -> str:
         name = "" if self.id is None else f"{self.id!r}: "
         target = "" if self.target is None else f", target {list(self.target.shape) or self.target.item()}"
+        hidden = "" if self.hidden is None else f" ({int(self.hidden.sum())} hidden)"
         channels, dims = self.values.shape[1], self.positions.shape[1]
-        return f"Sample({name}{len(self)} tokens, {channels} channels, {dims} position dims{target})"
+        return f"Sample({name}{len(self)} tokens{hidden}, {channels} channels, {dims} position dims{target})"
 
 
 def sample_list(samples: Any) -> list[Sample]:
