@@ -138,6 +138,32 @@ def test_integers_as_ids_and_channels_sort_as_numbers(frame):
     assert samples.schema.channels == (2, 3, 12)
 
 
+@pytest.mark.parametrize("column", ["object", "band"])
+@pytest.mark.parametrize(
+    ("names", "parts"),
+    [
+        ([1, True, 1, 1, True], ["row 0 is 1", "row 1 is True", "astype(str)"]),
+        ([1, 1, 1.0, 1, 1], ["row 0 is 1", "row 2 is 1.0"]),
+        ([None, "1", 1, 1, "1"], ["row 1 is '1'", "row 2 is 1"]),
+    ],
+)
+def test_names_of_several_types_are_refused_before_equal_ones_become_one(frame, column, names, parts):
+    with refused(TypeError, *parts):
+        from_table(frame.assign(**{column: pd.Series(names, dtype=object)}), **COLUMNS)
+
+
+def test_whole_numbers_of_python_and_numpy_are_names_of_one_type(frame):
+    names = pd.Series([np.int64(2), 1, 2, np.uint8(2), 1], dtype=object)
+    assert [sample.id for sample in from_table(frame.assign(object=names), **COLUMNS)] == [1, 2]
+
+
+@pytest.mark.parametrize("column", ["mjd", "flux"])
+def test_numbers_beyond_double_precision_are_refused(frame, column):
+    numbers = pd.Series([1, 2, 3, 10**400, 5], dtype=object)
+    with refused(ValueError, column, "row 3", "larger units"):
+        from_table(frame.assign(**{column: numbers}), **COLUMNS)
+
+
 def test_names_given_fix_the_order_of_channels(frame):
     samples = from_table(frame, **COLUMNS, channels=["g", "r", "i", "z"])
     assert samples[1].positions[:, 1].tolist() == [0, 0, 1]
