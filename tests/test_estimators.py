@@ -24,7 +24,7 @@ from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import romae
-from messages import refused
+from messages import refused, warned
 from romae import RoMAEClassifier, RoMAEEmbedder, RoMAEInterpolator, RoMAERegressor, Size
 from romae.estimators import base, rules
 from romae.estimators.inputs import read_input
@@ -298,6 +298,19 @@ def test_a_channel_that_was_never_measured_is_nan_in_between():
     X = np.stack([np.sin(np.linspace(0, 6, 12)), np.full(12, np.nan), np.ones(12)], axis=-1)[None].repeat(6, axis=0)
     found = clone(INTERPOLATOR).fit(X).interpolate(X[:1], [0.5, 3.0])
     assert_array_equal(np.isnan(found[0]), [[False, True, False]] * 2)
+
+
+def test_a_table_with_a_column_per_channel_keeps_every_number():
+    columns = {"id": "id", "time": "t", "values": ["g", "r", "i"]}
+    wide = in_bands().pivot(index=["id", "t"], columns="band", values="flux").reset_index()
+    gappy = wide.assign(g=wide["g"].where(wide["t"] > 0))
+    with warned(UserWarning, "g, r, i", "tokens='scalars'"):
+        samples = read_input(gappy, columns=columns)
+    assert sum(map(len, samples)) == int(gappy[["g", "r", "i"]].notna().to_numpy().sum())
+    again = read_input(wide, columns=columns, expected_schema=samples.schema)
+    assert again.schema == samples.schema and sum(map(len, again)) > sum(map(len, samples))
+    assert read_input(wide, columns=columns, tokens="scalars").schema == samples.schema
+    assert read_input(wide, columns=columns).schema.channel is None
 
 
 def test_dates_without_a_time_zone_are_in_that_of_the_training_data():
