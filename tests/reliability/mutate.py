@@ -11,31 +11,24 @@ with its reason, and do not count; nor do functions that need a GPU or several p
 
 import argparse
 import contextlib
-import hashlib
 import importlib.util
-import json
 import os
-import resource
 import shutil
-import signal
 import sys
 import tempfile
-import threading
 import time
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any
 
-# One thread each and no GPU, whatever the machine has: the children share its cores. Before torch is imported.
-os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-os.environ |= {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1", "PYTHONHASHSEED": "0", "TOKENIZERS_PARALLELISM": ""}
-
+from children import Job, in_children
 from mutants import Mutant, draw
+from reach import Reached, end_of, measured, run_pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
@@ -77,15 +70,6 @@ CORE_FILES = ("config.py", "files.py", "seeds.py")
 MOST_SECONDS = 30.0  # of tests for one mutant, by the time they took when they were measured
 FILES_SECONDS = 60.0  # of all tests of the files that reach a mutant, where those that reach it let it pass
 GRACE = 45.0  # seconds beyond three times what its tests took, after which a mutant is as good as dead
-MEMORY = 32 * 2**30  # bytes of address space; a changed size must not take the machine down
-
-
-@dataclass
-class Reached:
-    """What one test reaches: its time, and the lines of each file of romae that it runs."""
-
-    seconds: float
-    lines: dict[str, list[int]]
 
 
 @dataclass
@@ -96,219 +80,6 @@ class Outcome:
     verdict: str
     seconds: float = 0.0
     said: str = ""
-
-
-# Children
-
-
-@dataclass
-class Job:
-    """Something to do in a child, and how long it may take."""
-
-    name: str
-    work: Callable[[Path], int]
-    limit: float
-    started: float = 0.0
-    folder: Path = field(default_factory=Path)
-
-
-def in_children(jobs: Sequence[Job], n_processes: int, scratch: Path) -> Iterator[tuple[Job, int | None, str]]:
-    """Each job in a process of its own; its exit status, or None where it took too long, and what it printed."""
-    waiting, running = list(reversed(jobs)), {}
-    while waiting or running:
-        while waiting and len(running) < n_processes:
-            job = waiting.pop()
-            job.folder = Path(tempfile.mkdtemp(dir=scratch))
-            job.started = time.monotonic()
-            running[_child(job)] = job
-        for process, job in list(running.items()):
-            done, status = os.waitpid(process, os.WNOHANG)
-            is_late = not done and time.monotonic() - job.started > job.limit
-            if not done and not is_late:
-                continue
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process, signal.SIGKILL)  # the child, and what its tests have started
-            if not done:
-                os.waitpid(process, 0)
-            del running[process]
-            printed = (job.folder / "printed").read_text(encoding="utf-8", errors="replace")
-            yield job, None if is_late else os.waitstatus_to_exitcode(status), printed
-            shutil.rmtree(job.folder, ignore_errors=True)
-        time.sleep(0.02)
-
-
-def _child(job: Job) -> int:
-    """Fork, and do the job with its own folder for everything that tests and romae write."""
-    if process := os.fork():
-        return process
-    status = 70
-    try:
-        os.setsid()
-        printed = os.open(job.folder / "printed", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(printed, 1)
-        os.dup2(printed, 2)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        for name in ("TMPDIR", "HOME", "XDG_CACHE_HOME", "HYPOTHESIS_STORAGE_DIRECTORY"):
-            os.environ[name] = str(job.folder)
-        tempfile.tempdir = None
-        status = job.work(job.folder)
-    except BaseException as error:  # whatever a mutant does, the child ends here
-        print(f"{type(error).__name__}: {error}", flush=True)
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
-    return 0
-
-
-def run_pytest(files: Sequence[str], plugin: object, folder: Path) -> int:
-    """The tests of these files that the plugin leaves, without slow ones, with the same examples every time."""
-    import pytest
-    from hypothesis import Phase, settings
-
-    # A failure need not be made small, and examples that were kept must not help.
-    phases = (Phase.explicit, Phase.generate)
-    settings.register_profile("mutants", deadline=None, max_examples=50, derandomize=True, database=None, phases=phases)
-    options = ["-x", "-q", "--no-header", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    options += ["-m", "not slow and not cuda", "--hypothesis-profile=mutants", f"--basetemp={folder / 'temp'}"]
-    return int(pytest.main([*options, *files], plugins=[plugin]))
-
-
-# Which tests reach which lines
-
-
-class Measure:
-    """A plugin that notes the lines of romae that each test runs, with those of the fixtures it uses."""
-
-    def __init__(self, source: Path, part: int, n_parts: int) -> None:
-        self.source, self.part, self.n_parts = f"{source}{os.sep}", part, n_parts
-        self.reached: dict[str, Reached] = {}
-        self.of_fixture: dict[Any, dict[str, set[int]]] = {}
-        self.open: list[dict[str, set[int]]] = []
-        self.files: dict[CodeType, str | None] = {}
-        self.passed: dict[str, bool] = {}
-
-    def pytest_collection_modifyitems(self, items: list) -> None:
-        items[:] = items[self.part :: self.n_parts]
-
-    def trace(self, frame: FrameType, event: str, _: object) -> Callable | None:
-        code = frame.f_code
-        if code not in self.files:
-            name = code.co_filename
-            self.files[code] = name.removeprefix(self.source) if name.startswith(self.source) else None
-        if self.files[code] is None:
-            return None
-        self.note(frame)
-        return self.lines
-
-    def lines(self, frame: FrameType, event: str, _: object) -> Callable:
-        if event == "line":
-            self.note(frame)
-        return self.lines
-
-    def note(self, frame: FrameType) -> None:
-        file = self.files[frame.f_code]
-        for lines in self.open:
-            lines.setdefault(file, set()).add(frame.f_lineno)
-
-    @contextlib.contextmanager
-    def noting(self, into: dict[str, set[int]]) -> Iterator[None]:
-        self.open.append(into)
-        if len(self.open) == 1:
-            threading.settrace(self.trace)
-            sys.settrace(self.trace)
-        try:
-            yield
-        finally:
-            self.open.pop()  # fixtures are set up within tests, and within each other
-            if not self.open:
-                sys.settrace(None)
-                threading.settrace(None)
-
-
-def _hooks() -> None:
-    """The hooks of `Measure` that need pytest's own decorator, given to it once pytest is imported."""
-    import pytest
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self: Measure, item: Any) -> Iterator:
-        lines: dict[str, set[int]] = {}
-        begin = time.monotonic()
-        with self.noting(lines):
-            result = yield
-        for fixtures in item._fixtureinfo.name2fixturedefs.values():
-            for fixture in fixtures:
-                for file, more in self.of_fixture.get(fixture, {}).items():
-                    lines.setdefault(file, set()).update(more)
-        if self.passed.get(item.nodeid):
-            seconds = time.monotonic() - begin
-            self.reached[item.nodeid] = Reached(seconds, {file: sorted(lines[file]) for file in sorted(lines)})
-        return result
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_fixture_setup(self: Measure, fixturedef: Any) -> Iterator:
-        with self.noting(self.of_fixture.setdefault(fixturedef, {})):
-            result = yield
-        return result
-
-    def pytest_runtest_logreport(self: Measure, report: Any) -> None:
-        if report.when == "call" or report.outcome != "passed":
-            self.passed[report.nodeid] = report.outcome == "passed"
-
-    Measure.pytest_runtest_protocol = pytest_runtest_protocol
-    Measure.pytest_fixture_setup = pytest_fixture_setup
-    Measure.pytest_runtest_logreport = pytest_runtest_logreport
-
-
-def measured(files: Sequence[str], project: Path, scratch: Path, n_processes: int) -> dict[str, Reached]:
-    """What each test of these files reaches, file by file from build/mutants where nothing has changed since."""
-    kept = ROOT / "build" / "mutants"
-    kept.mkdir(parents=True, exist_ok=True)
-    state = _digest(project / "src", project / "tests" / "conftest.py") + sys.version.split()[0]
-    jobs, results = [], {}
-    for file in files:
-        n_parts = 1 + (project / file).stat().st_size // 12_000  # long files in parts, so that all cores have work
-        for part in range(n_parts):
-            key = hashlib.sha256(f"{state} {file} {part} {_digest(project / file)}".encode()).hexdigest()[:20]
-            results[kept / f"{key}.json"] = file
-            if not (kept / f"{key}.json").exists():
-                work = _measuring(file, part, n_parts, project, kept / f"{key}.json")
-                jobs.append((n_parts, Job(f"{file} ({part + 1} of {n_parts})", work, 480)))
-    jobs.sort(key=lambda pair: -pair[0])
-    if jobs:
-        print(f"measuring which tests reach what: {len(files)} files of tests in {len(jobs)} parts", flush=True)
-    for job, status, printed in in_children([job for _, job in jobs], n_processes, scratch):
-        if status not in (0, 5):
-            print(f"  {job.name}: left out in part, its tests do not pass here\n{_end_of(printed)}", flush=True)
-    reached: dict[str, Reached] = {}
-    for path in results:
-        if path.exists():
-            content = json.loads(path.read_text(encoding="utf-8"))
-            reached |= {test: Reached(**found) for test, found in content.items()}
-    return reached
-
-
-def _measuring(file: str, part: int, n_parts: int, project: Path, out: Path) -> Callable[[Path], int]:
-    def work(folder: Path) -> int:
-        plugin = Measure(project / "src" / "romae", part, n_parts)
-        status = run_pytest([f"--maxfail={10**6}", file], plugin, folder)
-        content = {test: vars(found) for test, found in plugin.reached.items()}
-        partial = folder / "reached.json"
-        partial.write_text(json.dumps(content), encoding="utf-8")
-        if status in (0, 1, 5):  # passed, failed here and there, nothing to run: the rest is a mistake of ours
-            shutil.move(partial, out)
-        return status
-
-    return work
-
-
-def _digest(*places: Path) -> str:
-    digest = hashlib.sha256()
-    for place in places:
-        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 # Mutants
@@ -399,7 +170,7 @@ def _lines_of_functions(path: Path) -> set[int]:
     return _FUNCTION_LINES[path]
 
 
-def test_files(file: str, project: Path) -> list[str]:
+def mapped_tests(file: str, project: Path) -> list[str]:
     """The files of tests mapped to a file of the source, as paths from the project's root."""
     names = next(names for beginning, names in TESTS.items() if file.startswith(beginning))
     found = [path for name in names.split() for path in sorted((project / "tests").glob(f"{name}.py"))]
@@ -426,13 +197,9 @@ def try_all(
             outcome = outcomes[int(job.name)]
             outcome.verdict = "timeout" if status is None else "survived" if status == 0 else "killed"
             outcome.seconds += time.monotonic() - job.started
-            outcome.said = _end_of(printed, 4)
+            outcome.said = end_of(printed, 4)
             print(f"  {outcome.verdict:9} {outcome.seconds:5.1f} s  {outcome.mutant.where}", flush=True)
     return list(outcomes.values())
-
-
-def _end_of(printed: str, n: int = 6) -> str:
-    return "\n".join(f"    {line[:200]}" for line in printed.strip().splitlines()[-n:])
 
 
 # The campaign
@@ -519,10 +286,12 @@ def main() -> int:
             print(f"{mutant.where} in {mutant.function or 'module'}: {mutant.kind}\n{difference(mutant)}")
         return 0
 
+    # One thread each and no GPU, whatever the machine has: the children share its cores.
+    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    os.environ |= {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}
     for name in WARM:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    _hooks()
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
         project = Path(scratch) / "romae"
         left_out = shutil.ignore_patterns(".git", ".venv", "build", "dist", "demo", "site", "runs", ".*_cache")
@@ -531,7 +300,7 @@ def main() -> int:
         sys.path[:0] = [str(project / "src"), str(project / "tests")]
         os.environ["PYTHONPATH"] = str(project / "src")
         os.environ.pop("ROMAE_DATA", None)  # the same tests everywhere
-        files = sorted({file for mutant in mutants for file in test_files(mutant.file, project)})
+        files = sorted({file for mutant in mutants for file in mapped_tests(mutant.file, project)})
         reached = measured(files, project, Path(scratch), options.jobs)
         measuring = time.monotonic() - begin
         print(
