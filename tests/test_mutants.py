@@ -74,6 +74,8 @@ def test_a_seed_gives_the_same_mutants_and_another_gives_others():
     first, again, other = draw(files, 20, 0), draw(files, 20, 0), draw(files, 20, 1)
     assert first == again != other and len(set(first)) == 20
     assert len(draw(files, 10_000, 0)) == 2 * len(mutants_of("a.py", SOURCE))  # all there are
+    kept = [one for one in first if one.file == "a.py"]
+    assert kept == [one for one in draw({**files, "b.py": "x = 1"}, 10_000, 0) if one.file == "a.py"][: len(kept)]
 
 
 def test_every_file_of_the_core_is_mapped_to_tests():
@@ -88,8 +90,8 @@ def test_what_is_not_counted_is_there_and_has_a_reason():
     """An entry whose source has changed since is taken out of the list."""
     equivalents, functions = listed()
     assert all(len(entry["reason"].split()) > 3 for entry in [*equivalents, *functions])
-    core = sources(sorted({entry["file"] for entry in [*equivalents, *functions]} or {"none"}))
-    by_file = {file: mutants_of(file, text) for file, text in core.items()}
+    core = sources()
+    by_file = {entry["file"]: mutants_of(entry["file"], core[entry["file"]]) for entry in [*equivalents, *functions]}
     for entry in equivalents:
         assert any(is_equivalent(mutant, [entry]) for mutant in by_file[entry["file"]]), entry
     for entry in functions:

@@ -6,9 +6,11 @@ of errors and warnings, the tests of `while` loops, and keywords that only say w
 
 import ast
 import copy
-import random
+import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 COMPARISONS: dict[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -59,30 +61,20 @@ class Mutant:
 def draw(
     sources: dict[str, str], n: int, seed: int, is_wanted: Callable[[Mutant], bool] = lambda mutant: True
 ) -> list[Mutant]:
-    """n mutants of these files: long files have more, and all kinds of change are as likely in a file."""
-    rng = random.Random(seed)
-    by_file: dict[str, dict[str, list[Mutant]]] = {}
-    for file in sorted(sources):
-        kinds: dict[str, list[Mutant]] = {}
-        for mutant in filter(is_wanted, mutants_of(file, sources[file])):
-            kinds.setdefault(mutant.kind, []).append(mutant)
-        if kinds:
-            by_file[file] = kinds
-    drawn: list[Mutant] = []
-    while by_file and len(drawn) < n:
-        files = list(by_file)
-        weights = [sum(map(len, by_file[file].values())) for file in files]
-        file = rng.choices(files, weights)[0]
-        kind = rng.choice(sorted(by_file[file]))
-        places = by_file[file][kind]
-        mutant = places.pop(rng.randrange(len(places)))
-        if _is_python(mutant.applied(sources[file])):
-            drawn.append(mutant)
-        if not places:
-            del by_file[file][kind]
-        if not by_file[file]:
-            del by_file[file]
-    return drawn
+    """n mutants of these files, every place as likely as any other.
+
+    A mutant's lot is a hash of its text and the seed, so that a change elsewhere in the source leaves it drawn or not.
+    """
+    by_lot = {}
+    for file, source in sources.items():
+        n_alike: Counter[str] = Counter()
+        for mutant in mutants_of(file, source):
+            text = f"{seed} {file} {mutant.function} {mutant.kind} {mutant.before} {mutant.after}"
+            n_alike[text] += 1
+            if is_wanted(mutant):
+                by_lot[hashlib.sha256(f"{text} {n_alike[text]}".encode()).hexdigest()] = mutant
+    in_order = (by_lot[lot] for lot in sorted(by_lot))
+    return list(islice((mutant for mutant in in_order if _is_python(mutant.applied(sources[mutant.file]))), n))
 
 
 def mutants_of(file: str, source: str) -> list[Mutant]:

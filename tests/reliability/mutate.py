@@ -221,13 +221,12 @@ def is_left_out(mutant: Mutant, entries: Sequence[dict[str, str]]) -> bool:
     return any(f"{mutant.function}.".startswith(f"{name}.") for name in names)
 
 
-def sources(only: Sequence[str] = ()) -> dict[str, str]:
-    """The files of the core, or those whose names begin so."""
+def sources() -> dict[str, str]:
+    """The files of the core and their text."""
     folder = ROOT / "src" / "romae"
     files = [folder / name for name in CORE_FILES] + [path for name in CORE for path in (folder / name).rglob("*.py")]
     names = sorted(path.relative_to(folder).as_posix() for path in files if path.name != "__init__.py")
-    chosen = [name for name in names if not only or name.startswith(tuple(only))]
-    return {name: (folder / name).read_text(encoding="utf-8") for name in chosen}
+    return {name: (folder / name).read_text(encoding="utf-8") for name in names}
 
 
 def difference(mutant: Mutant) -> str:
@@ -278,8 +277,8 @@ def main() -> int:
 
     begin = time.monotonic()
     equivalents, functions = listed()
-    core = sources(options.only)
-    drawn = draw(core, options.number, options.seed, lambda mutant: not is_left_out(mutant, functions))
+    drawn = draw(sources(), options.number, options.seed, lambda mutant: not is_left_out(mutant, functions))
+    drawn = [mutant for mutant in drawn if mutant.file.startswith(tuple(options.only or [""]))]
     mutants = [mutant for mutant in drawn if not is_equivalent(mutant, equivalents)]
     if options.show:
         for mutant in drawn:
