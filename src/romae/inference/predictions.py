@@ -27,7 +27,6 @@ from romae.data.dates import positions_as_numbers
 from romae.data.scaling import Scaling
 from romae.data.schema import Schema, require_same_names
 from romae.data.sources import SampleSource, Source, as_source
-
 from romae.inference.outside import Outside
 from romae.model.kernels.onednn import without_onednn
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
