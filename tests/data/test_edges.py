@@ -53,6 +53,11 @@ def test_the_fullest_schema_names_channels_wherever_it_stands():
     full, short = (Schema(channel="band", values=("flux",), channels=names) for names in (("g", "r"), ("g",)))
     samples = [Sample([[1.0]], [[0.0, 0.0]], schema=schema) for schema in (full, short)]
     assert common_schema(samples).channels == common_schema(samples[::-1]).channels == ("g", "r")
+    named, unnamed = (
+        Schema(channel="band", values=("flux",), channels=("g",), classes=names) for names in (("x",), None)
+    )
+    samples = [Sample([[1.0]], [[0.0, 0.0]], schema=schema) for schema in (named, unnamed)]
+    assert common_schema(samples).classes == common_schema(samples[::-1]).classes == ("x",)
 
 
 @pytest.mark.parametrize("time", ["nan", "inf", "soon"])
