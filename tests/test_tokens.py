@@ -100,6 +100,8 @@ def test_a_mean_in_half_precision_is_summed_in_full():
     x = torch.full((4096, 1), 0.1, dtype=torch.bfloat16)
     mean = sample_mean(x, Layout.of([4095, 1]))
     assert mean.dtype == torch.bfloat16 and abs(mean[0].item() - 0.1) < 1e-3
+    large = torch.full((4096, 1), 60.0, dtype=torch.float16)  # their sum is beyond 65504, where half precision ends
+    assert sample_mean(large, Layout.of([4095, 1])).tolist() == [[60.0], [60.0]]
 
 
 def test_equal_lengths_take_the_same_road_to_the_same_place():
@@ -127,6 +129,8 @@ def test_a_repr_tells_what_is_inside():
         repr(Sample([[1.0]], [[2.0]], target=3, id="a"))
         == "Sample('a': 1 tokens, 1 channels, 1 position dims, target 3)"
     )
+    masked = Sample([[1.0]] * 3, [[0.0], [1.0], [2.0]], hidden=[True, False, True])
+    assert repr(masked) == "Sample(3 tokens (2 hidden), 1 channels, 1 position dims)"
 
 
 def test_collate_keeps_targets_ids_and_masks():
@@ -173,6 +177,17 @@ def test_positions_that_rounding_hardly_moves_are_taken():
     days = 59000 + np.arange(50.0)[:, None] * 1.37
     assert collate([Sample(np.ones((50, 1)), days)]).tokens.positions.diff(dim=0).min() > 1.3
     assert collate([Sample([[1.0]], [[1.7e9 + 0.3]])]).tokens.layout.n_tokens == 1  # one token has no gap to lose
+
+
+def test_the_mean_gap_is_that_between_neighbours():
+    """Of two positions it is their distance, of which rounding may take a twentieth; 2**24 + 10.4 moves by 0.4."""
+    for end, is_kept in ((10.4, True), (6.4, False)):
+        sample = Sample(np.zeros((2, 1)), [[2.0**24], [2.0**24 + end]])
+        if is_kept:
+            assert collate([sample]).tokens.positions[1, 0] == 2**24 + 10
+        else:
+            with refused(ValueError, "mean gap of 6.4"):
+                collate([sample])
 
 
 def test_whole_numbers_that_double_precision_makes_one_of_are_no_positions():
@@ -251,6 +266,8 @@ def test_padding_is_not_looked_at():
         (lambda: Sample(np.zeros((1, 0)), np.zeros((1, 1))), ["at least one channel"]),
         (lambda: Sample([1.0, 2.0], [[0.0], [1.0]]), ["[n, c]", "[2]", "values[:, None]"]),
         (lambda: Sample([[1.0]], [[0.0]], hidden=[True]), ["all or none"]),
+        (lambda: Sample([[1.0], [2.0]], [[0.0], [1.0]], hidden=[True, True]), ["all or none"]),
+        (lambda: Sample([[1.0], [2.0]], [[0.0], [1.0]], hidden=[False, False]), ["all or none"]),
         (lambda: Sample([[1.0]], [[0.0]], hidden=[1, 0]), ["1 booleans"]),
         (lambda: Sample([[1.0]], [[0.0]], target=[[1.0], [2.0]]), ["row per token", "[1, k]"]),
         (lambda: Sample([[1.0]], [[0.0]], target=float("nan")), ["target", "finite"]),
