@@ -49,6 +49,18 @@ def test_an_image_smaller_than_its_patch_is_refused_with_its_own_size():
     assert len(from_image(torch.zeros(9, 8), (4, 4), fit="crop").values) == 4
 
 
+@pytest.mark.parametrize("largest", [255, 256])
+def test_a_colour_of_more_than_8_bits_begins_above_255(largest, tmp_path):
+    pytest.importorskip("PIL")
+    content = np.zeros((2, 2, 3), np.uint8 if largest < 256 else ">u2").tobytes()
+    (tmp_path / "image.ppm").write_bytes(f"P6 2 2 {largest}\n".encode() + content)
+    if largest == 255:
+        assert from_image(tmp_path / "image.ppm", (2, 2)).values.shape == (1, 12)
+    else:
+        with refused(ValueError, "image.ppm", "more than 8 bits"):
+            from_image(tmp_path / "image.ppm", (2, 2))
+
+
 def test_the_fullest_schema_names_channels_wherever_it_stands():
     full, short = (Schema(channel="band", values=("flux",), channels=names) for names in (("g", "r"), ("g",)))
     samples = [Sample([[1.0]], [[0.0, 0.0]], schema=schema) for schema in (full, short)]
