@@ -13,7 +13,7 @@ from romae.data.images import from_image
 from romae.data.pixels import Pixels
 from romae.data.queries import grid_of_times
 from romae.data.schema import Schema
-from romae.data.sources import as_source, common_schema
+from romae.data.sources import Lazy, as_source, common_schema
 from romae.data.tables import read_frame
 from romae.tokens.sample import Sample
 
@@ -94,3 +94,35 @@ def test_what_goes_by_row_is_what_goes_by_value():
     pixels = Pixels(images=images, targets=torch.arange(3), ids=(0, 1, 2), patch=(2, 2), mean=(0.5,), std=(0.2,))
     assert_close(gathered(pixels, indices), pixels.packed(indices).values)
     assert pixels.n_value_bytes == images.numel()
+
+
+class Own:
+    """A sequence as people write it, which notes what is read."""
+
+    def __init__(self, schemas: list[Schema | None]) -> None:
+        self.samples = [Sample([[1.0]], [[float(i)]], schema=schema) for i, schema in enumerate(schemas)]
+        self.read: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, i: int) -> Sample:
+        self.read.append(i)
+        return self.samples[i]
+
+
+def test_a_sequence_of_ones_own_is_named_by_itself_or_by_its_first_sample():
+    schema, other = Schema(time="t"), Schema(time="days")
+    by_sample = Lazy(Own([schema, None]))
+    assert by_sample.schema == schema and by_sample[1].schema == schema  # the others have its names as well
+    assert Lazy(Own([schema, None]), other).schema == other
+    assert Lazy(Own([None]))[0].schema is None
+
+
+def test_a_sample_that_was_looked_at_is_not_read_twice_and_a_source_is_not_looked_at():
+    own = Own([None, None])
+    source = Lazy(own)
+    assert own.read == [0] and source.lengths.tolist() == [1, 1] and own.read == [0, 1]
+    own.read.clear()
+    around = Lazy(source)
+    assert own.read == [] and len(around) == 2
