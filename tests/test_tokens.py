@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from messages import refused
+from romae.tokens.arrays import as_real
 from romae.tokens.packed import sample_mean, second_part
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import Layout, PackedSamples, Tokens, collate, concat
@@ -414,3 +415,18 @@ def test_what_is_visible_has_its_targets_and_hides_nothing():
     assert visible.hidden is None and visible.layout.lengths.tolist() == [2, 1]
     assert visible.values.flatten().tolist() == [1, 3, 4] and visible.positions.flatten().tolist() == [0, 2, 3]
     assert visible.target.flatten().tolist() == [7, 9, 6]
+
+
+def test_arrays_of_positions_keep_their_precision_and_lists_have_the_higher():
+    for positions, dtype in (
+        (np.zeros((1, 1), np.float32), torch.float32),
+        ([[1]], torch.int64),
+        ([[1.0]], torch.float64),
+    ):
+        assert as_real(positions, "positions").dtype == dtype
+    assert as_real([[1, 0.1]], "positions")[0, 1].item() == 0.1  # an integer before floats
+
+
+def test_tokens_on_other_axes_are_not_joined():
+    with refused(ValueError, "cannot join", "different kinds"):
+        concat(made([2, 2], dims=1), made([1, 1], dims=2))

@@ -25,10 +25,24 @@ FUNCTIONS = {
     "zeros": "ones", "zeros_like": "ones_like", "new_zeros": "new_ones", "mean": "sum", "median": "mean", "cos": "sin",
 }  # fmt: skip
 FUNCTIONS |= {after: before for before, after in FUNCTIONS.items() if after not in FUNCTIONS}
-SYMMETRIC = {"min", "max", "minimum", "maximum", "equal", "isinstance", "hasattr", "zip", "union", "range", "print"}
+SYMMETRIC = {
+    "mse_loss",
+    "min",
+    "max",
+    "minimum",
+    "maximum",
+    "equal",
+    "isinstance",
+    "hasattr",
+    "zip",
+    "union",
+    "range",
+    "print",
+}
 KEYWORDS_KEPT = {
     "strict",  # of zip: lengths that differ are a mistake of ours, not of the input
     "device", "non_blocking", "pin_memory", "memory_format",  # where things lie, of which a CPU has one place
+    "rank", "n_ranks", "pin",  # which process of how many: here there is one
     "encoding", "newline", "stacklevel", "category", "indent",  # the form of texts
 }  # fmt: skip
 MESSAGES = {"warn", "warning", "info", "debug", "note", "field"}  # calls whose arguments are text, or a dataclass's
