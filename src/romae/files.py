@@ -68,7 +68,7 @@ def new_folder_beside(path: Path) -> Path:
 
 
 def _created(path: Path, create: Callable[[Path], object]) -> Path:
-    # Not by `tempfile`, whose files are for their owner alone and would have to be given the rights of others: a process
+    # Not by `tempfile`, whose files are for their owner alone and would have to be given rights afterwards: a process
     # cannot read its umask without changing it for all of its threads, and the kernel applies it to what is created.
     while True:
         name = path.with_name(f".{path.name}-{secrets.token_hex(4)}")

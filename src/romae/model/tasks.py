@@ -112,7 +112,7 @@ class Task(nn.Module):
 
     def __init__(self, encoder: Encoder | ModelConfig, drop_tokens: float, settings: dict[str, Any]) -> None:
         super().__init__()
-        if not isinstance(drop_tokens, Real) or not 0 <= drop_tokens < 1:
+        if not isinstance(drop_tokens, float | Real) or not 0 <= drop_tokens < 1:
             raise ValueError(
                 f"drop_tokens is the largest share of tokens to drop, from 0 to below 1, not {drop_tokens!r}"
             )
