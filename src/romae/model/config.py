@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from romae.config import check_types
 from romae.tokens.ladder import Ladder, nearest_multiples
 
-
 WIDEST, MOST_LAYERS = 2**20, 10_000  # beyond any model: a size that is a slip must not fill the memory
 
 
