@@ -591,7 +591,7 @@ def test_a_report_takes_the_place_of_a_report_and_of_nothing_else(folder, tmp_pa
         ({"views": {"embeddings": {"points": [[1.0]]}}}, []),
         ({"losses": (Losses(stage="regress", step=(1, 2), loss=(0.5,)),)}, []),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:50],
 )
 @pytest.mark.usefixtures("without_shape_checks")
 def test_a_result_that_lacks_what_there_is_to_draw_is_named(folder, tmp_path, monkeypatch, capsys, changes, parts):
