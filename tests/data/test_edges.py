@@ -8,13 +8,15 @@ from torch.testing import assert_close
 
 from messages import refused
 from romae.data.columns import in_order, require_one_label
+from romae.data.export import to_table
 from romae.data.filterbank import dequantise, quantise
 from romae.data.images import from_image
 from romae.data.pixels import Pixels
 from romae.data.queries import grid_of_times
 from romae.data.schema import Schema
+from romae.data.series import from_arrays
 from romae.data.sources import Lazy, as_source, common_schema
-from romae.data.tables import read_frame
+from romae.data.tables import from_table, from_table_like, read_frame
 from romae.tokens.sample import Sample
 
 
@@ -126,3 +128,29 @@ def test_a_sample_that_was_looked_at_is_not_read_twice_and_a_source_is_not_looke
     own.read.clear()
     around = Lazy(source)
     assert own.read == [] and len(around) == 2
+
+
+def test_predictions_have_a_row_per_token_and_nothing_more():
+    samples = from_arrays([np.zeros((3, 1))])
+    with refused(ValueError, "[3, 1]", "[3, 1, 1]"):
+        to_table(samples, [np.zeros((3, 1, 1))])
+
+
+def test_two_rows_of_unequal_length_are_no_times_and_values():
+    with refused(ValueError, "sample 0", "cannot be read"):
+        from_arrays([[[1.0, 2.0, 3.0], [4.0, 2.0]]])
+
+
+def test_frames_may_have_any_index_where_times_are_handed_over():
+    frame = pd.DataFrame({"a": [1.0, 2.0]}, index=[5, 9])
+    samples = from_arrays([frame], times=[[0.0, 1.0]], channels=["a"])
+    assert samples[0].positions.flatten().tolist() == [0.0, 1.0]
+    with refused(ValueError, "sample 0", "index of its own"):
+        from_arrays([frame], channels=["a"])
+
+
+def test_times_of_another_kind_than_those_of_the_schema_are_named():
+    numbers, dates = ({"id": [1, 1], "t": times, "v": [1.0, 2.0]} for times in ([0.0, 1.0], pd.to_datetime([0, 10**9])))
+    schema = from_table(pd.DataFrame(numbers), id="id", time="t", values="v").schema
+    with refused(ValueError, "holds dates", "expects numbers"):
+        from_table_like(pd.DataFrame(dates), schema)
