@@ -12,9 +12,10 @@ from torch.testing import assert_close
 
 from messages import refused
 from romae.tokens.arrays import as_real
+from romae.tokens.ladder import nearest_multiples
 from romae.tokens.packed import sample_mean, second_part
 from romae.tokens.sample import Sample
-from romae.tokens.tokens import Layout, PackedSamples, Tokens, collate, concat
+from romae.tokens.tokens import Layout, PackedSamples, Tokens, collate, concat, require_kinds
 
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 
@@ -415,6 +416,8 @@ def test_what_is_visible_has_its_targets_and_hides_nothing():
     assert visible.hidden is None and visible.layout.lengths.tolist() == [2, 1]
     assert visible.values.flatten().tolist() == [1, 3, 4] and visible.positions.flatten().tolist() == [0, 2, 3]
     assert visible.target.flatten().tolist() == [7, 9, 6]
+    one_each = [replace(sample, target=torch.tensor(i)) for i, sample in enumerate(samples)]
+    assert PackedSamples.of(one_each).visible().target.tolist() == [0, 1]
 
 
 def test_arrays_of_positions_keep_their_precision_and_lists_have_the_higher():
@@ -430,3 +433,15 @@ def test_arrays_of_positions_keep_their_precision_and_lists_have_the_higher():
 def test_tokens_on_other_axes_are_not_joined():
     with refused(ValueError, "cannot join", "different kinds"):
         concat(made([2, 2], dims=1), made([1, 1], dims=2))
+
+
+def test_a_kind_that_a_model_lacks_is_named_with_its_sample():
+    tokens = Tokens.pack([torch.zeros(1, 1)] * 2, [torch.zeros(1, 1), torch.full((1, 1), 3.0)])
+    require_kinds(tokens, 4)
+    for ids, name in (((), "sample 1"), (("a", None), "sample 1"), (("a", "b"), "sample 'b'")):
+        with refused(ValueError, name, "kind 3", "0 to 2"):
+            require_kinds(tokens, 3, ids)
+
+
+def test_the_multiples_around_a_size_leave_out_zero():
+    assert nearest_multiples(7, 3) == "6 and 9" and nearest_multiples(2, 3) == "3"

@@ -7,14 +7,17 @@ import torch
 from torch.testing import assert_close
 
 from messages import refused
+from romae.data.audio import from_audio_folder
 from romae.data.columns import in_order, require_one_label
+from romae.data.export import to_sample_table, to_table
 from romae.data.filterbank import dequantise, quantise
-from romae.data.images import from_image
+from romae.data.images import from_image, from_video
 from romae.data.pixels import Pixels
-from romae.data.queries import grid_of_times
+from romae.data.queries import grid_of_times, read_queries
 from romae.data.schema import Schema
+from romae.data.series import from_arrays
 from romae.data.sources import Lazy, as_source, common_schema
-from romae.data.tables import read_frame
+from romae.data.tables import from_table, from_table_like, read_frame
 from romae.tokens.sample import Sample
 
 
@@ -34,6 +37,8 @@ def test_names_of_several_kinds_are_read_as_they_look(tmp_path):
 def test_labels_follow_ids_that_are_numbers_and_no_places():
     y = pd.Series([3, 1, 2], index=[30, 10, 20])
     assert in_order([10, 20, 30], y).tolist() == [1, 2, 3]
+    places = pd.Series([3, 1], index=[10, 99])  # not just the ids: as splitters of scikit-learn hand them over
+    assert in_order([10, 20], places).tolist() == [3, 1]
     with refused(ValueError, "another order", "places"):
         in_order([0, 1, 2], pd.Series([3, 1, 2], index=[2, 0, 1]))
 
@@ -126,3 +131,61 @@ def test_a_sample_that_was_looked_at_is_not_read_twice_and_a_source_is_not_looke
     own.read.clear()
     around = Lazy(source)
     assert own.read == [] and len(around) == 2
+
+
+def test_predictions_have_a_row_per_token_and_nothing_more():
+    samples = from_arrays([np.zeros((3, 1))])
+    with refused(ValueError, "[3, 1]", "[3, 1, 1]"):
+        to_table(samples, [np.zeros((3, 1, 1))])
+
+
+def test_two_rows_of_unequal_length_are_no_times_and_values():
+    with refused(ValueError, "sample 0", "cannot be read"):
+        from_arrays([[[1.0, 2.0, 3.0], [4.0, 2.0]]])
+
+
+def test_frames_may_have_any_index_where_times_are_handed_over():
+    frame = pd.DataFrame({"a": [1.0, 2.0]}, index=[5, 9])
+    samples = from_arrays([frame], times=[[0.0, 1.0]], channels=["a"])
+    assert samples[0].positions.flatten().tolist() == [0.0, 1.0]
+    with refused(ValueError, "sample 0", "index of its own"):
+        from_arrays([frame], channels=["a"])
+
+
+def test_times_of_another_kind_than_those_of_the_schema_are_named():
+    numbers, dates = ({"id": [1, 1], "t": times, "v": [1.0, 2.0]} for times in ([0.0, 1.0], pd.to_datetime([0, 10**9])))
+    schema = from_table(pd.DataFrame(numbers), id="id", time="t", values="v").schema
+    with refused(ValueError, "holds dates", "expects numbers"):
+        from_table_like(pd.DataFrame(dates), schema)
+
+
+def test_a_row_of_predictions_has_as_many_names_as_numbers():
+    samples = from_arrays(np.zeros((2, 3, 1)), y=[1.0, 2.0])
+    with refused(ValueError, "2 columns", "['one']"):
+        to_sample_table(samples, np.zeros((2, 2)), columns=["one"])
+    assert list(to_sample_table(samples, np.zeros((2, 2)), columns=["a", "b"]).columns) == ["id", "a", "b"]
+
+
+def test_queries_are_at_least_one_and_of_the_kind_of_the_data():
+    frame = pd.DataFrame({"id": ["a"], "t": [0.0], "v": [1.0]})
+    samples = from_table(frame, id="id", time="t", values="v")
+    with refused(ValueError, "queries", "no rows"):
+        read_queries(frame.iloc[:0], samples)
+    with refused(ValueError, "queries", "holds dates", "numbers are expected"):
+        read_queries(frame.assign(t=pd.to_datetime([0])), samples)
+
+
+def test_a_film_is_called_by_its_path_or_as_it_is_told(tmp_path):
+    pil = pytest.importorskip("PIL.Image")
+    frames = [pil.fromarray(np.full((4, 4), level, np.uint8)) for level in (0, 200)]
+    frames[0].save(tmp_path / "film.gif", save_all=True, append_images=frames[1:])
+    assert from_video(tmp_path / "film.gif", patch=(1, 4, 4), mode="L").id == str(tmp_path / "film.gif")
+    assert from_video(tmp_path / "film.gif", patch=(1, 4, 4), mode="L", id="film").id == "film"
+
+
+def test_the_length_of_a_sound_is_that_at_the_rate_it_is_read_at(tmp_path):
+    soundfile = pytest.importorskip("soundfile")
+    soundfile.write(tmp_path / "a.wav", np.zeros(1600), 16_000)
+    for rate in (8_000, 16_000):
+        folder = from_audio_folder(tmp_path, patch=(1, 128), resample_to=rate)
+        assert folder.lengths.tolist() == [len(folder[0])]

@@ -25,20 +25,7 @@ FUNCTIONS = {
     "zeros": "ones", "zeros_like": "ones_like", "new_zeros": "new_ones", "mean": "sum", "median": "mean", "cos": "sin",
 }  # fmt: skip
 FUNCTIONS |= {after: before for before, after in FUNCTIONS.items() if after not in FUNCTIONS}
-SYMMETRIC = {
-    "mse_loss",
-    "min",
-    "max",
-    "minimum",
-    "maximum",
-    "equal",
-    "isinstance",
-    "hasattr",
-    "zip",
-    "union",
-    "range",
-    "print",
-}
+SYMMETRIC = set("equal gcd hasattr isinstance max maximum min minimum mse_loss print range union zip".split())
 KEYWORDS_KEPT = {
     "strict",  # of zip: lengths that differ are a mistake of ours, not of the input
     "device", "non_blocking", "pin_memory", "memory_format",  # where things lie, of which a CPU has one place
