@@ -24,7 +24,7 @@ from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import romae
-from messages import refused
+from messages import refused, warned
 from romae import RoMAEClassifier, RoMAEEmbedder, RoMAEInterpolator, RoMAERegressor, Size
 from romae.estimators import base, rules
 from romae.estimators.inputs import read_input
@@ -300,6 +300,19 @@ def test_a_channel_that_was_never_measured_is_nan_in_between():
     assert_array_equal(np.isnan(found[0]), [[False, True, False]] * 2)
 
 
+def test_a_table_with_a_column_per_channel_keeps_every_number():
+    columns = {"id": "id", "time": "t", "values": ["g", "r", "i"]}
+    wide = in_bands().pivot(index=["id", "t"], columns="band", values="flux").reset_index()
+    gappy = wide.assign(g=wide["g"].where(wide["t"] > 0))
+    with warned(UserWarning, "g, r, i", "tokens='scalars'"):
+        samples = read_input(gappy, columns=columns)
+    assert sum(map(len, samples)) == int(gappy[["g", "r", "i"]].notna().to_numpy().sum())
+    again = read_input(wide, columns=columns, expected_schema=samples.schema)
+    assert again.schema == samples.schema and sum(map(len, again)) > sum(map(len, samples))
+    assert read_input(wide, columns=columns, tokens="scalars").schema == samples.schema
+    assert read_input(wide, columns=columns).schema.channel is None
+
+
 def test_dates_without_a_time_zone_are_in_that_of_the_training_data():
     zoned = pd.Timestamp("2024-01-01", tz="America/New_York") + pd.to_timedelta(in_bands()["t"], unit="D")
     table, bare = in_bands(t=zoned), in_bands(t=zoned.dt.tz_localize(None))
@@ -519,6 +532,56 @@ def test_a_damaged_description_is_named(saved, text):
     (saved / "estimator.json").write_text(text)
     with refused(ValueError, "estimator.json", "must hold"):
         RoMAEInterpolator.load(saved)
+
+
+def changed(folder: Path, **parts):
+    """A description with some entries added, without a digest, as a stranger could write it."""
+    path = folder / "estimator.json"
+    description = {key: value for key, value in json.loads(path.read_text()).items() if key != "digest"}
+    for part, entries in parts.items():
+        description[part] = description[part] | entries if isinstance(entries, dict) else entries
+    path.write_text(json.dumps(description))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"fitted": {"predict": "yes"}}, ["'predict'", "RoMAEClassifier"]),
+        ({"fitted": {"task_": 3}}, ["'task_'"]),
+        ({"fitted": {"__class__": "int"}}, ["'__class__'"]),
+        ({"fitted": {"n_features_in_": "1"}}, ["n_features_in_", "type"]),
+        ({"fitted": {"n_features_in_": True}}, ["n_features_in_", "type"]),
+        ({"fitted": {"histories_": [{"loss": 1}]}}, ["histories_", "type"]),
+        ({"fitted": {"classes_": ["a", "b"]}}, ["classes_", "type"]),
+        ({"fitted": {"classes_": {"array": ["a", "b"], "type": "<U1000000000"}}}, ["<U1000000000"]),
+        ({"fitted": {"classes_": {"array": [["a"], ["b"]], "type": "<U1"}}}, ["no list"]),
+        ({"fitted": {"classes_": {"array": [1, 2], "type": "nonsense"}}}, ["nonsense"]),
+        ({"fitted": {"classes_": {"array": ["a"], "type": "<U1"}}}, ["1 classes", "damaged"]),
+        ({"fitted": []}, ["fitting leaves"]),
+        ({"settings": {"predict": 1}}, ["'predict'"]),
+        ({"settings": {"epochs": "ten"}}, ["epochs"]),
+        ({"settings": {"size": {"width": 3}}}, ["size", "lacks"]),
+    ],
+)
+def test_a_description_sets_what_fitting_leaves_and_nothing_else(classifier, tmp_path, parts, words):
+    classifier.save(tmp_path / "saved")
+    with refused(ValueError, str(tmp_path), *words):
+        RoMAEClassifier.load(changed(tmp_path / "saved", **parts))
+
+
+def test_a_description_without_a_digest_is_read(classifier, tmp_path):
+    classifier.save(tmp_path / "saved")
+    assert_array_equal(RoMAEClassifier.load(changed(tmp_path / "saved")).classes_, classifier.classes_)
+
+
+def test_a_class_that_is_called_otherwise_is_noticed(classifier, tmp_path):
+    classifier.save(tmp_path / "saved")
+    path = tmp_path / "saved" / "estimator.json"
+    name = str(classifier.classes_[0])
+    path.write_text(path.read_text().replace(f'"{name}"', f'"{name[:-1]}{chr(ord(name[-1]) ^ 1)}"'))
+    with refused(ValueError, "estimator.json", "its digest"):
+        RoMAEClassifier.load(tmp_path / "saved")
 
 
 def test_tables_in_a_list_are_known_by_their_columns():

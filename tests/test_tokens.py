@@ -99,6 +99,8 @@ def test_a_mean_in_half_precision_is_summed_in_full():
     x = torch.full((4096, 1), 0.1, dtype=torch.bfloat16)
     mean = sample_mean(x, Layout.of([4095, 1]))
     assert mean.dtype == torch.bfloat16 and abs(mean[0].item() - 0.1) < 1e-3
+    large = torch.full((4096, 1), 60.0, dtype=torch.float16)  # their sum is beyond 65504, where half precision ends
+    assert sample_mean(large, Layout.of([4095, 1])).tolist() == [[60.0], [60.0]]
 
 
 def test_equal_lengths_take_the_same_road_to_the_same_place():
@@ -126,6 +128,8 @@ def test_a_repr_tells_what_is_inside():
         repr(Sample([[1.0]], [[2.0]], target=3, id="a"))
         == "Sample('a': 1 tokens, 1 channels, 1 position dims, target 3)"
     )
+    masked = Sample([[1.0]] * 3, [[0.0], [1.0], [2.0]], hidden=[True, False, True])
+    assert repr(masked) == "Sample(3 tokens (2 hidden), 1 channels, 1 position dims)"
 
 
 def test_collate_keeps_targets_ids_and_masks():
@@ -250,6 +254,8 @@ def test_padding_is_not_looked_at():
         (lambda: Sample(np.zeros((1, 0)), np.zeros((1, 1))), ["at least one channel"]),
         (lambda: Sample([1.0, 2.0], [[0.0], [1.0]]), ["[n, c]", "[2]", "values[:, None]"]),
         (lambda: Sample([[1.0]], [[0.0]], hidden=[True]), ["all or none"]),
+        (lambda: Sample([[1.0], [2.0]], [[0.0], [1.0]], hidden=[True, True]), ["all or none"]),
+        (lambda: Sample([[1.0], [2.0]], [[0.0], [1.0]], hidden=[False, False]), ["all or none"]),
         (lambda: Sample([[1.0]], [[0.0]], hidden=[1, 0]), ["1 booleans"]),
         (lambda: Sample([[1.0]], [[0.0]], target=[[1.0], [2.0]]), ["row per token", "[1, k]"]),
         (lambda: Sample([[1.0]], [[0.0]], target=float("nan")), ["target", "finite"]),

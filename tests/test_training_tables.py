@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import romae
-from messages import refused
+from messages import refused, warned
 from romae.config import from_dict, load_config, to_dict
 from romae.inference.predictions import predict, predict_proba
 from romae.inference.tables import (
@@ -99,6 +99,23 @@ def test_the_configuration_beside_a_run_makes_the_same_run_bit_for_bit(pretraine
     assert config == replace(PRETRAIN, columns=replace(COLUMNS, positions=()))
     pretrain(config, SHUFFLED, tmp_path / "again")
     assert contents(tmp_path / "again") == contents(pretrained)
+
+
+def test_a_table_with_a_column_per_band_is_one_of_bands_in_training_and_afterwards(tmp_path):
+    """Bands are seen at times of their own, so that no row of the wide table has both."""
+    wide = curves(6).pivot(index=["star", "mjd"], columns="band", values="flux").reset_index()
+    columns = Columns(id="star", time="mjd", values=("g", "r"))
+    with warned(UserWarning, "60 of 60 rows", "g, r"):
+        config = replace(PRETRAIN, columns=columns, train=replace(TRAIN, epochs=1))
+        run = pretrain(config, wide, tmp_path / "wide").model.parent
+    job = load_config(PretrainConfig, run / "job.json")
+    assert (job.columns.values, job.columns.channel, job.columns.tokens) == (("g", "r"), None, "scalars")
+    pretrain(job, wide, run, resume=True)
+    whole = wide.assign(g=wide["g"].fillna(100.0), r=wide["r"].fillna(600.0))  # no gap tells what tokens were
+    long = whole.melt(id_vars=["star", "mjd"], value_vars=["g", "r"], var_name="channel")
+    expected = embed_table(InferenceConfig(), long, run)
+    for given in (Columns(), columns, replace(columns, values=("r", "g"))):
+        pd.testing.assert_frame_equal(embed_table(InferenceConfig(columns=given), whole, run), expected)
 
 
 def test_the_configuration_of_fine_tuning_says_what_followed_from_the_data(classifier, pretrained, tmp_path):

@@ -181,9 +181,11 @@ def test_a_file_larger_than_the_budget_does_not_stay_in_memory(tmp_path, read):
 
 
 def test_a_pickled_store_opens_its_file_again(tmp_path):
-    store = write_store(made([2, 3]), tmp_path / "a.arrow")
+    write_store(made([2, 3]), tmp_path / "a.arrow")
+    store = Store(tmp_path / "a.arrow", memory_budget=12_345)
     again = pickle.loads(pickle.dumps(store))
     assert_same(again[1], store[1])
+    assert again.memory_budget == 12_345
     assert repr(again) == "Store('a.arrow': 2 samples, 5 tokens)"
 
 

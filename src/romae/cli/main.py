@@ -110,6 +110,21 @@ def import_reference(
     typer.echo(f"{out}: {type(task).__name__} with {sum(p.numel() for p in task.parameters()):,} parameters")
 
 
+@app.command()
+def digest(
+    directories: Annotated[list[Path], typer.Argument(help="Checkpoint folders.")],
+) -> None:
+    """Write the digests of checkpoints as they are: of an older version, or changed by you. Others refuse to load.
+
+    Example: romae digest models/icu models/light-curves
+    """
+    from romae.checkpoints.native import write_digests
+
+    for path in directories:
+        write_digests(path)
+        typer.echo(f"{path}: digests written")
+
+
 @app.command("check-reference")
 def check_reference(
     directories: Annotated[list[Path], typer.Argument(help="Checkpoint folders with io.safetensors beside the model.")],

@@ -24,6 +24,7 @@ Name = str | int | bool
 Place = Callable[[int], str]
 
 _LARGEST_VALUE = np.float64(np.finfo(np.float32).max)
+_LARGEST_DOUBLE = int(np.finfo(np.float64).max)
 _LOST = 0.05  # of a column's deviation
 
 
@@ -130,7 +131,11 @@ def as_numbers(column: "pd.Series", name: str, place: Place, *, exact: bool = Tr
         advice = "; write a point for the decimal comma" if has_comma else ""
         raise TypeError(f"{name} must hold numbers, and {place(slip)} is {wrong[slip]!r}{advice}")
     column = column.astype(object).where(~is_missing, np.nan)
-    read = column.to_numpy().astype(np.float64)
+    try:
+        read = column.to_numpy().astype(np.float64)
+    except OverflowError:
+        i = next(i for i, value in enumerate(column) if abs(value) > _LARGEST_DOUBLE)
+        raise ValueError(f"{name} holds a number beyond 1.8e308 in {place(i)}; give it in larger units") from None
     if exact:
         require_exact(read, column.nunique, name)
     return read
@@ -158,6 +163,8 @@ def encode_names(
     """The index of each name, -1 for missing ones, and the names: the vocabulary, or those of the column, sorted."""
     import pandas as pd
 
+    if column.dtype == object:
+        _require_one_type(column, role, place)
     try:
         codes, uniques = pd.factorize(column)
     except TypeError:
@@ -176,6 +183,25 @@ def encode_names(
             raise ValueError(f"{role} {name!r} of {place(row)} is unknown; known are {list(names)}")
     order = np.array([*(index[name] for name in distinct), -1], dtype=np.int64)
     return order[codes], names
+
+
+def _require_one_type(column: "pd.Series", role: str, place: Place) -> None:
+    """Refuse names of several types among objects: 1, 1.0 and True are equal, and would become one name."""
+    rows = np.flatnonzero(column.notna().to_numpy())
+    types = [*map(type, column.iloc[rows])]
+    families = {_name_family(kind): int(rows[types.index(kind)]) for kind in set(types)}
+    if len(families) > 1:
+        shown = " and ".join(f"{place(i)} is {column.iloc[i]!r}" for i in sorted(families.values())[:2])
+        raise TypeError(
+            f"each {role} must be text or an integer, the same kind throughout, and {shown}; convert the column, for "
+            "example with .astype(str)"
+        )
+
+
+def _name_family(kind: type) -> type:
+    """What a type of names is taken for: text, truth values, whole numbers or floats, of Python or numpy."""
+    families = ((str, str), (bool | np.bool_, bool), (Integral, int), (Real, float))
+    return next((family for members, family in families if issubclass(kind, members)), kind)
 
 
 def _plain_name(name: Any, role: str) -> Any:
