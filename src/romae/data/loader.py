@@ -3,6 +3,7 @@
 import multiprocessing
 import numbers
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -329,7 +330,11 @@ def _end_with_parent(_: int) -> None:
     """A worker ends when the process that asked for it does, killed or not.
 
     Torch looks at the process that made the worker, and where a server makes them (Python 3.14) that one lives on.
+    Signals that ask a run to stop often go to all of its processes; it needs its workers until it has saved its state.
     """
+    for name in ("SIGTERM", "SIGUSR1"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None, "only workers come here"
 

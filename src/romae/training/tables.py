@@ -21,7 +21,7 @@ from romae.data.schema import SampleSet, Schema
 from romae.data.tables import TokenForm, from_schema
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
-from romae.seeds import seed_everything
+from romae.seeds import generators_as_before, seed_everything
 from romae.tokens.masking import Strategy, UniformTokens
 from romae.tokens.sample import Sample
 from romae.training.config import FREE, TrainConfig
@@ -166,6 +166,7 @@ class Trained(NamedTuple):
     n_validation: int
 
 
+@generators_as_before()
 def pretrain(config: PretrainConfig, data: Any, out: str | Path, *, resume: bool = False) -> Trained:
     """Train a model to predict hidden rows of a table, which is whatever `from_table` reads, from the others."""
     samples = read_table(data, config.columns.schema(Schema()), None, tokens=config.columns.tokens)
@@ -182,6 +183,7 @@ def pretrain(config: PretrainConfig, data: Any, out: str | Path, *, resume: bool
     return _trained(config, task, scaling, training, validation, Path(out), resume, "pre-training")
 
 
+@generators_as_before()
 def finetune(
     config: FinetuneConfig, data: Any, pretrained: str | Path, out: str | Path, *, resume: bool = False
 ) -> Trained:
