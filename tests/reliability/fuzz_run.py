@@ -153,7 +153,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=CLASSES, default=list(CLASSES), help="these classes alone")
     parser.add_argument("--first", type=int, default=0, help="the number of the first input of each class")
     parser.add_argument("--details", type=int, default=1, help="failed inputs to show of each cause")
-    parser.add_argument("--out", type=Path, help="the file to keep the figures in; of all classes, results/reliability.json")
+    parser.add_argument(
+        "--out", type=Path, help="the file to keep the figures in; of all classes, results/reliability.json"
+    )
     chosen = parser.parse_args()
     fixtures.warm_up()
     begin = time.monotonic()

@@ -24,7 +24,9 @@ def _warm() -> None:
 @pytest.mark.parametrize("name", CLASSES)
 def test_hostile_inputs_are_refused_or_answered_rightly(name: str, tmp_path: Path, without_shape_checks: None) -> None:
     outcomes = [judged(name, 1, i, tmp_path) for i in range(N_INPUTS[name])]
-    failed = [f"{o.cause} (--only {name} --seed 1 --first {o.index} --inputs 1)\n{o.details}" for o in outcomes if o.cause]
+    failed = [
+        f"{o.cause} (--only {name} --seed 1 --first {o.index} --inputs 1)\n{o.details}" for o in outcomes if o.cause
+    ]
     assert not failed, "\n".join(failed)
 
 

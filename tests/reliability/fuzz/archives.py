@@ -88,7 +88,9 @@ def _extracted(trial: Trial, archive: Path, holds_digests: bool) -> None:
 
 
 def _nothing_outside(trial: Trial, archive: Path) -> None:
-    names = {path.name for path in trial.folder.iterdir()} | {f"in/{path.name}" for path in (trial.folder / "in").glob("*")}
+    names = {path.name for path in trial.folder.iterdir()} | {
+        f"in/{path.name}" for path in (trial.folder / "in").glob("*")
+    }
     require(names <= {archive.name, "in", "in/out"}, "something lies outside the folder")
 
 
@@ -102,7 +104,21 @@ def _names(trial: Trial) -> None:
     """Members with names that lead elsewhere, links and devices."""
     kind = trial.choose(["zip", "tar"])
     odd = [
-        *("../x", "/etc/x", "a/../../x", "C:\\x", "..\\x", "\\\\server\\x", "a\0b", "", ".", "a/./b", "a//b", "./a", "a" * 300),
+        *(
+            "../x",
+            "/etc/x",
+            "a/../../x",
+            "C:\\x",
+            "..\\x",
+            "\\\\server\\x",
+            "a\0b",
+            "",
+            ".",
+            "a/./b",
+            "a//b",
+            "./a",
+            "a" * 300,
+        ),
         *("con", "a/", "é\udcff", "Toy", "a\nb", " ", "~/x", "-rf", "..", "a/..", "Toy/Toy_TRAIN.ts"),
     ]
     name = trial.choose(odd)
@@ -120,7 +136,9 @@ def _names(trial: Trial) -> None:
     else:
         with tarfile.open(fileobj=written, mode="w") as archive_file:
             info_tar = tarfile.TarInfo(name)
-            info_tar.type = trial.choose([tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
+            info_tar.type = trial.choose(
+                [tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE]
+            )
             info_tar.linkname = trial.choose(["/etc/passwd", "../..", "Toy"])
             info_tar.size = len(TS) if info_tar.type == tarfile.REGTYPE else 0
             archive_file.addfile(info_tar, io.BytesIO(TS.encode()))

@@ -80,7 +80,7 @@ HUGE = {
 
 
 def _config(trial: Trial) -> None:
-    """A stranger's config.json: valid JSON as a rule, with another setting, or one that asks for all memory there is."""
+    """A stranger's config.json: valid JSON as a rule, with another setting, or one that asks for all memory."""
     folder = _copy(trial, fixtures.checkpoint())
     path = folder / "config.json"
     body = json.loads(path.read_bytes())

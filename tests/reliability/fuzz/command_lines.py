@@ -51,8 +51,21 @@ def _table(trial: Trial) -> Path:
 
 
 def _setting(trial: Trial, sound: list[str]) -> str:
-    path = trial.choose(["columns.id", "columns.time", "columns.values", "device", "tokens_per_batch", "train.epochs", *sound])
-    values = [hostile.text(trial), str(hostile.number(trial)), "none", "[]", "[1, 2]", "0", "-1", "true", "cpu", "cuda:7"]
+    path = trial.choose(
+        ["columns.id", "columns.time", "columns.values", "device", "tokens_per_batch", "train.epochs", *sound]
+    )
+    values = [
+        hostile.text(trial),
+        str(hostile.number(trial)),
+        "none",
+        "[]",
+        "[1, 2]",
+        "0",
+        "-1",
+        "true",
+        "cpu",
+        "cuda:7",
+    ]
     return f"{path}={trial.choose(values)}"
 
 
@@ -72,9 +85,26 @@ def _inference(trial: Trial) -> None:
     if not trial.is_sound:
         for _ in range(trial.number(0, 2)):
             words += _option(trial)
-        odd = ["answers.parquet", "answers.txt", "answers", data.name, "folder.csv", "mine.txt", "mine.csv", "no/such/x.csv"]
+        odd = [
+            "answers.parquet",
+            "answers.txt",
+            "answers",
+            data.name,
+            "folder.csv",
+            "mine.txt",
+            "mine.csv",
+            "no/such/x.csv",
+        ]
         out = trial.choose([*odd, "answers.csv.gz", "../outside.csv"]) if trial.chance(0.4) else out
-        models = [fixtures.run(), trial.folder, "nobody/nothing", hostile.text(trial), data, fixtures.checkpoint(), "./no"]
+        models = [
+            fixtures.run(),
+            trial.folder,
+            "nobody/nothing",
+            hostile.text(trial),
+            data,
+            fixtures.checkpoint(),
+            "./no",
+        ]
         model = trial.choose(models) if trial.chance(0.3) else model
     before = _files(trial)
     line = [command, str(data), "--model", str(model), "--out", str(trial.folder / out), *words]
@@ -96,12 +126,18 @@ def _inference(trial: Trial) -> None:
 
 
 def _read(path: Path) -> pd.DataFrame:
-    return pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, dtype={"id": str}, keep_default_na=False)
+    return (
+        pd.read_parquet(path)
+        if path.suffix == ".parquet"
+        else pd.read_csv(path, dtype={"id": str}, keep_default_na=False)
+    )
 
 
 def _option(trial: Trial) -> list[str]:
     columns = ["id", "time", "value", "band", "kind", "no", "", hostile.text(trial)]
-    name = trial.choose(["--id", "--time", "--channel", "--value", "--position", "--set", "--json", "--config", "--nothing"])
+    name = trial.choose(
+        ["--id", "--time", "--channel", "--value", "--position", "--set", "--json", "--config", "--nothing"]
+    )
     if name in ("--json", "--nothing"):
         return [name]
     if name == "--set":
@@ -117,8 +153,28 @@ def _option(trial: Trial) -> list[str]:
 def _interpolate(trial: Trial) -> None:
     trial.is_sound = trial.chance(0.1)
     data, words = _table(trial), []
-    grids = ["0:10:5", "0:1", "a:b:c", "0:10:0", "0:10:-1", "nan:1:3", "0:1e400:3", "0:10:" + "9" * 12, "1:0:3", "::3", ""]
-    grids += ["2024-01-01:2024-02-01:3", "0:10:1e3", "0:10:１", "0:inf:2", "1e308:-1e308:4", hostile.text(trial), "0:10:" + "1" * 5000]
+    grids = [
+        "0:10:5",
+        "0:1",
+        "a:b:c",
+        "0:10:0",
+        "0:10:-1",
+        "nan:1:3",
+        "0:1e400:3",
+        "0:10:" + "9" * 12,
+        "1:0:3",
+        "::3",
+        "",
+    ]
+    grids += [
+        "2024-01-01:2024-02-01:3",
+        "0:10:1e3",
+        "0:10:１",
+        "0:inf:2",
+        "1e308:-1e308:4",
+        hostile.text(trial),
+        "0:10:" + "1" * 5000,
+    ]
     if trial.is_sound or trial.chance(0.7):
         words += ["--at", "0:10:5" if trial.is_sound else trial.choose(grids)]
     if not trial.is_sound and trial.chance(0.4):
@@ -155,9 +211,30 @@ def _training(trial: Trial) -> None:
     else:
         words = ["--pretrained", str(fixtures.run()), "--label", "kind"]
     if not trial.is_sound:
-        odd = ["train.lr=0", "train.lr=nan", "train.batch_size=0", "validation.share=1", "validation.share=nan", "drop_tokens=2"]
-        odd += ["masking.ratio=7", "train.seed=-1", "train.precision=fp8", "train.workers=-1", "model.encoder=huge", "a.b=c"]
-        odd += ["scaling.values=none", "train.tokens_per_batch=0", "label=id", "kind=regress", "model.dropout=1", "drop_tokens=nan"]
+        odd = [
+            "train.lr=0",
+            "train.lr=nan",
+            "train.batch_size=0",
+            "validation.share=1",
+            "validation.share=nan",
+            "drop_tokens=2",
+        ]
+        odd += [
+            "masking.ratio=7",
+            "train.seed=-1",
+            "train.precision=fp8",
+            "train.workers=-1",
+            "model.encoder=huge",
+            "a.b=c",
+        ]
+        odd += [
+            "scaling.values=none",
+            "train.tokens_per_batch=0",
+            "label=id",
+            "kind=regress",
+            "model.dropout=1",
+            "drop_tokens=nan",
+        ]
         settings += [trial.choose(odd) for _ in range(trial.number(0, 2))]
         if trial.chance(0.3):
             settings.append(f"{trial.choose(['train.lr', 'train.warmup', 'masking', 'label'])}={hostile.text(trial)}")
@@ -179,7 +256,20 @@ def _words(trial: Trial) -> None:
     """Words in any order."""
     vocabulary = [
         *("pretrain", "finetune", "predict", "embed", "interpolate", "list", "show", "report", "page", "data", "check"),
-        *("--help", "--version", "--json", "--out", "--id", "--set", "--model", "-h", "--", "-", "", "import-reference"),
+        *(
+            "--help",
+            "--version",
+            "--json",
+            "--out",
+            "--id",
+            "--set",
+            "--model",
+            "-h",
+            "--",
+            "-",
+            "",
+            "import-reference",
+        ),
         *("check-reference", "benchmark", "nothing", "--quick=3", "--seed", "-1", "--results", hostile.text(trial)),
     ]
     words = [trial.choose(vocabulary) for _ in range(trial.number(0, 5))]
@@ -202,10 +292,28 @@ def _recipes(trial: Trial) -> None:
     if trial.chance(0.6):
         words = ["show", name, *(["--json"] if trial.chance(0.5) else []), *(["--quick"] if trial.chance(0.3) else [])]
         if trial.chance(0.7):
-            paths = ["train.epochs", "model.cls", "data", "stages.0.train.lr", "stages.9.train.lr", "stages", "seed", "model.encoder"]
-            words += ["--set", f"{trial.choose(paths)}={trial.choose([hostile.text(trial), str(hostile.number(trial)), '3'])}"]
+            paths = [
+                "train.epochs",
+                "model.cls",
+                "data",
+                "stages.0.train.lr",
+                "stages.9.train.lr",
+                "stages",
+                "seed",
+                "model.encoder",
+            ]
+            words += [
+                "--set",
+                f"{trial.choose(paths)}={trial.choose([hostile.text(trial), str(hostile.number(trial)), '3'])}",
+            ]
     else:
-        wrong = [["--seeds", "4-0"], ["--seeds", "a"], ["--seed", "-1"], ["--seed", "1", "--seeds", "0-1"], ["--resume"]]
+        wrong = [
+            ["--seeds", "4-0"],
+            ["--seeds", "a"],
+            ["--seed", "-1"],
+            ["--seed", "1", "--seeds", "0-1"],
+            ["--resume"],
+        ]
         wrong += [["--device", "tpu"], ["--seeds", ""], ["--seed", "x"], ["--set", "train.epochs=0"], ["--seeds", "１"]]
         wrong += [["--seeds", "0-" + "9" * 5000], ["--device", hostile.text(trial) + "!"], ["--set", "no=1"]]
         words = ["run", name, "--results", results, *trial.choose(wrong)]
@@ -222,17 +330,33 @@ def _data(trial: Trial) -> None:
     """`data list` and `data check` in a folder of data sets that is not as it should be; nothing is downloaded."""
     root = trial.folder / "data"
     os.environ["ROMAE_DATA"] = str(root)
-    names = ["uea/BasicMotions", "physionet2012", "physionet2012-c", "plasticc", "esc50", "tiny_imagenet", "uea/../x", "uea/"]
+    names = [
+        "uea/BasicMotions",
+        "physionet2012",
+        "physionet2012-c",
+        "plasticc",
+        "esc50",
+        "tiny_imagenet",
+        "uea/../x",
+        "uea/",
+    ]
     name = trial.choose([*names, hostile.text(trial), "uea/" + hostile.text(trial)])
     if trial.chance(0.6):
-        files = ["uea/BasicMotions.zip", "physionet2012/set-a.tar.gz", "physionet2012/Outcomes-a.txt", "physionet2012/set-b/1.txt"]
+        files = [
+            "uea/BasicMotions.zip",
+            "physionet2012/set-a.tar.gz",
+            "physionet2012/Outcomes-a.txt",
+            "physionet2012/set-b/1.txt",
+        ]
         files += ["esc50/meta/esc50.csv", "plasticc/plasticc_train_metadata.csv.gz", "tiny_imagenet", "uea"]
         for file in (trial.choose(files) for _ in range(trial.number(1, 4))):
             place = root / file
             if not place.exists() and not any(parent.is_file() for parent in place.parents):
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(trial.choose([b"", b"PK\3\4", trial.random.bytes(200), b"a,b\n1,2\n"]))
-    words = trial.choose([["data", "list"], ["data", "list", "--json"], ["data", "check", name], ["data", "check", name, "--json"]])
+    words = trial.choose(
+        [["data", "list"], ["data", "list", "--json"], ["data", "check", name], ["data", "check", name, "--json"]]
+    )
     trial.note(repr(words)[:200])
     before = digests(trial.folder)
     run_command(trial, [word.replace("\0", "") for word in words])
@@ -255,6 +379,8 @@ def _reference(trial: Trial) -> None:
     elif kind == "file":
         theirs.write_bytes(b"x")
     before = digests(trial.folder)
-    words = trial.choose([["import-reference", str(theirs), "--out", str(trial.folder / "new")], ["check-reference", str(theirs)]])
+    words = trial.choose(
+        [["import-reference", str(theirs), "--out", str(trial.folder / "new")], ["check-reference", str(theirs)]]
+    )
     require(run_command(trial, words).code == 2, "it was taken for a checkpoint of the authors")
     require_untouched(before, trial.folder)

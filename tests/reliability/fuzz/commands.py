@@ -78,7 +78,10 @@ def run_command(trial: Trial, words: Sequence[str]) -> Ended:
 def _as_it_was() -> Iterator[None]:
     """Afterwards the process is as it was: arguments, folder, environment, signals, and how warnings look."""
     app, words, folder, environment = cli.app, sys.argv, os.getcwd(), dict(os.environ)
-    warning, handlers = warnings.formatwarning, [(name, signal.getsignal(name)) for name in (signal.SIGINT, signal.SIGTERM)]
+    warning, handlers = (
+        warnings.formatwarning,
+        [(name, signal.getsignal(name)) for name in (signal.SIGINT, signal.SIGTERM)],
+    )
     try:
         yield
     finally:

@@ -92,8 +92,30 @@ def _settings(trial: Trial, kind: type, config: Any, body: Any) -> None:
             path = trial.choose(["", ".", "a", f"{path}.b", path.split(".")[0], "a.b.c", "=", "train.", "masking.kind"])
         value = trial.choose(
             [
-                *(hostile.text(trial), str(hostile.number(trial)), "none", "true", "[1, 2]", "{a=1}", '"x"', "1e-3", ".5"),
-                *("tiny", "[" * 3000, "1" * 5000, "0b101", "2024-03-01", "nan", "inf", "-1", "[[1],[2]]", "'''", "1\na=2"),
+                *(
+                    hostile.text(trial),
+                    str(hostile.number(trial)),
+                    "none",
+                    "true",
+                    "[1, 2]",
+                    "{a=1}",
+                    '"x"',
+                    "1e-3",
+                    ".5",
+                ),
+                *(
+                    "tiny",
+                    "[" * 3000,
+                    "1" * 5000,
+                    "0b101",
+                    "2024-03-01",
+                    "nan",
+                    "inf",
+                    "-1",
+                    "[[1],[2]]",
+                    "'''",
+                    "1\na=2",
+                ),
             ]
         )
         words.append(trial.choose([f"{path}={value}", f"{path}={value}", path, f" {path} = {value} "]))
@@ -110,7 +132,9 @@ def _settings(trial: Trial, kind: type, config: Any, body: Any) -> None:
 def _job(trial: Trial, kind: type, config: Any, body: Any) -> None:
     path = trial.folder / "job.json"
     trial.is_sound = trial.chance(0.1)
-    path.write_bytes((json.dumps(body) if trial.is_sound else hostile.damaged_json(trial, body)).encode("utf-8", "surrogatepass"))
+    path.write_bytes(
+        (json.dumps(body) if trial.is_sound else hostile.damaged_json(trial, body)).encode("utf-8", "surrogatepass")
+    )
     if kind in (PretrainConfig, FinetuneConfig):
         _same_settings(trial, read_job(kind, path), json.loads(path.read_bytes()), but=("model.kinds",))
 

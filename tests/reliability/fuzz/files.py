@@ -57,7 +57,7 @@ def _csv(trial: Trial) -> None:
     with answered("samples of a CSV file"):
         expected = _numbers_of_csv(content, arguments)
         found = Counter({(_word(i[1]), *rest): n for (i, *rest), n in _plain(samples, arguments).items()})
-        trial.note(f"lacking {list((expected - found))[:2]}, too many {list((found - expected))[:2]}")
+        trial.note(f"lacking {list(expected - found)[:2]}, too many {list(found - expected)[:2]}")
         require(expected == found, "the numbers of the samples are not those of the file")
 
 
@@ -83,7 +83,9 @@ def _cells(trial: Trial, content: bytes) -> bytes:
     for _ in range(trial.number(1, 3)):
         row = trial.choose(rows)
         column = trial.number(0, len(row) - 1)
-        row[column] = trial.choose([hostile.text(trial), str(hostile.number(trial)), "", "12:30", "1.5e", "+3", "٣", " 4 "])
+        row[column] = trial.choose(
+            [hostile.text(trial), str(hostile.number(trial)), "", "12:30", "1.5e", "+3", "٣", " 4 "]
+        )
         trial.note(f"cell {column}: {row[column]!r}"[:60])
     written = io.StringIO()
     csv.writer(written, lineterminator="\n").writerows(rows)
@@ -133,7 +135,11 @@ def _numbers_of_csv(content: bytes, arguments: dict[str, Any]) -> Counter:
         name, time = row[column[arguments["id"]]], row[column[arguments["time"]]]
         axes = [row[column[axis]] for axis in listed("positions")]
         band = row[column[arguments["channel"]]] if "channel" in arguments else ""
-        if name.strip() in NULLS or any(x.strip() in NULLS for x in (time, *axes)) or (arguments.get("channel") and band in NULLS):
+        if (
+            name in NULLS
+            or any(x.strip() in NULLS for x in (time, *axes))
+            or (arguments.get("channel") and band in NULLS)
+        ):
             continue
         place = (_csv_time(time, arguments.get("time_unit", "second")), *map(_csv_number, axes))
         for value in listed("values"):
@@ -272,7 +278,11 @@ def _sound(trial: Trial) -> None:
     trial.note(kind)
     if not trial.is_sound:
         # Most bytes are samples, whose change is not to be seen: half of the damage is done to the header.
-        content = hostile.damaged(trial, content[:60]) + content[60:] if trial.chance(0.6) else hostile.damaged(trial, content)
+        content = (
+            hostile.damaged(trial, content[:60]) + content[60:]
+            if trial.chance(0.6)
+            else hostile.damaged(trial, content)
+        )
     if not trial.is_sound and kind == "WAV" and trial.chance(0.3):
         rate = trial.choose([0, 1, 3, 7919, 2**31 - 1, 2**32 - 1])
         trial.note(f"{rate} Hz")
@@ -347,7 +357,9 @@ def _damaged_text(trial: Trial, text: str) -> str:
     else:
         words = lines[i].replace(":", " : ").replace(",", " , ").split(" ")
         j = trial.number(0, len(words) - 1)
-        words[j] = trial.choose([hostile.text(trial), str(hostile.number(trial)), "?", "NaN", ",", ":", "true", "1e999"])
+        words[j] = trial.choose(
+            [hostile.text(trial), str(hostile.number(trial)), "?", "NaN", ",", ":", "true", "1e999"]
+        )
         trial.note(f"line {i}: {words[j]!r}"[:60])
         lines[i] = " ".join(words).replace(" : ", ":").replace(" , ", ",")
     return "\n".join(lines)
@@ -357,9 +369,7 @@ RECORDS = {
     132539: "Time,Parameter,Value\n00:00,RecordID,132539\n00:00,Age,54\n00:07,HR,73\n00:07,HR,77\n01:37,Temp,35.6\n",
     132540: "Time,Parameter,Value\n00:00,RecordID,132540\n00:00,Age,76\n00:42,pH,7.45\n23:10,HR,-1\n47:59,HR,80\n",
 }
-OUTCOMES = (
-    "RecordID,SAPS-I,SOFA,Length_of_stay,Survival,In-hospital_death\n132539,6,1,5,-1,0\n132540,16,8,8,2,1\n"
-)
+OUTCOMES = "RecordID,SAPS-I,SOFA,Length_of_stay,Survival,In-hospital_death\n132539,6,1,5,-1,0\n132540,16,8,8,2,1\n"
 
 
 def _stays(trial: Trial) -> None:
@@ -380,7 +390,9 @@ def _stays(trial: Trial) -> None:
     with answered("records of PhysioNet"):
         for sample in samples:
             text = texts[f"set-a/{sample.id}.txt"]
-            found = {(a, int(b)): v for (a, b), [v] in zip(sample.positions.tolist(), sample.values.tolist(), strict=True)}
+            found = {
+                (a, int(b)): v for (a, b), [v] in zip(sample.positions.tolist(), sample.values.tolist(), strict=True)
+            }
             expected = _measured(text)
             require(set(found) == set(expected), "other measurements")
             for place, value in expected.items():
@@ -394,7 +406,18 @@ def _damaged_record(trial: Trial, text: str) -> str:
     i = trial.number(1, len(lines) - 2)
     words = lines[i].split(",")
     j = trial.number(0, len(words) - 1)
-    times = ["24:60", "-1:00", "99999999999999999999:00", "1:2:3", "00:00:30", "1", ":", "4e1:00", "00:0x1", "10000000:00"]
+    times = [
+        "24:60",
+        "-1:00",
+        "99999999999999999999:00",
+        "1:2:3",
+        "00:00:30",
+        "1",
+        ":",
+        "4e1:00",
+        "00:0x1",
+        "10000000:00",
+    ]
     words[j] = trial.choose([*times, hostile.text(trial), str(hostile.number(trial)), "HR", "1e40", "", '"', " 5"])
     trial.note(f"line {i}: {words[j]!r}"[:60])
     lines[i] = ",".join(words)

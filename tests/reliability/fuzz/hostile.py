@@ -3,7 +3,7 @@
 import json
 import math
 from copy import deepcopy
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -49,7 +49,7 @@ def thing(trial: Trial) -> Any:
         *(None, True, False, [], {}, (), [1, 2], {"a": 1}, b"bytes", {1, 2}, 1 + 2j, object(), print, int, range(3)),
         *(Decimal("1.5"), Decimal("sNaN"), Fraction(1, 3), Fraction(10**400, 3), pd.NA, pd.NaT, np.nan, np.ma.masked),
         *(date(2024, 3, 1), datetime(1, 1, 1), datetime(9999, 12, 31), timedelta(days=1), pd.Timestamp(0)),
-        *(datetime(2024, 3, 1, tzinfo=timezone.utc), np.datetime64("NaT"), np.timedelta64(1, "s"), pd.Period("2024")),
+        *(datetime(2024, 3, 1, tzinfo=UTC), np.datetime64("NaT"), np.timedelta64(1, "s"), pd.Period("2024")),
         *(np.array(1.0), np.array([]), np.zeros((2, 2)), np.array(["a"]), pd.Series([1.0]), pd.Interval(0, 1)),
         *(np.datetime64(10**11, "Y"), np.str_("a"), np.bytes_(b"a"), slice(0, 1), ..., [[1], [2, 3]], float),
     ]

@@ -111,7 +111,7 @@ def complaint(error: BaseException) -> str:
     kind = type(error).__name__
     if not is_own(error):
         return f"{kind} at {place(error)}"
-    if isinstance(error, NO_REFUSALS) and not type(error) is IndexError:
+    if isinstance(error, NO_REFUSALS) and type(error) is not IndexError:
         return f"{kind} raised at {place(error)}"
     message = str(error)
     if len(message.split()) < 3:

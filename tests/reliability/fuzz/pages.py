@@ -16,7 +16,16 @@ from fuzz import fixtures, hostile
 from fuzz.commands import digests, require_untouched, run_command
 from fuzz.judging import Trial, answered, require
 
-NAMES = ("</script><script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{7*7}}", "\u202e", "a\0b", "=1+1", "🦉", "")
+NAMES = (
+    "</script><script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "{{7*7}}",
+    "\u202e",
+    "a\0b",
+    "=1+1",
+    "🦉",
+    "",
+)
 
 
 def attempt(trial: Trial) -> None:
@@ -44,7 +53,9 @@ def attempt(trial: Trial) -> None:
     elif kind == "options":
         words += _options(trial)
     elif kind == "places":
-        out = trial.choose(["table.csv", "run/history.jsonl", "run/job.json", "run/best", "run", "mine.txt", "new/a/b.html"])
+        out = trial.choose(
+            ["table.csv", "run/history.jsonl", "run/job.json", "run/best", "run", "mine.txt", "new/a/b.html"]
+        )
         words += ["--out", str(trial.folder / out)]
     frame.to_csv(table, index=False)
     (trial.folder / "mine.txt").write_text("mine\n")
@@ -91,8 +102,23 @@ def _damage(trial: Trial, run: Path) -> None:
 
 
 def _options(trial: Trial) -> list[str]:
-    settings = ["ratio=0.3", "ratio=nan", "ratio=2", "seed=-1", "seed=99999999999999999999", "columns.id=band", "device=tpu"]
-    settings += ["tokens_per_batch=0", "tokens_per_batch=-5", "label=time", "samples=some", "columns.values=[]", "ratio=1e-300"]
+    settings = [
+        "ratio=0.3",
+        "ratio=nan",
+        "ratio=2",
+        "seed=-1",
+        "seed=99999999999999999999",
+        "columns.id=band",
+        "device=tpu",
+    ]
+    settings += [
+        "tokens_per_batch=0",
+        "tokens_per_batch=-5",
+        "label=time",
+        "samples=some",
+        "columns.values=[]",
+        "ratio=1e-300",
+    ]
     choices = [
         ["--kept-out"],
         ["--label", trial.choose(["kind", "time", "band", "no", "id", ""])],

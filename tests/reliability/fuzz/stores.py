@@ -17,11 +17,17 @@ from fuzz.judging import Trial, answered, require
 
 def _samples(trial: Trial) -> list[Any]:
     c, d, n_samples = trial.number(1, 3), trial.number(1, 2), trial.number(1, 6)
-    target, ids, hides = trial.choose([None, "class", "number", "tokens"]), trial.choose(["int", "str", None]), trial.chance(0.2)
+    target, ids, hides = (
+        trial.choose([None, "class", "number", "tokens"]),
+        trial.choose(["int", "str", None]),
+        trial.chance(0.2),
+    )
     samples = []
     for i in range(n_samples):
         n = trial.number(2, 8)
-        targets: Any = {None: None, "class": trial.number(0, 3), "number": float(i) / 7, "tokens": np.ones((n, 2)) * i}[target]
+        targets: Any = {None: None, "class": trial.number(0, 3), "number": float(i) / 7, "tokens": np.ones((n, 2)) * i}[
+            target
+        ]
         samples.append(
             romae.Sample(
                 trial.random.normal(size=(n, c)).astype(np.float32),
@@ -91,12 +97,16 @@ def _hostile(trial: Trial) -> None:
     elif kind == "mixed":
         samples.append(romae.Sample([[1.0]], [[0.0]], id=trial.choose([None, 1, "a"])))
     elif kind == "thing":
-        samples = trial.choose([hostile.thing(trial), [hostile.thing(trial)], [*samples, hostile.thing(trial)], iter(())])
+        samples = trial.choose(
+            [hostile.thing(trial), [hostile.thing(trial)], [*samples, hostile.thing(trial)], iter(())]
+        )
     elif kind == "metadata":
         metadata = trial.choose([hostile.thing(trial), {"a": hostile.thing(trial)}, {hostile.text(trial): 1}, {1: 2}])
         trial.note(repr(metadata)[:60])
     elif kind == "path":
-        path = trial.choose([trial.folder, hostile.thing(trial), trial.folder / ("x" * 300), trial.folder / "a" / "b.arrow"])
+        path = trial.choose(
+            [trial.folder, hostile.thing(trial), trial.folder / ("x" * 300), trial.folder / "a" / "b.arrow"]
+        )
         path = path if isinstance(path, type(trial.folder)) else trial.folder / str(hostile.text(trial)).strip("/~.")
         trial.note(repr(path)[-60:])
     elif kind == "order":
@@ -123,7 +133,9 @@ def _foreign(trial: Trial) -> None:
     romae.write_store(samples, path)
     with pa.ipc.open_file(pa.py_buffer(path.read_bytes())) as reader:
         table, schema = reader.read_all(), reader.schema
-    kind = trial.choose(["no notes", "no values", "nan", "type", "lengths", "rows", "nulls", "none", "version", "notes"])
+    kind = trial.choose(
+        ["no notes", "no values", "nan", "type", "lengths", "rows", "nulls", "none", "version", "notes"]
+    )
     trial.note(kind)
     notes = dict(schema.metadata or {})
     if kind == "no notes":
@@ -132,7 +144,9 @@ def _foreign(trial: Trial) -> None:
         table = table.drop_columns([trial.choose(["values", "positions", "id"])])
     elif kind in ("nan", "lengths", "nulls"):
         rows = table["values"].to_pylist()
-        rows[0] = {"nan": [[float("nan")] * len(rows[0][0])] * len(rows[0]), "lengths": rows[0][:1], "nulls": None}[kind]
+        rows[0] = {"nan": [[float("nan")] * len(rows[0][0])] * len(rows[0]), "lengths": rows[0][:1], "nulls": None}[
+            kind
+        ]
         column = pa.array(rows, type=table.schema.field("values").type)
         table = table.set_column(table.column_names.index("values"), table.schema.field("values"), column)
     elif kind == "type":

@@ -1,4 +1,4 @@
-"""Tables in memory: long tables of pandas and pyarrow, with columns, cells and arguments that are not as they should be.
+"""Tables in memory, of pandas and pyarrow, with columns, cells and arguments that are not as they should be.
 
 The oracle reads the same table cell by cell in plain Python. Every number that the table holds must be in the samples,
 under its id, time, positions and name, and no other.
@@ -111,16 +111,17 @@ def _cell(trial: Trial, frame: pd.DataFrame, arguments: dict[str, Any]) -> pd.Da
     trial.note(f"row {row} of {column} is {cell!r}"[:100])
     cells = list(frame[column])
     cells[row] = cell
-    return _with(frame, column, cells)
+    return _with(frame, column, cells, infer=trial.chance(0.7))
 
 
-def _with(frame: pd.DataFrame, column: str, cells: list[Any]) -> Any:
+def _with(frame: pd.DataFrame, column: str, cells: list[Any], *, infer: bool = True) -> Any:
     filled = np.empty(len(cells), dtype=object)
     for i, cell in enumerate(cells):
         filled[i] = cell
     changed = frame.copy()
     try:
-        changed[column] = pd.Series(filled, dtype=object).infer_objects()
+        objects = pd.Series(filled, dtype=object, index=frame.index)
+        changed[column] = objects.infer_objects() if infer else objects
     except (ValueError, TypeError, OverflowError):
         return None
     return changed
@@ -175,7 +176,14 @@ def _rows(trial: Trial, frame: pd.DataFrame, arguments: dict[str, Any]) -> Any:
 
 
 def _mixed_ids(trial: Trial, frame: pd.DataFrame, arguments: dict[str, Any]) -> Any:
-    mixtures: list[list[Any]] = [[1, True, 1.0], [1, "1"], [0, False], [1.0, 2.0, 2], [2**53, float(2**53)], ["a", None]]
+    mixtures: list[list[Any]] = [
+        [1, True, 1.0],
+        [1, "1"],
+        [0, False],
+        [1.0, 2.0, 2],
+        [2**53, float(2**53)],
+        ["a", None],
+    ]
     mixture = [*mixtures, [2**63, 1], [-0.0, 0], ["a", "a "], [math.nan, 1], [pd.NA, "x"], [np.int8(1), 1, True]]
     column, names = trial.choose(["id", "id", "band", "kind"]), trial.choose(mixture)
     trial.note(f"{column} of {names}")
@@ -189,7 +197,15 @@ def _mixed_ids(trial: Trial, frame: pd.DataFrame, arguments: dict[str, Any]) -> 
 
 def _argument(trial: Trial, frame: pd.DataFrame, arguments: dict[str, Any]) -> Any:
     name = trial.choose(["id", "time", "values", "channel", "positions", "label", "time_unit", "channels", "classes"])
-    others: list[Any] = [hostile.thing(trial), *COLUMNS, ["value", "value"], ["g", "r", "i"], ("up", "down"), [], [1, 2]]
+    others: list[Any] = [
+        hostile.thing(trial),
+        *COLUMNS,
+        ["value", "value"],
+        ["g", "r", "i"],
+        ("up", "down"),
+        [],
+        [1, 2],
+    ]
     arguments[name] = trial.choose(others)
     trial.note(f"{name}={arguments[name]!r}"[:100])
     return frame
@@ -256,7 +272,10 @@ def numbers_of_table(frame: pd.DataFrame, arguments: dict[str, Any]) -> Counter:
         coordinates = [times[i], *(axis[i] for axis in axes)]
         if ids[i] is None or bands[i] is None or any(map(is_missing, coordinates)):
             continue
-        for name in _columns_of(arguments, "values"):
+        columns = _columns_of(arguments, "values")
+        if channel is not None and any(is_missing(cells[name][i]) for name in columns):
+            continue  # the values of a channel belong together; the warning counts such rows
+        for name in columns:
             if not is_missing(cells[name][i]):
                 place = (_time(times[i], unit), *(float(x) for x in coordinates[1:]))
                 with np.errstate(over="ignore"):
@@ -287,7 +306,9 @@ def _check_labels(samples: Any, frame: pd.DataFrame, arguments: dict[str, Any]) 
         return
     of_id = dict(zip(_names(list(frame[arguments["id"]])), list(frame[label]), strict=True))
     for sample in samples:
-        labels = [x for i, x in zip(_names(list(frame[arguments["id"]])), frame[label], strict=True) if i == _name(sample.id)]
+        labels = [
+            x for i, x in zip(_names(list(frame[arguments["id"]])), frame[label], strict=True) if i == _name(sample.id)
+        ]
         require(of_id[_name(sample.id)] is not None, "a missing label was accepted")
         if samples.schema.classes is None:
             require(any(float(np.float32(float(x))) == float(sample.target) for x in labels), "another label")
