@@ -69,6 +69,14 @@ def test_the_help_of_everything_names_every_command_and_where_to_start():
         assert path[-1] in shown_help(*path[:-1])
 
 
+def test_every_command_that_writes_can_be_told_to_write_over_what_is_there():
+    """But for those whose folder is a run, which is never overwritten, and one that adds to what it reads."""
+    writing = {"--out", "--save", "--markdown", "--page"}
+    for path, command in COMMANDS.items():
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert ("--force" in options) == bool(options & writing and path not in {("pretrain",), ("finetune",)}), path
+
+
 # For programs
 
 

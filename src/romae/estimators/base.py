@@ -355,8 +355,8 @@ class Estimator(BaseEstimator):
         digest = description.pop(DIGEST, None)  # older versions wrote none
         if digest is not None and digest != checkpoint.json_digest(description):
             raise ValueError(
-                f"{path / DESCRIPTION} is damaged or was changed since it was saved: its digest is another; take a copy "
-                "that is whole or, if you changed it yourself, take the digest out of it"
+                f"{path / DESCRIPTION} is damaged or was changed since it was saved: its digest is another; take a "
+                "copy that is whole or, if you changed it yourself, take the digest out of it"
             )
         try:
             estimator = cls._with_settings(description["settings"])
