@@ -178,6 +178,17 @@ def test_positions_that_rounding_hardly_moves_are_taken():
     assert collate([Sample([[1.0]], [[1.7e9 + 0.3]])]).tokens.layout.n_tokens == 1  # one token has no gap to lose
 
 
+def test_the_mean_gap_is_that_between_neighbours():
+    """Of two positions it is their distance, of which rounding may take a twentieth; 2**24 + 10.4 moves by 0.4."""
+    for end, is_kept in ((10.4, True), (6.4, False)):
+        sample = Sample(np.zeros((2, 1)), [[2.0**24], [2.0**24 + end]])
+        if is_kept:
+            assert collate([sample]).tokens.positions[1, 0] == 2**24 + 10
+        else:
+            with refused(ValueError, "mean gap of 6.4"):
+                collate([sample])
+
+
 def test_whole_numbers_that_double_precision_makes_one_of_are_no_positions():
     times = 1_700_000_000_000_000_000 + np.arange(5)[:, None]
     for form in (times, torch.from_numpy(times), times.tolist(), times.astype(np.uint64)):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import UnionType
-from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from jaxtyping import Shaped
@@ -18,15 +18,18 @@ from sklearn.utils.validation import check_is_fitted
 
 from romae.checkpoints import native as checkpoint
 from romae.config import from_dict, to_dict
-from romae.data.scaling import Method, Scaling, fit_ladders, fit_scaling
+from romae.data.scaling import READ_AT_ONCE, Method, Scaling, fit_ladders, fit_scaling, seen_also
 from romae.data.schema import SampleSet, Schema
-from romae.data.sources import lengths_of, schema_of
+from romae.data.sources import as_source, lengths_of, schema_of
 from romae.estimators import rules
+from romae.estimators.folds import TableRows
 from romae.estimators.inputs import Tokens, read_input
 from romae.files import write_whole_folder
+from romae.inference.calibration import calibration_of
+from romae.inference.outside import Outside
 from romae.model.autoencoder import Encoder
 from romae.model.config import ModelConfig, Size
-from romae.model.tasks import Task
+from romae.model.tasks import Classification, Task
 from romae.tokens.masking import UniformTokens
 from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig, chosen_device
@@ -38,6 +41,8 @@ FORMAT = 1
 DESCRIPTION, MODEL = "estimator.json", "model"
 DIGEST = "digest"  # in the description: of all else in it
 MOST_BYTES = 2**24  # of an array in a description
+
+Clock = Literal["sample", "shared"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +56,8 @@ class _SettingTypes:
     lr: float | None
     mask_ratio: float
     scaling: Method
+    clock: Clock
+    learn_hidden: bool
     frozen: bool
     early_stopping: bool
     validation_fraction: float | None
@@ -70,6 +77,7 @@ class Estimator(BaseEstimator):
     lr: float | None
     mask_ratio: float
     scaling: Any
+    clock: Clock
     tokens: Tokens | None
     columns: Mapping[str, Any] | None
     pretrained: str | Path | None
@@ -80,11 +88,13 @@ class Estimator(BaseEstimator):
     verbose: int
     epochs: int | None = None  # these two belong to estimators that learn from labels
     frozen: bool = False
+    learn_hidden: bool = False  # this one to those that learn without
 
     # What fitting leaves.
     task_: Task
     n_features_in_: int
     histories_: list[list[dict[str, Any]]]
+    _rows_of_fit: TableRows | None = None  # not saved: splitting, fitting and scoring go on in one process
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -126,7 +136,7 @@ class Estimator(BaseEstimator):
             _require_dimensions(samples, _dimensions(samples), "the other samples have")
         else:
             _require_dimensions_of_model(samples, before)
-        return samples
+        return samples if self.learn_hidden else _visible(samples)
 
     def _read_unlabelled(self, unlabelled: Any, samples: Sequence[Sample], before: Task | None) -> Sequence[Sample]:
         """Further samples to pre-train on, read under the names of those that have labels."""
@@ -141,7 +151,7 @@ class Estimator(BaseEstimator):
             _require_dimensions(more, _dimensions(samples), "the labelled ones have")
         except (ValueError, TypeError) as error:
             raise ValueError(f"unlabelled: {error}") from None
-        return more
+        return _visible(more)
 
     def _read_to_predict(self, X: Any, *, with_labels: bool = False) -> Sequence[Sample]:
         """The samples to predict for, read as those of the training were."""
@@ -155,6 +165,13 @@ class Estimator(BaseEstimator):
             for_training=False,
         )
         _require_dimensions_of_model(samples, self.task_)
+        return samples
+
+    def _read_to_judge(self, X: Any, *, with_labels: bool = False) -> Sequence[Sample]:
+        """The same, for answers that are held against the truth: a table must not be a fold of that of the training."""
+        samples = self._read_to_predict(X, with_labels=with_labels)
+        if self._rows_of_fit is not None:
+            self._rows_of_fit.require_no_fold(X, schema_of(samples))
         return samples
 
     # Training
@@ -197,7 +214,10 @@ class Estimator(BaseEstimator):
             )
             task, histories = outcome.task, [history.records for history in outcome.histories]
         assert task is not None
-        self.task_, self.histories_, self.n_features_in_ = self._on_device(task), histories, _n_channels(samples)
+        task = self._on_device(task)
+        if isinstance(task, Classification) and last is not None:
+            task.calibration = calibration_of(task, validation or ())
+        self.task_, self.histories_, self.n_features_in_ = task, histories, _n_channels(samples)
 
     def _split(
         self, samples: Sequence[Sample], groups: Shaped[np.ndarray, "b"] | None, seed: int, *, is_by_hiding: bool
@@ -218,9 +238,15 @@ class Estimator(BaseEstimator):
 
     def _scaling(self, samples: Sequence[Sample], before: Task | None) -> Scaling:
         """That of the model to start from, or one fitted to the data."""
-        if before is not None:
-            return (before.scaling or Scaling()).without_target()
-        return fit_scaling(samples, values=self.scaling, origin=rules.fitting_origin(samples))
+        if before is None:
+            origin = "min" if self.clock == "sample" else rules.first_time(samples)
+            return fit_scaling(samples, values=self.scaling, origin=origin)
+        scaling = (before.scaling or Scaling()).without_target()
+        outside, source = Outside(scaling, before.schema), as_source(samples)
+        for start in range(0, len(source), READ_AT_ONCE):
+            outside.add(source.packed(np.arange(start, min(start + READ_AT_ONCE, len(source)))))
+        outside.warn(stacklevel=4)
+        return seen_also(scaling, samples)
 
     def _model(
         self, pool: Sequence[Sample], scaling: Scaling, before: Task | None, n_kinds: int | None
@@ -407,6 +433,7 @@ class Estimator(BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and its relatives: the model travels as the files of its checkpoint."""
         state = dict(super().__getstate__())
+        state.pop("_rows_of_fit", None)
         if "task_" in state:
             with tempfile.TemporaryDirectory() as folder:
                 state["task_"].save(Path(folder) / MODEL)
@@ -484,6 +511,22 @@ def _n_channels(samples: Sequence[Sample]) -> int:
     """The number of channels, whether they share a token or each has its own."""
     schema = schema_of(samples)
     return len(schema.channels) if schema is not None and schema.channels else samples[0].values.shape[1]
+
+
+def _visible(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """The samples without the tokens that they hide, which are to be predicted and not to be learned."""
+    schema = schema_of(samples)
+    if all(sample.hidden is None for sample in samples):
+        return samples
+    shown = [
+        sample
+        if sample.hidden is None
+        else replace(
+            sample, values=sample.values[~sample.hidden], positions=sample.positions[~sample.hidden], hidden=None
+        )
+        for sample in samples
+    ]
+    return shown if schema is None else SampleSet(shown, schema)
 
 
 def _pooled(samples: Sequence[Sample], schema: Schema | None) -> Sequence[Sample]:

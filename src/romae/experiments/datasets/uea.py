@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float64
 
+from romae.data.schema import Schema
 from romae.experiments.datasets.catalogue import DataFile, DataSet, Labelled
 from romae.experiments.datasets.files import MissingFile, data_root, members, shortened
 from romae.tokens.sample import Sample
@@ -52,7 +53,13 @@ def parse(text: str, *, missing: float | str = "error", where: str = "the .ts te
             samples.append(_read_case(line.strip(), header, missing, f"{where}, line {i}", f"{prefix}{len(samples)}"))
     if not samples:
         raise ValueError(f"{where} has no cases after @data")
-    return Labelled(samples, header.class_names)
+    schema = Schema(
+        time="step",
+        values=tuple(f"channel {i}" for i in range(samples[0].values.shape[1])),
+        label="class" if header.has_classes else None,
+        classes=header.class_names if header.has_classes else None,
+    )
+    return Labelled([sample.with_schema(schema) for sample in samples], header.class_names)
 
 
 @dataclass
