@@ -609,29 +609,6 @@ def kill_while_running(jobs: list[Job], chance: random.Random) -> None:
         job.ended()
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    """What a finished run leaves, but for the times in it."""
-    files = [folder / "history.jsonl", *(folder / name / "model.safetensors" for name in ("best", "last"))]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("settings", "n_ranks", "n_kills"),
-    [((), 1, 3), (("workers=2", "save_every=2", "accumulate=3"), 1, 1), ((), 2, 1), (("shard=true",), 2, 1)],
-    ids=["plain", "workers and accumulation", "two ranks", "shards"],
-)
-def test_killed_at_any_moment_and_resumed_equals_never_stopped(tmp_path, settings, n_ranks, n_kills):
-    """With a state after every step, most of the time goes into writing them, so that kills hit writes as well."""
-    whole, torn = tmp_path / "whole", tmp_path / "torn"
-    finished(ranks(whole, *settings, n_ranks=n_ranks))
-    chance = random.Random(str(settings) + str(n_ranks))
-    for _ in range(n_kills):
-        kill_while_running(ranks(torn, *settings, n_ranks=n_ranks, seconds=0.15), chance)
-    finished(ranks(torn, *settings, n_ranks=n_ranks))
-    assert contents(torn) == contents(whole)
-
-
 @pytest.mark.slow
 def test_the_workers_of_a_run_that_is_killed_end_with_it(tmp_path):
     job = Job(tmp_path / "run", "workers=1", seconds=0.3)

@@ -33,17 +33,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
-
 import accelerate  # noqa: F401  (imported before any fork, as are the next ones)
 import safetensors.torch
 import torch
 import torch._dynamo
 import torch.distributed.fsdp  # noqa: F401
-
-from kill_scenarios import SCENARIOS, Scenario, make_data
 from record import RESULTS, keep
+
 from romae.training.loop import REQUEUE
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # where the tests keep their small run
+
+from kill_scenarios import SCENARIOS, Scenario, make_data  # noqa: E402
 
 MOST_KILLS = 4  # of one run
 SHARE_OF_EVENTS = 0.6  # of the starts that are cut short; at moments most of the others
@@ -169,7 +170,7 @@ class Case:
         return self.place / "run"
 
     def start(self, end: End) -> str:
-        """"finished", "killed", "asked", or what went wrong."""
+        """ "finished", "killed", "asked", or what went wrong."""
         environment = {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
         if self.scenario.n_ranks > 1:
             environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(next(self.ports))}
@@ -186,7 +187,7 @@ class Case:
         for pid, code in zip(pids, codes, strict=True):
             if code is None:  # a rank that waits for one that was killed, or a start that never ends
                 os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
+            os.waitpid(pid, 0)
         if time.monotonic() > deadline:
             return "a start did not end"
         if -signal.SIGKILL in codes:

@@ -77,9 +77,7 @@ def _in_stages(folder: Path, config: TrainConfig, data: Path) -> Trained:
     samples = [replace(sample, target=torch.tensor(i % 2)) for i, sample in enumerate(training_job.samples())]
     model = ModelConfig(channels=1, position_dims=1, encoder=SIZE, decoder=SIZE)
     stages = [Pretrain(train=config), Classify(n_classes=2, train=config, dropout=0.1, drop_tokens=0.3)]
-    outcome = run_stages(
-        model, stages, samples, validation=samples[:N_VALIDATION], out=folder, resume=True, quiet=True
-    )
+    outcome = run_stages(model, stages, samples, validation=samples[:N_VALIDATION], out=folder, resume=True, quiet=True)
     return outcome.task, outcome.histories
 
 
@@ -104,9 +102,9 @@ SCENARIOS = {
     "store": Scenario(run=_from_store, settings=("workers=1",)),
     "table": Scenario(run=_from_table),
     "stages": Scenario(run=_in_stages, settings=("epochs=2",)),
-    "two processes": Scenario(run=_in_memory, n_ranks=2),
+    "two processes": Scenario(run=_in_memory, settings=("epochs=2",), n_ranks=2),
     "two processes, accumulation, workers": Scenario(
         run=_in_memory, settings=("accumulate=2", "workers=1", "epochs=2"), n_ranks=2
     ),
-    "shards": Scenario(run=_in_memory, settings=("shard=true",), n_ranks=2),
+    "shards": Scenario(run=_in_memory, settings=("shard=true", "epochs=2"), n_ranks=2),
 }

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from romae.checkpoints import native as checkpoint
 from romae.config import from_dict, to_dict
-from romae.data.scaling import READ_AT_ONCE, Method, Scaling, fit_ladders, fit_scaling, seen_also
+from romae.data.scaling import READ_AT_ONCE, Method, Origin, Scaling, fit_ladders, fit_scaling, seen_also
 from romae.data.schema import SampleSet, Schema
 from romae.data.sources import as_source, lengths_of, schema_of
 from romae.estimators import rules
@@ -239,7 +239,7 @@ class Estimator(BaseEstimator):
     def _scaling(self, samples: Sequence[Sample], before: Task | None) -> Scaling:
         """That of the model to start from, or one fitted to the data."""
         if before is None:
-            origin = "min" if self.clock == "sample" else rules.first_time(samples)
+            origin: Origin = "min" if self.clock == "sample" else rules.first_time(samples)
             return fit_scaling(samples, values=self.scaling, origin=origin)
         scaling = (before.scaling or Scaling()).without_target()
         outside, source = Outside(scaling, before.schema), as_source(samples)

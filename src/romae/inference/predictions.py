@@ -28,6 +28,7 @@ from romae.data.scaling import Scaling
 from romae.data.schema import Schema, require_same_names
 from romae.data.sources import SampleSource, Source, as_source
 from romae.inference.outside import Outside
+from romae.model.kernels.onednn import without_onednn
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens.layout import Layout
 from romae.tokens.sample import Sample
@@ -455,7 +456,7 @@ def _working(task: Task, title: str, total: int) -> Iterator[Callable[[int], Non
             bar.update(bar.task_ids[0], completed=done)
 
     try:
-        with _evaluating(task), torch.no_grad():
+        with _evaluating(task), torch.no_grad(), without_onednn():
             yield advance
     finally:
         if bar is not None:

@@ -22,6 +22,7 @@ from romae.config import to_dict
 from romae.data.scaling import Scaling, scaled
 from romae.data.schema import Schema
 from romae.data.sources import SampleSource, Source, as_source, digests
+from romae.model.kernels.onednn import without_onednn
 from romae.model.tasks import Task
 from romae.seeds import seed_step
 from romae.training.batches import NOTHING, Batches, StepShare
@@ -47,6 +48,11 @@ class Interrupted(SystemExit):
     """Raised when a run with a folder is asked to stop (SIGTERM or SIGUSR1); it has saved its state and can be resumed.
 
     A script or command that does not catch it ends with exit code 75, after which a batch system may start it again.
+
+    Parameters
+    ----------
+    message : str
+        After which step the run stopped, and how to resume it.
 
     Notes
     -----
@@ -159,7 +165,7 @@ def train(
     folder = RunFolder(out) if isinstance(out, str | Path) else out
     before = task.scaling, task.schema
     loop = None
-    with process_as_before(on_gpu=chosen_device(config.device) != "cpu"):
+    with process_as_before(on_gpu=chosen_device(config.device) != "cpu"), without_onednn():
         task.scaling, task.schema = scaling, _kept_schema(task, source, scaling)
         try:
             run_identity = None if folder is None else identity(task, config, digests(source, validation_source))

@@ -39,7 +39,7 @@ def _products_as_before() -> Iterator[None]:
 
     The older ones cannot be read once the newer ones disagree with them, which they then did from the start.
     """
-    backends = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
+    backends = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
     newer = [backend.fp32_precision for backend in backends]
     try:
         older = torch.get_float32_matmul_precision()

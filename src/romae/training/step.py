@@ -166,7 +166,7 @@ class Stepper:
             betas=config.betas,
             momentum=config.momentum,
             weight_decay=config.weight_decay,
-            is_fused=self.device.type == "cuda",
+            is_fused=self.device.type == "cuda" or (self.device.type == "cpu" and not config.shard),
             is_captured=modes.is_recorded,
         )
         if config.shard:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from romae.data.loader import Loader
 from romae.data.sources import SampleSource, Source, as_source
+from romae.model.kernels.onednn import without_onednn
 from romae.training.batches import NOTHING, VALIDATION, Preparation
 from romae.training.config import TrainConfig
 from romae.training.step import Stepper, uncompiled
@@ -16,6 +17,7 @@ N_TOKENS = 16_384  # of a batch; without gradients there is room for more than i
 
 
 @torch.no_grad()
+@without_onednn()
 def evaluate(task: Any, samples: SampleSource, *, seed: int = 0, workers: int = 0, accelerator: Any = None) -> float:
     """Mean loss of a task over samples, with masks that depend on the seed and the sample alone.
 
