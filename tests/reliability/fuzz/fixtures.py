@@ -20,6 +20,7 @@ import torch
 import romae
 
 SETTINGS = ("train.epochs=1", "train.batch_size=8", "train.device=cpu")
+SLOW = ("romae.__main__", "romae.model.kernels")  # the one runs when it is imported, the others need Triton
 SIZE = romae.Size(width=8, heads=1, depth=1)
 
 
@@ -31,7 +32,7 @@ def root() -> Path:
     return folder
 
 
-def warm_up() -> None:
+def warm_up(*, without: tuple[str, ...] = ()) -> None:
     """Import and build everything now, so that no input is charged with it, and let threads reserve little memory.
 
     Every thread that asks for memory reserves up to 128 MiB of addresses, which would count as if they were used.
@@ -43,7 +44,7 @@ def warm_up() -> None:
     pa.set_io_thread_count(1)
     torch.set_num_threads(1)
     for module in pkgutil.walk_packages(romae.__path__, "romae."):
-        if not module.name.endswith(("__main__", "rotation", "kernels.attention")):
+        if not module.name.startswith((*SLOW, *(f"romae.{name}" for name in without))):
             importlib.import_module(module.name)
     for name in ("scipy.signal", "scipy.stats", "sklearn.metrics", "plotly.offline", "matplotlib.figure", "pooch"):
         importlib.import_module(name)
