@@ -4,7 +4,7 @@ Messages name rows by their place in the table, counting from 0.
 """
 
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -117,11 +117,11 @@ def from_table(
     schema = Schema(
         id=id,
         time=time,
-        positions=(positions,) if isinstance(positions, str) else tuple(positions),
+        positions=_listed(positions, "positions"),
         channel=channel,
-        values=(values,) if isinstance(values, str) else tuple(values),
+        values=_listed(values, "values"),
         label=label,
-        classes=None if classes is None else tuple(classes),
+        classes=None if classes is None else _listed(classes, "classes"),
         time_unit=time_unit,
     )
     if channel is None and channels is not None:
@@ -129,6 +129,15 @@ def from_table(
     if label is None and classes is not None:
         raise ValueError("classes are named, but no label column is; say which it is with label=")
     return _samples(table, schema, channels, tokens)
+
+
+def _listed(names: Any, argument: str) -> tuple[Any, ...]:
+    """The names that an argument lists; a single one need not be in a list."""
+    if isinstance(names, str):
+        return (names,)
+    if not isinstance(names, Iterable) or getattr(names, "ndim", 1) != 1:
+        raise TypeError(f"{argument} must be a name or a list of names, not {names!r}")
+    return tuple(names)
 
 
 def from_table_like(table: Any, schema: Schema) -> SampleSet:
@@ -419,11 +428,16 @@ def read_frame(table: Any, columns: Sequence[str], names: Mapping[str, Sequence[
                         table = table.set_column(table.column_names.index(name), name, _typed_names(table[name]))
         except (pa.ArrowException, OSError) as error:
             raise _unreadable(table, error) from None
-    return table.select(list(columns)).to_pandas(
-        date_as_object=False,
-        ignore_metadata=True,
-        # The integers of numpy have no missing ones: pandas would make floats of them.
-        types_mapper=lambda dtype: pd.ArrowDtype(dtype) if pa.types.is_integer(dtype) else None,
+    # Without its metadata, in which pandas notes what is not needed here, and which may be damaged.
+    return (
+        table.select(list(columns))
+        .replace_schema_metadata(None)
+        .to_pandas(
+            date_as_object=False,
+            ignore_metadata=True,
+            # The integers of numpy have no missing ones: pandas would make floats of them.
+            types_mapper=lambda dtype: pd.ArrowDtype(dtype) if pa.types.is_integer(dtype) else None,
+        )
     )
 
 
