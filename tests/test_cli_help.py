@@ -69,12 +69,20 @@ def test_the_help_of_everything_names_every_command_and_where_to_start():
         assert path[-1] in shown_help(*path[:-1])
 
 
+def test_every_command_that_writes_can_be_told_to_write_over_what_is_there():
+    """But for those whose folder is a run, which is never overwritten, and one that adds to what it reads."""
+    writing = {"--out", "--save", "--markdown", "--page"}
+    for path, command in COMMANDS.items():
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert ("--force" in options) == bool(options & writing and path not in {("pretrain",), ("finetune",)}), path
+
+
 # For programs
 
 
 def test_all_but_commands_that_only_say_what_they_wrote_speak_json():
     silent = {path for path, command in COMMANDS.items() if not any("--json" in one.opts for one in command.params)}
-    assert silent == {("page",), ("data", "get"), ("import-reference",)}
+    assert silent == {("page",), ("data", "get"), ("import-reference",), ("digest",)}
 
 
 def test_a_check_of_data_speaks_json(monkeypatch):

@@ -535,6 +535,56 @@ def test_a_damaged_description_is_named(saved, text):
         RoMAEInterpolator.load(saved)
 
 
+def changed(folder: Path, **parts):
+    """A description with some entries added, without a digest, as a stranger could write it."""
+    path = folder / "estimator.json"
+    description = {key: value for key, value in json.loads(path.read_text()).items() if key != "digest"}
+    for part, entries in parts.items():
+        description[part] = description[part] | entries if isinstance(entries, dict) else entries
+    path.write_text(json.dumps(description))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"fitted": {"predict": "yes"}}, ["'predict'", "RoMAEClassifier"]),
+        ({"fitted": {"task_": 3}}, ["'task_'"]),
+        ({"fitted": {"__class__": "int"}}, ["'__class__'"]),
+        ({"fitted": {"n_features_in_": "1"}}, ["n_features_in_", "type"]),
+        ({"fitted": {"n_features_in_": True}}, ["n_features_in_", "type"]),
+        ({"fitted": {"histories_": [{"loss": 1}]}}, ["histories_", "type"]),
+        ({"fitted": {"classes_": ["a", "b"]}}, ["classes_", "type"]),
+        ({"fitted": {"classes_": {"array": ["a", "b"], "type": "<U1000000000"}}}, ["<U1000000000"]),
+        ({"fitted": {"classes_": {"array": [["a"], ["b"]], "type": "<U1"}}}, ["no list"]),
+        ({"fitted": {"classes_": {"array": [1, 2], "type": "nonsense"}}}, ["nonsense"]),
+        ({"fitted": {"classes_": {"array": ["a"], "type": "<U1"}}}, ["1 classes", "damaged"]),
+        ({"fitted": []}, ["fitting leaves"]),
+        ({"settings": {"predict": 1}}, ["'predict'"]),
+        ({"settings": {"epochs": "ten"}}, ["epochs"]),
+        ({"settings": {"size": {"width": 3}}}, ["size", "lacks"]),
+    ],
+)
+def test_a_description_sets_what_fitting_leaves_and_nothing_else(classifier, tmp_path, parts, words):
+    classifier.save(tmp_path / "saved")
+    with refused(ValueError, str(tmp_path), *words):
+        RoMAEClassifier.load(changed(tmp_path / "saved", **parts))
+
+
+def test_a_description_without_a_digest_is_read(classifier, tmp_path):
+    classifier.save(tmp_path / "saved")
+    assert_array_equal(RoMAEClassifier.load(changed(tmp_path / "saved")).classes_, classifier.classes_)
+
+
+def test_a_class_that_is_called_otherwise_is_noticed(classifier, tmp_path):
+    classifier.save(tmp_path / "saved")
+    path = tmp_path / "saved" / "estimator.json"
+    name = str(classifier.classes_[0])
+    path.write_text(path.read_text().replace(f'"{name}"', f'"{name[:-1]}{chr(ord(name[-1]) ^ 1)}"'))
+    with refused(ValueError, "estimator.json", "its digest"):
+        RoMAEClassifier.load(tmp_path / "saved")
+
+
 def test_tables_in_a_list_are_known_by_their_columns():
     random = np.random.default_rng(0)
     frames = [pd.DataFrame(random.normal(size=(6, 2)), columns=["u", "v"]) for _ in range(8)]

@@ -235,6 +235,8 @@ def test_the_core_knows_its_own_head():
         (lambda: seeded(Classification, n_classes=2.5), ["two classes"]),
         (lambda: seeded(Classification, n_classes=4, confidence=0.2), ["above chance"]),
         (lambda: seeded(Regression, n_targets=0), ["one target"]),
+        (lambda: seeded(Regression, n_targets=2.0), ["one target", "2.0"]),
+        (lambda: seeded(Regression, drop_tokens="0.5"), ["drop_tokens", "'0.5'"]),
         (lambda: seeded(MaskedReconstruction, drop_tokens=1.0), ["drop_tokens"]),
         (lambda: MaskedReconstruction(replace(CONFIG, channels=1), normalise=True), ["nothing", "left"]),
     ],

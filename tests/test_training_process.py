@@ -1,12 +1,14 @@
 """A run and the process that it runs in: how it ends when it is asked to stop, and what it leaves behind."""
 
+import contextlib
+import multiprocessing
 import os
 import re
 import signal
 import sys
 import time
 from pathlib import Path
-from subprocess import PIPE, Popen
+from subprocess import PIPE, Popen, run
 
 import psutil
 import pytest
@@ -62,6 +64,23 @@ def test_a_signal_to_all_processes_of_a_run_saves_and_ends_with_a_code_to_requeu
     code, error = job.ended(60)
     assert code == REQUEUE, error
     assert f"state after step {RunFolder(tmp_path / 'run').read().numbers['step']} is saved" in error
+
+
+@pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="who sends a signal is not told here")
+def test_a_worker_ends_when_its_own_process_says_so_and_at_no_signal_of_others():
+    """Else it would be gone before a run has saved its state, or hold up the end of the process that it serves."""
+    before = set(multiprocessing.active_children())
+    pieces = romae.Loader(training_job.samples(), batch_size=8, workers=1).epoch()
+    next(pieces)
+    [worker] = set(multiprocessing.active_children()) - before
+    for name in ("-TERM", "-USR1"):
+        run(["kill", name, str(worker.pid)], check=True)
+    time.sleep(0.05)
+    assert worker.is_alive()
+    with contextlib.suppress(RuntimeError):  # torch complains of a worker that ended
+        worker.terminate()
+        worker.join(20)
+    assert worker.exitcode is not None
 
 
 SRUN = """#!/bin/bash

@@ -280,16 +280,16 @@ class Store(Source):
         >>> romae.write_store(romae.from_arrays(np.zeros((4, 3, 1))), "zeros.arrow").verify()
         """
         for chunk in self._chunks:
-            for name, span in chunk.ranges.items():
-                self._check_range(span, 0, span[1] - span[0], f"the column {name}")
+            for name, place in chunk.ranges.items():
+                self._check_range(place, 0, place[1] - place[0], f"the column {name}")
 
     def _check_numbers(self, places: list[tuple["_Chunk", int]]) -> None:
         """Compare what is about to be read with its checksums, where that has not been done."""
         if self._pieces is None or not self._pieces.n_left:
             return
         for chunk, row in places:
-            for name, span in chunk.ranges.items():
-                self._check_range(span, *chunk.byte_range(name, row), f"the {name} of a sample")
+            for name, place in chunk.ranges.items():
+                self._check_range(place, *chunk.byte_range(name, row), f"the {name} of a sample")
 
     def _check_range(self, numbers: Range, start: int, stop: int, what: str) -> None:
         if self._pieces is None:

@@ -5,6 +5,7 @@ Shapes: t tokens, b samples, c channels, q hidden tokens, w width, k outputs.
 
 import operator
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, SupportsIndex
 
@@ -112,9 +113,9 @@ class Task(nn.Module):
 
     def __init__(self, encoder: Encoder | ModelConfig, drop_tokens: float, settings: dict[str, Any]) -> None:
         super().__init__()
-        if not 0 <= drop_tokens < 1:
+        if not isinstance(drop_tokens, float | Real) or not 0 <= drop_tokens < 1:
             raise ValueError(
-                f"drop_tokens is the largest share of tokens to drop, from 0 to below 1, not {drop_tokens}"
+                f"drop_tokens is the largest share of tokens to drop, from 0 to below 1, not {drop_tokens!r}"
             )
         if isinstance(encoder, Task):
             raise TypeError(
@@ -682,11 +683,12 @@ class Regression(Task):
         drop_tokens: float = 0.0,
         augment: Noise | None = None,
     ) -> None:
+        if not isinstance(n_targets, SupportsIndex) or operator.index(n_targets) < 1:
+            raise ValueError(f"regression needs at least one target, n_targets=1 or more, not {n_targets!r}")
+        n_targets = operator.index(n_targets)
         super().__init__(encoder, drop_tokens, {"n_targets": n_targets, "per": per, "augment": augment})
         if not isinstance(augment, Noise | None):
             raise TypeError(f"augment is Noise(…), not {augment!r}")
-        if n_targets != int(n_targets) or n_targets < 1:
-            raise ValueError(f"regression needs at least one target, not {n_targets}")
         if per not in ("sample", "token"):
             raise ValueError(f"per must be 'sample' or 'token', not {per!r}")
         self.n_targets, self.per, self.augment = n_targets, per, augment

@@ -35,7 +35,8 @@ def was_made_from(folder: Path, source: Source, validation: Source | None) -> bo
     if (folder / DATA).is_file():  # 0.1 kept it apart
         written = read_json(folder / DATA)
         return all(written.get(name) == digest for name, digest in older_digests(source, validation, None).items())
-    return read_json(folder / CONFIG).get("data") == digests(source, validation)
+    stored = read_json(folder / CONFIG)
+    return isinstance(stored, dict) and stored.get("data") == digests(source, validation)
 
 
 def require_same_run(run: RunFolder, now: dict[str, Any], source: Source, validation: Source | None) -> None:

@@ -49,6 +49,11 @@ class Interrupted(SystemExit):
 
     A script or command that does not catch it ends with exit code 75, after which a batch system may start it again.
 
+    Parameters
+    ----------
+    message : str
+        After which step the run stopped, and how to resume it.
+
     Notes
     -----
     It is a `SystemExit`, so that `except Exception` does not catch it, as with Ctrl-C: a loop over runs that goes on

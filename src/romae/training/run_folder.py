@@ -29,6 +29,7 @@ from typing import IO, Any, NamedTuple
 from torch import Tensor
 
 from romae.checkpoints.native import read_weights, require_place
+from romae.config import parsed_json
 from romae.files import write_whole_text
 
 try:
@@ -277,8 +278,8 @@ class RunFolder:
 def _json_object(path: Path) -> Any:
     """The content of a JSON file if it is an object, else an empty dictionary."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError, UnicodeDecodeError):
+        content = parsed_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         content = None
     return content if isinstance(content, dict) else {}
 
