@@ -229,9 +229,8 @@ def sources() -> dict[str, str]:
     return {name: (folder / name).read_text(encoding="utf-8") for name in names}
 
 
-def difference(mutant: Mutant) -> str:
+def difference(mutant: Mutant, source: str) -> str:
     """The lines of a mutant before and after."""
-    source = (ROOT / "src" / "romae" / mutant.file).read_text(encoding="utf-8")
     changed = mutant.applied(source)
     n_after = mutant.end_line + changed.count("\n") - source.count("\n")
     before = source.splitlines()[mutant.line - 1 : mutant.end_line]
@@ -265,7 +264,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--number", type=int, default=300, help="mutants to draw")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes at a time")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
     parser.add_argument(
         "--only", nargs="*", default=[], help="files of src/romae that begin so, as tokens/ or config.py"
     )
@@ -277,12 +276,15 @@ def main() -> int:
 
     begin = time.monotonic()
     equivalents, functions = listed()
-    drawn = draw(sources(), options.number, options.seed, lambda mutant: not is_left_out(mutant, functions))
+    core = sources()
+    drawn = draw(core, options.number, options.seed, lambda mutant: not is_left_out(mutant, functions))
     drawn = [mutant for mutant in drawn if mutant.file.startswith(tuple(options.only or [""]))]
     mutants = [mutant for mutant in drawn if not is_equivalent(mutant, equivalents)]
     if options.show:
         for mutant in drawn:
-            print(f"{mutant.where} in {mutant.function or 'module'}: {mutant.kind}\n{difference(mutant)}")
+            print(
+                f"{mutant.where} in {mutant.function or 'module'}: {mutant.kind}\n{difference(mutant, core[mutant.file])}"
+            )
         return 0
 
     # One thread each and no GPU, whatever the machine has: the children share its cores.
@@ -312,7 +314,7 @@ def main() -> int:
     for outcome in alive:
         mutant = outcome.mutant
         print(f"\n{outcome.verdict}: src/romae/{mutant.where} in {mutant.function or 'module'}, {mutant.kind}")
-        print(difference(mutant))
+        print(difference(mutant, core[mutant.file]))
     settings = {"seed": options.seed, "jobs": options.jobs, "seconds": round(time.monotonic() - begin)}
     result = figures(outcomes, len(drawn) - len(mutants), settings)
     print(f"\n{result['killed']} of {len(outcomes)} killed ({result['share_killed']:.1%}; goal {GOAL:.0%}), of these")
