@@ -282,9 +282,8 @@ def main() -> int:
     mutants = [mutant for mutant in drawn if not is_equivalent(mutant, equivalents)]
     if options.show:
         for mutant in drawn:
-            print(
-                f"{mutant.where} in {mutant.function or 'module'}: {mutant.kind}\n{difference(mutant, core[mutant.file])}"
-            )
+            print(f"{mutant.where} in {mutant.function or 'module'}: {mutant.kind}")
+            print(difference(mutant, core[mutant.file]))
         return 0
 
     # One thread each and no GPU, whatever the machine has: the children share its cores.
