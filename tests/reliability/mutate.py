@@ -54,14 +54,14 @@ TESTS: dict[str, str] = {
     "data/": "data/* test_inference test_preflight",
     "model/kernels/": "test_kernels test_layers test_attention",
     "model/attention.py": "test_attention test_layers test_model test_windowed test_fixed_shape",
-    "model/": "test_attention test_rope test_model test_layers test_tasks test_task_details test_windowed "
+    "model/": "test_edges test_attention test_rope test_model test_layers test_tasks test_task_details test_windowed "
     "test_fixed_shape test_config test_reference test_checkpoint",
-    "training/": "test_training* test_fast_modes test_fixed_shape test_stages test_preflight "
+    "training/": "test_edges test_training* test_fast_modes test_fixed_shape test_stages test_preflight "
     "test_device test_trackers test_task_details test_config",
-    "inference/": "test_inference test_training_tables test_baselines data/test_queries test_diagnostics",
-    "estimators/": "test_estimators*",
-    "checkpoints/": "test_checkpoint test_reference test_models",
-    "": "test_config test_checkpoint data/test_store test_training datasets/test_files data/test_folder test_moved "
+    "inference/": "test_edges test_inference test_training_tables test_baselines data/test_queries test_diagnostics",
+    "estimators/": "test_edges test_estimators*",
+    "checkpoints/": "test_edges test_checkpoint test_reference test_models",
+    "": "test_edges test_config test_checkpoint data/test_store test_training datasets/test_files data/test_folder test_moved "
     "test_extras",
 }
 CORE = ("tokens", "data", "model", "training", "inference", "estimators", "checkpoints")
