@@ -61,8 +61,8 @@ TESTS: dict[str, str] = {
     "inference/": "test_edges test_inference test_training_tables test_baselines data/test_queries test_diagnostics",
     "estimators/": "test_edges test_estimators*",
     "checkpoints/": "test_edges test_checkpoint test_reference test_models",
-    "": "test_edges test_config test_checkpoint data/test_store test_training datasets/test_files data/test_folder test_moved "
-    "test_extras",
+    "": "test_edges test_config test_checkpoint data/test_store test_training datasets/test_files data/test_folder "
+    "test_moved test_extras",
 }
 CORE = ("tokens", "data", "model", "training", "inference", "estimators", "checkpoints")
 CORE_FILES = ("config.py", "files.py", "seeds.py")
