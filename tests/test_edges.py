@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messages import refused
+from romae.inference import baselines
 from romae.inference.predictions import _runs, embed
+from romae.model.autoencoder import Decoder
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification
 from romae.tokens.sample import Sample
@@ -43,3 +45,23 @@ def test_what_some_samples_hide_is_not_seen_and_the_others_are_as_they_were():
 def test_a_norm_needs_an_epsilon_above_zero(eps):
     with refused(ValueError, "norm_eps"):
         replace(CONFIG, norm_eps=eps)
+
+
+def test_a_mask_token_begins_small():
+    torch.manual_seed(0)
+    token = Decoder(replace(CONFIG, decoder=Size(width=240, heads=2, depth=1))).mask_token
+    assert 0.015 < float(token.detach().std()) < 0.025
+
+
+def test_answers_are_quiet_where_there_is_no_terminal(capfd):
+    embed(Classification(CONFIG, 2), [Sample([[1.0]], [[0.0]])])
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("method", [baselines.mean, baselines.last_value, baselines.linear])
+@pytest.mark.parametrize("place", ["times", "values"])
+def test_baselines_take_finite_times_and_values(method, place):
+    observed = {"times": np.array([0.0, 1.0]), "values": np.array([[1.0], [2.0]])}
+    observed[place] = np.full_like(observed[place], np.nan)
+    with refused(ValueError, "must be finite", "leave missing"):
+        method(observed["times"], observed["values"], np.array([0.5]))

@@ -50,6 +50,7 @@ def weighted(outputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
     [
         ([3, 1, 7, 0, 2], 2, 12, 2, torch.float32),  # pairs that fill no power of two, samples shorter than any tile
         ([16, 17, 5], 2, 12, 3, torch.float16),  # as long as the smallest tile, and longer by one
+        ([3, 5], 1, 40, 1, torch.float32),  # more channels than the smallest tile has rows
         ([65, 2, 64], 1, 4, 1, torch.float32),  # two launches backward, of 64 keys and of 128
         ([LONGEST], 1, 4, 1, torch.float32),  # several strides of queries
     ],
