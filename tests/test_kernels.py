@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from brute_force import attention, rotated
+from romae.model.attention import _angles
 from romae.model.rope import AxialRope
 
 if find_spec("triton") is None:
@@ -26,8 +27,7 @@ def drawn(n_tokens: int, n_heads: int, size: int, dims: int, dtype: torch.dtype)
     generator = torch.Generator().manual_seed(n_tokens + size)
     qkv = torch.randn(n_tokens, 3, n_heads, size, generator=generator).to(dtype)
     positions = torch.rand(n_tokens, dims, generator=generator) * 20
-    rotation = AxialRope(size, dims)(positions)
-    return qkv, positions, rotation.cos.squeeze(1).contiguous(), rotation.sin.squeeze(1).contiguous()
+    return qkv, positions, *_angles(qkv, AxialRope(size, dims)(positions))
 
 
 def relative(ours: torch.Tensor, truth: torch.Tensor) -> float:
@@ -77,7 +77,7 @@ def test_attention_takes_its_scale_and_angles_that_all_tokens_share():
     lengths, size = [5, 3], 12
     qkv, *_ = drawn(sum(lengths), 2, size, 1, torch.float32)
     offsets = torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
-    cos, sin = torch.ones(1, 1, size // 2), torch.zeros(1, 1, size // 2)
+    cos, sin = _angles(qkv, None)
     given = qkv.clone().requires_grad_()
     output = attend_short(given, cos, sin, offsets, 5, 2 * size**-0.5)
     (gradient,) = torch.autograd.grad(weighted((output,)), given)
