@@ -17,8 +17,8 @@ import pytest
 
 from messages import refused
 from romae.experiments.datasets import discover, find
-from romae.experiments.datasets.catalogue import DataFile, DataSet
 from romae.experiments.datasets import files as module
+from romae.experiments.datasets.catalogue import DataFile, DataSet
 from romae.experiments.datasets.files import (
     BoundedGzip,
     MissingFile,

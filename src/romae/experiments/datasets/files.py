@@ -25,8 +25,8 @@ from romae.extras import require_extra
 TIMEOUT_S = 60
 CHUNK = 1 << 16  # bytes; as many at most are lost where a connection breaks
 BLOCK = 1 << 20
-# What a file may unpack to. Those of the data sets here unpack to 2 to 5 times their size, and one that was made to fill
-# the memory of whoever opens it to a thousand times.
+# What a file may unpack to. Those of the data sets here unpack to 2 to 5 times their size, and one that was made to
+# fill the memory of whoever opens it to a thousand times.
 EXPANSION = 30
 SMALL = 1 << 26  # bytes, which may come of any file
 
