@@ -96,7 +96,7 @@ def test_import_reference_writes_a_checkpoint_of_ours(theirs, tmp_path):
 
 @pytest.mark.slow
 def test_the_demo_ends_in_numbers_a_picture_a_page_and_commands_that_work(tmp_path):
-    done = started("demo", "--quick", "--out", tmp_path / "demo", "--json")
+    done = romae("demo", "--quick", "--out", tmp_path / "demo", "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert {row["method"] for row in result["rows"]} >= {"RoMAE", "linear interpolation"}
@@ -108,7 +108,7 @@ def test_the_demo_ends_in_numbers_a_picture_a_page_and_commands_that_work(tmp_pa
     assert len(commands) == 3 and all(command[0] == "romae" for command in commands)
     for command in commands:
         quick = ["--set", "train.epochs=1"] if command[1] == "pretrain" else []
-        done = started(*command[1:], *quick)
+        done = romae(*command[1:], *quick)
         assert done.returncode == 0, done.stderr
 
 
