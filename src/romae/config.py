@@ -241,7 +241,7 @@ def _read_union(arguments: tuple[Any, ...], value: Any, where: str) -> Any:
     hints = [hint for hint in arguments if hint is not type(None)]
     named = {_hints(hint)["kind"].__args__[0]: hint for hint in hints if "kind" in getattr(hint, "__annotations__", ())}
     if named and isinstance(value, Mapping):
-        if value.get("kind") not in named:
+        if not isinstance(value.get("kind"), str) or value["kind"] not in named:
             raise ValueError(f"{where} must say its kind, one of {sorted(named)}, not {value.get('kind')!r}")
         return _read(named[value["kind"]], value, where)
     reasons: list[Exception] = []

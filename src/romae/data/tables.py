@@ -4,7 +4,7 @@ Messages name rows by their place in the table, counting from 0.
 """
 
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,7 +13,15 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int64
 
-from romae.data.columns import Name, as_numbers, encode_labels, encode_names, require_values, require_variation_kept
+from romae.data.columns import (
+    Name,
+    as_numbers,
+    encode_labels,
+    encode_names,
+    require_values,
+    require_variation_kept,
+    unescaped,
+)
 from romae.data.dates import TimeUnit, read_times, require_same_zone
 from romae.data.schema import SampleSet, Schema
 from romae.tokens.arrays import LARGEST_EXACT
@@ -22,6 +30,7 @@ from romae.tokens.sample import Sample
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+    from pyarrow import csv
 
 TokenForm = Literal["steps", "scalars"]
 
@@ -117,11 +126,11 @@ def from_table(
     schema = Schema(
         id=id,
         time=time,
-        positions=(positions,) if isinstance(positions, str) else tuple(positions),
+        positions=_listed(positions, "positions"),
         channel=channel,
-        values=(values,) if isinstance(values, str) else tuple(values),
+        values=_listed(values, "values"),
         label=label,
-        classes=None if classes is None else tuple(classes),
+        classes=None if classes is None else _listed(classes, "classes"),
         time_unit=time_unit,
     )
     if channel is None and channels is not None:
@@ -129,6 +138,15 @@ def from_table(
     if label is None and classes is not None:
         raise ValueError("classes are named, but no label column is; say which it is with label=")
     return _samples(table, schema, channels, tokens)
+
+
+def _listed(names: Any, argument: str) -> tuple[Any, ...]:
+    """The names that an argument lists; a single one need not be in a list."""
+    if isinstance(names, str):
+        return (names,)
+    if not isinstance(names, Iterable) or getattr(names, "ndim", 1) != 1:
+        raise TypeError(f"{argument} must be a name or a list of names, not {names!r}")
+    return tuple(names)
 
 
 def from_table_like(table: Any, schema: Schema) -> SampleSet:
@@ -338,7 +356,7 @@ def _column(name: str) -> str:
 def _column_names(table: Any) -> list[Any]:
     import pandas as pd
     import pyarrow as pa
-    from pyarrow import csv, parquet
+    from pyarrow import parquet
 
     if isinstance(table, pd.DataFrame):
         return list(table.columns)
@@ -354,11 +372,30 @@ def _column_names(table: Any) -> list[Any]:
             return list(parquet.read_schema(path).names)
         if ".csv" in path.suffixes:
             _require_commas(path)
-            with csv.open_csv(path) as reader:
-                return list(reader.schema.names)
+            names = _header(path)
+            return unescaped(names) or names
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, error) from None
     raise ValueError(f"cannot tell what {path.name} is: expected .csv, .csv.gz or .parquet")
+
+
+def _header(path: str | Path) -> list[str]:
+    """The names of the columns of a CSV file as they are written there."""
+    from pyarrow import csv
+
+    with csv.open_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True)) as reader:
+        return list(reader.schema.names)
+
+
+def _read_csv(path: str | Path, options: "csv.ConvertOptions") -> "pa.Table":
+    """The columns of a CSV file. Few have cells of several lines, for which all files would be read more slowly."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    try:
+        return csv.read_csv(path, convert_options=options)
+    except pa.ArrowInvalid:
+        return csv.read_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True), convert_options=options)
 
 
 def _require_commas(path: Path) -> None:
@@ -408,23 +445,45 @@ def read_frame(table: Any, columns: Sequence[str], names: Mapping[str, Sequence[
             if Path(table).suffix in (".parquet", ".pq"):
                 table = parquet.read_table(table, columns=list(columns))
             else:
+                written = dict(zip(existing, _header(table), strict=True))  # what a column is called in the file
                 options = csv.ConvertOptions(
-                    include_columns=list(columns),
-                    column_types=dict.fromkeys(names, pa.string()),
+                    include_columns=[written[name] for name in columns],
+                    column_types={written[name]: pa.string() for name in names},
                     strings_can_be_null=True,
                 )
-                table = csv.read_csv(table, convert_options=options)
+                table = _read_csv(table, options).rename_columns(list(columns))
                 for name, vocabulary in names.items():
-                    if not (vocabulary and all(isinstance(word, str) for word in vocabulary)):
-                        table = table.set_column(table.column_names.index(name), name, _typed_names(table[name]))
+                    is_text = vocabulary and all(isinstance(word, str) for word in vocabulary)
+                    column = _names_in_csv(table[name], is_text=bool(is_text))
+                    table = table.set_column(table.column_names.index(name), name, column)
         except (pa.ArrowException, OSError) as error:
             raise _unreadable(table, error) from None
-    return table.select(list(columns)).to_pandas(
-        date_as_object=False,
-        ignore_metadata=True,
-        # The integers of numpy have no missing ones: pandas would make floats of them.
-        types_mapper=lambda dtype: pd.ArrowDtype(dtype) if pa.types.is_integer(dtype) else None,
+    # Without its metadata, in which pandas notes what is not needed here, and which may be damaged.
+    return (
+        table.select(list(columns))
+        .replace_schema_metadata(None)
+        .to_pandas(
+            date_as_object=False,
+            ignore_metadata=True,
+            # The integers of numpy have no missing ones: pandas would make floats of them.
+            types_mapper=lambda dtype: pd.ArrowDtype(dtype) if pa.types.is_integer(dtype) else None,
+        )
     )
+
+
+def _names_in_csv(texts: "pa.ChunkedArray", *, is_text: bool) -> "pa.ChunkedArray":
+    """The names in a column of a CSV file, in their type where they are not said to be text.
+
+    An apostrophe that was put before what a spreadsheet would take for a formula is taken away; it was put before text.
+    """
+    import pyarrow as pa
+
+    distinct = texts.unique().to_pylist()
+    originals = unescaped(distinct)
+    if originals is None:
+        return texts if is_text else _typed_names(texts)
+    original_of = dict(zip(distinct, originals, strict=True))
+    return pa.chunked_array([[original_of[text] for text in texts.to_pylist()]], pa.string())
 
 
 def _typed_names(texts: "pa.ChunkedArray") -> "pa.ChunkedArray":

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from numbers import Real
+from numbers import Integral
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -378,8 +378,8 @@ def _for_each(
     """
     source = _as_source(task, samples)
     outside = Outside(task.scaling, task.schema) if outside is None else outside
-    if not isinstance(budget, Real) or budget < 1:
-        raise ValueError(f"tokens_per_batch must be at least 1, not {budget!r}")
+    if isinstance(budget, bool) or not isinstance(budget, Integral) or budget < 1:
+        raise ValueError(f"tokens_per_batch must be a whole number of at least 1, not {budget!r}")
     lengths = source.lengths + task.config.cls
     costs = lengths if n_queries is None else np.where(n_queries > 0, lengths + n_queries, 0)
     order = np.argsort(costs, kind="stable")  # samples of one length meet
@@ -550,7 +550,7 @@ def _read_positions(array: Any, where: str, task: Task, clock: Schema) -> Float6
     except ValueError as error:
         raise ValueError(f"{where} cannot be read as an array: {error}") from None
     x = positions_as_numbers(x, clock.time_unit, clock.time_zone, where)
-    if x.size == 0:
+    if x.size == 0 and len(np.atleast_1d(x)) == 0:
         return np.zeros((0, dims))
     if x.dtype.kind not in "fiu":
         raise TypeError(f"{where} must be numbers, not {x.dtype}")
