@@ -14,6 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from messages import refused, warned
 from romae.checkpoints import native as checkpoint
+from romae.data.export import to_table
 from romae.data.scaling import Scaling, fit_scaling
 from romae.data.schema import Schema
 from romae.data.series import from_arrays
@@ -21,6 +22,7 @@ from romae.data.store import write_store
 from romae.data.tables import from_table
 from romae.inference import predictions as inference
 from romae.inference.predictions import embed, interpolate, predict, predict_proba
+from romae.inference.tables import InferenceConfig, predict_table
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression
 from romae.tokens.masking import UniformTokens
@@ -694,3 +696,11 @@ def test_asinh_scaling_allows_for_orders_of_magnitude(recwarn):
     assert not recwarn.list
     with warned(UserWarning, "of 60 values"):
         predict(task, samples.map(lambda sample: replace(sample, values=-1e9 * sample.values)))
+
+
+def test_a_saved_model_tells_of_tables_in_other_units(tmp_path):
+    """The command line asks through this, too."""
+    fitted_to(named_samples(), Regression).save(tmp_path / "model")
+    table = to_table(named_samples(factor=2.2), [sample.values.numpy() for sample in named_samples(factor=2.2)])
+    with warned(UserWarning, "27 of 27 values", "'temperature'"):
+        predict_table(InferenceConfig(device="cpu"), table, tmp_path / "model")

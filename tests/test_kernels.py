@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from brute_force import attention, rotated
+from romae.model.attention import _angles
 from romae.model.rope import AxialRope
 
 if find_spec("triton") is None:
@@ -26,8 +27,7 @@ def drawn(n_tokens: int, n_heads: int, size: int, dims: int, dtype: torch.dtype)
     generator = torch.Generator().manual_seed(n_tokens + size)
     qkv = torch.randn(n_tokens, 3, n_heads, size, generator=generator).to(dtype)
     positions = torch.rand(n_tokens, dims, generator=generator) * 20
-    rotation = AxialRope(size, dims)(positions)
-    return qkv, positions, rotation.cos.squeeze(1).contiguous(), rotation.sin.squeeze(1).contiguous()
+    return qkv, positions, *_angles(qkv, AxialRope(size, dims)(positions))
 
 
 def relative(ours: torch.Tensor, truth: torch.Tensor) -> float:
@@ -50,6 +50,7 @@ def weighted(outputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
     [
         ([3, 1, 7, 0, 2], 2, 12, 2, torch.float32),  # pairs that fill no power of two, samples shorter than any tile
         ([16, 17, 5], 2, 12, 3, torch.float16),  # as long as the smallest tile, and longer by one
+        ([3, 5], 1, 40, 1, torch.float32),  # more channels than the smallest tile has rows
         ([65, 2, 64], 1, 4, 1, torch.float32),  # two launches backward, of 64 keys and of 128
         ([LONGEST], 1, 4, 1, torch.float32),  # several strides of queries
     ],
@@ -76,7 +77,7 @@ def test_attention_takes_its_scale_and_angles_that_all_tokens_share():
     lengths, size = [5, 3], 12
     qkv, *_ = drawn(sum(lengths), 2, size, 1, torch.float32)
     offsets = torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
-    cos, sin = torch.ones(1, 1, size // 2), torch.zeros(1, 1, size // 2)
+    cos, sin = _angles(qkv, None)
     given = qkv.clone().requires_grad_()
     output = attend_short(given, cos, sin, offsets, 5, 2 * size**-0.5)
     (gradient,) = torch.autograd.grad(weighted((output,)), given)

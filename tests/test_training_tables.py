@@ -1,6 +1,8 @@
 """Jobs on people's own tables: what they leave on disk, what they keep apart, and in whose units they answer."""
 
+import csv
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -155,6 +157,34 @@ def test_a_table_is_written_whole_by_its_ending(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "a.csv.gz", "new"]
     with refused(ValueError, "a.xlsx", ".csv"):
         write_table(table, tmp_path / "a.xlsx")
+
+
+FORMULAS = ["=1+1", "+x", "-5", "@a", "\tq", "\rx", "=a\nb", "'=z", "''@k", "'plain", "a", "-", "é=", '"=q"']
+
+
+@pytest.mark.parametrize("ids", [FORMULAS, ["-5", "-7"], ["@é"]], ids=["all", "numbers", "one"])
+def test_no_cell_of_a_table_is_a_formula_and_ids_come_back_as_they_were(tmp_path, ids):
+    table = pd.DataFrame({"=id": ids, "time": -1.5, "value": -np.arange(len(ids)), "kind": pd.Categorical(ids)})
+    kept = table.copy()
+    for name in ("a.csv", "a.csv.gz"):
+        write_table(table, tmp_path / name)
+        again = romae.from_table(tmp_path / name, id="=id", time="time", values="value", label="kind")
+        assert sorted(sample.id for sample in again) == sorted(ids) and sorted(again.schema.classes) == sorted(ids)
+    pd.testing.assert_frame_equal(table, kept)
+    with open(tmp_path / "a.csv", newline="") as file:
+        cells = [cell for row in csv.reader(file) for cell in row]
+    assert not any(cell[0] in "=+-@\t\r" and not re.fullmatch(r"-[0-9.]+", cell) for cell in cells)
+    assert {"-1.5", "'=id"} <= set(cells), "numbers stay"
+    write_table(table, tmp_path / "b.csv", escape=False)
+    assert (tmp_path / "b.csv").read_text().lstrip('"').startswith("=id")
+    write_table(table, tmp_path / "a.parquet")
+    assert romae.from_table(tmp_path / "a.parquet", id="=id", time="time", values="value")[0].id in ids
+
+
+def test_apostrophes_of_others_are_letters_of_a_name(tmp_path):
+    (tmp_path / "a.csv").write_text("id,time,value\n'=a,0,1\n=a,0,2\n'b,0,3\n")
+    samples = romae.from_table(tmp_path / "a.csv", id="id", time="time", values="value")
+    assert [sample.id for sample in samples] == ["'=a", "'b", "=a"]
 
 
 # What is kept apart

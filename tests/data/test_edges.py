@@ -12,6 +12,7 @@ from romae.data.columns import in_order, require_one_label
 from romae.data.export import to_sample_table, to_table
 from romae.data.filterbank import dequantise, quantise
 from romae.data.images import from_image, from_video
+from romae.data.loader import _with_plain_errors
 from romae.data.pixels import Pixels
 from romae.data.queries import grid_of_times, read_queries
 from romae.data.schema import Schema
@@ -184,8 +185,28 @@ def test_a_film_is_called_by_its_path_or_as_it_is_told(tmp_path):
 
 
 def test_the_length_of_a_sound_is_that_at_the_rate_it_is_read_at(tmp_path):
+    """1519 numbers at 16 kHz are a frame short of eight; at 4 kHz they are rounded up to 380, which make eight."""
     soundfile = pytest.importorskip("soundfile")
-    soundfile.write(tmp_path / "a.wav", np.zeros(1600), 16_000)
-    for rate in (8_000, 16_000):
-        folder = from_audio_folder(tmp_path, patch=(1, 128), resample_to=rate)
-        assert folder.lengths.tolist() == [len(folder[0])]
+    soundfile.write(tmp_path / "a.wav", np.zeros(1519), 16_000)
+    for rate, n_expected in ((4_000, 8), (16_000, 7)):
+        assert from_audio_folder(tmp_path, patch=(1, 128), resample_to=rate).lengths.tolist() == [n_expected]
+
+
+def test_an_error_of_a_worker_is_told_in_its_own_words_and_others_as_they_are():
+    def failing(message: str):
+        yield 1
+        raise ValueError(message)
+
+    told = "Caught in worker process 0.\nOriginal Traceback:\n  File x\nValueError: row 3 is empty\n"
+    for message, expected in ((told, "row 3 is empty"), ("row 4 is empty", "row 4 is empty")):
+        pieces = _with_plain_errors(failing(message))
+        assert next(pieces) == 1
+        with pytest.raises(ValueError) as caught:
+            next(pieces)
+        assert str(caught.value) == expected
+
+
+def test_an_index_that_pandas_kept_in_a_file_is_a_column(tmp_path):
+    pd.DataFrame({"v": [1.0, 2.0]}, index=pd.Index(["a", "b"], name="id")).to_parquet(tmp_path / "table.parquet")
+    frame = read_frame(tmp_path / "table.parquet", ["id", "v"], {})
+    assert frame["id"].tolist() == ["a", "b"] and frame.index.tolist() == [0, 1]

@@ -54,15 +54,15 @@ TESTS: dict[str, str] = {
     "data/": "data/* test_inference test_preflight",
     "model/kernels/": "test_kernels test_layers test_attention",
     "model/attention.py": "test_attention test_layers test_model test_windowed test_fixed_shape",
-    "model/": "test_attention test_rope test_model test_layers test_tasks test_task_details test_windowed "
+    "model/": "test_edges test_attention test_rope test_model test_layers test_tasks test_task_details test_windowed "
     "test_fixed_shape test_config test_reference test_checkpoint",
-    "training/": "test_training* test_fast_modes test_fixed_shape test_stages test_preflight "
+    "training/": "test_edges test_training* test_fast_modes test_fixed_shape test_stages test_preflight "
     "test_device test_trackers test_task_details test_config",
-    "inference/": "test_inference test_training_tables test_baselines data/test_queries test_diagnostics",
-    "estimators/": "test_estimators*",
-    "checkpoints/": "test_checkpoint test_reference test_models",
-    "": "test_config test_checkpoint data/test_store test_training datasets/test_files data/test_folder test_moved "
-    "test_extras",
+    "inference/": "test_edges test_inference test_training_tables test_baselines data/test_queries test_diagnostics",
+    "estimators/": "test_edges test_estimators*",
+    "checkpoints/": "test_edges test_checkpoint test_reference test_models",
+    "": "test_edges test_config test_checkpoint data/test_store test_training datasets/test_files data/test_folder "
+    "test_moved test_extras",
 }
 CORE = ("tokens", "data", "model", "training", "inference", "estimators", "checkpoints")
 CORE_FILES = ("config.py", "files.py", "seeds.py")
@@ -229,9 +229,8 @@ def sources() -> dict[str, str]:
     return {name: (folder / name).read_text(encoding="utf-8") for name in names}
 
 
-def difference(mutant: Mutant) -> str:
+def difference(mutant: Mutant, source: str) -> str:
     """The lines of a mutant before and after."""
-    source = (ROOT / "src" / "romae" / mutant.file).read_text(encoding="utf-8")
     changed = mutant.applied(source)
     n_after = mutant.end_line + changed.count("\n") - source.count("\n")
     before = source.splitlines()[mutant.line - 1 : mutant.end_line]
@@ -265,7 +264,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--number", type=int, default=300, help="mutants to draw")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes at a time")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
     parser.add_argument(
         "--only", nargs="*", default=[], help="files of src/romae that begin so, as tokens/ or config.py"
     )
@@ -277,12 +276,14 @@ def main() -> int:
 
     begin = time.monotonic()
     equivalents, functions = listed()
-    drawn = draw(sources(), options.number, options.seed, lambda mutant: not is_left_out(mutant, functions))
+    core = sources()
+    drawn = draw(core, options.number, options.seed, lambda mutant: not is_left_out(mutant, functions))
     drawn = [mutant for mutant in drawn if mutant.file.startswith(tuple(options.only or [""]))]
     mutants = [mutant for mutant in drawn if not is_equivalent(mutant, equivalents)]
     if options.show:
         for mutant in drawn:
-            print(f"{mutant.where} in {mutant.function or 'module'}: {mutant.kind}\n{difference(mutant)}")
+            print(f"{mutant.where} in {mutant.function or 'module'}: {mutant.kind}")
+            print(difference(mutant, core[mutant.file]))
         return 0
 
     # One thread each and no GPU, whatever the machine has: the children share its cores.
@@ -312,7 +313,7 @@ def main() -> int:
     for outcome in alive:
         mutant = outcome.mutant
         print(f"\n{outcome.verdict}: src/romae/{mutant.where} in {mutant.function or 'module'}, {mutant.kind}")
-        print(difference(mutant))
+        print(difference(mutant, core[mutant.file]))
     settings = {"seed": options.seed, "jobs": options.jobs, "seconds": round(time.monotonic() - begin)}
     result = figures(outcomes, len(drawn) - len(mutants), settings)
     print(f"\n{result['killed']} of {len(outcomes)} killed ({result['share_killed']:.1%}; goal {GOAL:.0%}), of these")

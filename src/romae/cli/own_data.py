@@ -133,7 +133,7 @@ def predict(
     require_free(out, force=force)
     columns = _columns(id, time, channel, value, position)
     config = _configured(inference_tables.InferenceConfig, config_file, columns, settings)
-    _write(inference_tables.predict_table(config, data, model), out, as_json)
+    _write(inference_tables.predict_table(config, data, model), out, as_json, config.escape)
 
 
 def embed(
@@ -160,7 +160,7 @@ def embed(
     require_free(out, force=force)
     columns = _columns(id, time, channel, value, position)
     config = _configured(inference_tables.InferenceConfig, config_file, columns, settings)
-    _write(inference_tables.embed_table(config, data, model), out, as_json)
+    _write(inference_tables.embed_table(config, data, model), out, as_json, config.escape)
 
 
 def interpolate(
@@ -193,7 +193,7 @@ def interpolate(
     require_free(out, force=force)
     columns = _columns(id, time, channel, value, position)
     config = _configured(inference_tables.InterpolateConfig, config_file, columns, settings)
-    _write(inference_tables.interpolate_table(config, data, model, queries=queries, at=at), out, as_json)
+    _write(inference_tables.interpolate_table(config, data, model, queries=queries, at=at), out, as_json, config.escape)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -286,11 +286,11 @@ def _print_summary(trained: "Trained", as_json: bool) -> None:
     )
 
 
-def _write(table: "pd.DataFrame", out: Path, as_json: bool) -> None:
+def _write(table: "pd.DataFrame", out: Path, as_json: bool, escape: bool) -> None:
     """Write a table and say what is in it."""
     from romae.inference.tables import write_table
 
-    write_table(table, out)
+    write_table(table, out, escape=escape)
     names = list(table.columns)
     if as_json:
         typer.echo(json.dumps({"out": str(out), "rows": len(table), "columns": names}))

@@ -26,6 +26,7 @@ Place = Callable[[int], str]
 
 _LARGEST_VALUE = np.float64(np.finfo(np.float32).max)
 _LARGEST_DOUBLE = int(np.finfo(np.float64).max)
+_FORMULA = r"[=+\-@\t\r]"  # what a formula begins with in a spreadsheet
 _LOST = 0.05  # of a column's deviation
 
 
@@ -237,6 +238,36 @@ def _plain_name(name: Any, role: str) -> Any:
             )
         return int(name)  # pandas makes floats of integers as soon as one of them is missing
     return name.item() if isinstance(name, np.generic) else name
+
+
+def escaped_for_spreadsheets(table: "pd.DataFrame") -> "pd.DataFrame":
+    """A table whose text no spreadsheet takes for a formula: what begins like one gets an apostrophe before it.
+
+    Text that begins so behind apostrophes gets one more, so that `unescaped` gives all of it back. Numbers stay.
+    """
+    from pandas.api import types
+
+    escaped = table.copy(deep=False)
+    for i, dtype in enumerate(table.dtypes):
+        if not (types.is_numeric_dtype(dtype) or types.is_datetime64_any_dtype(dtype)):
+            escaped.isetitem(i, table.iloc[:, i].astype(object).map(_escaped))
+    escaped.columns = [_escaped(name) for name in table.columns]
+    return escaped
+
+
+def _escaped(cell: Any) -> Any:
+    return f"'{cell}" if isinstance(cell, str) and re.match(f"'*{_FORMULA}", cell) else cell
+
+
+def unescaped(texts: Sequence[str | None]) -> list[str | None] | None:
+    """The texts without the apostrophes of `escaped_for_spreadsheets`, or None if they are not of its making.
+
+    It leaves no text that begins like a formula, so that where one does, an apostrophe is a letter of a name.
+    """
+    present = [text for text in texts if text is not None]
+    if any(re.match(_FORMULA, text) for text in present) or not any(re.match(f"'+{_FORMULA}", x) for x in present):
+        return None
+    return [x[1:] if x is not None and re.match(f"'+{_FORMULA}", x) else x for x in texts]
 
 
 def frame_columns(X: Any, *, has_times: bool) -> list[Any] | None:

@@ -29,7 +29,7 @@ def grid_of_times(text: str, schema: Schema) -> Float64[np.ndarray, "n d"]:
         raise ValueError(f"cannot read the grid {_shortened(text)!r}; write it as start:stop:n, for example 0:10:101")
     if len(count) > MOST_DIGITS:
         raise ValueError(
-            f"the grid {_shortened(text)!r} has more times than fit into memory; ask for fewer than 10 billion"
+            f"there is not enough memory for the grid {_shortened(text)!r}; ask for fewer than 10 billion times"
         )
     start, stop = (_time(":".join(end), schema) for end in (ends[:half], ends[half:]))
     times = np.linspace(start, stop, int(count))

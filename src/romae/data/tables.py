@@ -13,7 +13,15 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int64
 
-from romae.data.columns import Name, as_numbers, encode_labels, encode_names, require_values, require_variation_kept
+from romae.data.columns import (
+    Name,
+    as_numbers,
+    encode_labels,
+    encode_names,
+    require_values,
+    require_variation_kept,
+    unescaped,
+)
 from romae.data.dates import TimeUnit, read_times, require_same_zone
 from romae.data.schema import SampleSet, Schema
 from romae.tokens.arrays import LARGEST_EXACT
@@ -22,6 +30,7 @@ from romae.tokens.sample import Sample
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+    from pyarrow import csv
 
 TokenForm = Literal["steps", "scalars"]
 
@@ -347,7 +356,7 @@ def _column(name: str) -> str:
 def _column_names(table: Any) -> list[Any]:
     import pandas as pd
     import pyarrow as pa
-    from pyarrow import csv, parquet
+    from pyarrow import parquet
 
     if isinstance(table, pd.DataFrame):
         return list(table.columns)
@@ -363,11 +372,30 @@ def _column_names(table: Any) -> list[Any]:
             return list(parquet.read_schema(path).names)
         if ".csv" in path.suffixes:
             _require_commas(path)
-            with csv.open_csv(path) as reader:
-                return list(reader.schema.names)
+            names = _header(path)
+            return unescaped(names) or names
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, error) from None
     raise ValueError(f"cannot tell what {path.name} is: expected .csv, .csv.gz or .parquet")
+
+
+def _header(path: str | Path) -> list[str]:
+    """The names of the columns of a CSV file as they are written there."""
+    from pyarrow import csv
+
+    with csv.open_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True)) as reader:
+        return list(reader.schema.names)
+
+
+def _read_csv(path: str | Path, options: "csv.ConvertOptions") -> "pa.Table":
+    """The columns of a CSV file. Few have cells of several lines, for which all files would be read more slowly."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    try:
+        return csv.read_csv(path, convert_options=options)
+    except pa.ArrowInvalid:
+        return csv.read_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True), convert_options=options)
 
 
 def _require_commas(path: Path) -> None:
@@ -417,15 +445,17 @@ def read_frame(table: Any, columns: Sequence[str], names: Mapping[str, Sequence[
             if Path(table).suffix in (".parquet", ".pq"):
                 table = parquet.read_table(table, columns=list(columns))
             else:
+                written = dict(zip(existing, _header(table), strict=True))  # what a column is called in the file
                 options = csv.ConvertOptions(
-                    include_columns=list(columns),
-                    column_types=dict.fromkeys(names, pa.string()),
+                    include_columns=[written[name] for name in columns],
+                    column_types={written[name]: pa.string() for name in names},
                     strings_can_be_null=True,
                 )
-                table = csv.read_csv(table, convert_options=options)
+                table = _read_csv(table, options).rename_columns(list(columns))
                 for name, vocabulary in names.items():
-                    if not (vocabulary and all(isinstance(word, str) for word in vocabulary)):
-                        table = table.set_column(table.column_names.index(name), name, _typed_names(table[name]))
+                    is_text = vocabulary and all(isinstance(word, str) for word in vocabulary)
+                    column = _names_in_csv(table[name], is_text=bool(is_text))
+                    table = table.set_column(table.column_names.index(name), name, column)
         except (pa.ArrowException, OSError) as error:
             raise _unreadable(table, error) from None
     # Without its metadata, in which pandas notes what is not needed here, and which may be damaged.
@@ -439,6 +469,21 @@ def read_frame(table: Any, columns: Sequence[str], names: Mapping[str, Sequence[
             types_mapper=lambda dtype: pd.ArrowDtype(dtype) if pa.types.is_integer(dtype) else None,
         )
     )
+
+
+def _names_in_csv(texts: "pa.ChunkedArray", *, is_text: bool) -> "pa.ChunkedArray":
+    """The names in a column of a CSV file, in their type where they are not said to be text.
+
+    An apostrophe that was put before what a spreadsheet would take for a formula is taken away; it was put before text.
+    """
+    import pyarrow as pa
+
+    distinct = texts.unique().to_pylist()
+    originals = unescaped(distinct)
+    if originals is None:
+        return texts if is_text else _typed_names(texts)
+    original_of = dict(zip(distinct, originals, strict=True))
+    return pa.chunked_array([[original_of[text] for text in texts.to_pylist()]], pa.string())
 
 
 def _typed_names(texts: "pa.ChunkedArray") -> "pa.ChunkedArray":

@@ -207,7 +207,7 @@ class Stepper:
                 self.captured = Captured(work, changed)
             except RuntimeError as error:  # a task of the user's own may look at numbers on the device
                 self.optimiser.zero_grad()  # of a trial that did not come to its end
-                torch.cuda.set_rng_state(random, self.device)
+                _restart_generator(self.device, random)
                 if self.config.graph:
                     raise
                 reason = str(error).splitlines()[0]
@@ -266,6 +266,17 @@ class Stepper:
         load_optimiser_tensors(self.plain_optimiser, moments)
         if self.average is not None:
             self.average.load(distributed_like(groups["average"], now))
+
+
+def _restart_generator(device: torch.device, state: Tensor) -> None:
+    """Bring the generator of a GPU back to a state of before a recording that failed.
+
+    It still counts itself as recorded then, and refuses to draw, so it gets a new state in the place of the old one.
+    """
+    fresh = torch.Generator(device)
+    fresh.set_state(state)
+    index = torch.cuda.current_device() if device.index is None else device.index
+    torch.cuda.default_generators[index].graphsafe_set_state(fresh.graphsafe_get_state())
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
