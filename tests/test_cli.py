@@ -18,6 +18,8 @@ from messages import assert_says
 from romae import benchmark
 from romae.checkpoints.native import load
 from romae.cli.main import main
+from romae.model.config import ModelConfig, Size
+from romae.model.tasks import Regression
 from test_reference import write_folder
 
 PARITY = sorted(str(path) for path in (SHARED / "parity").glob("*") if path.is_dir())
@@ -94,7 +96,7 @@ def test_import_reference_writes_a_checkpoint_of_ours(theirs, tmp_path):
 
 @pytest.mark.slow
 def test_the_demo_ends_in_numbers_a_picture_a_page_and_commands_that_work(tmp_path):
-    done = started("demo", "--quick", "--out", tmp_path / "demo", "--json")
+    done = romae("demo", "--quick", "--out", tmp_path / "demo", "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert {row["method"] for row in result["rows"]} >= {"RoMAE", "linear interpolation"}
@@ -106,7 +108,7 @@ def test_the_demo_ends_in_numbers_a_picture_a_page_and_commands_that_work(tmp_pa
     assert len(commands) == 3 and all(command[0] == "romae" for command in commands)
     for command in commands:
         quick = ["--set", "train.epochs=1"] if command[1] == "pretrain" else []
-        done = started(*command[1:], *quick)
+        done = romae(*command[1:], *quick)
         assert done.returncode == 0, done.stderr
 
 
@@ -225,10 +227,12 @@ def test_an_experiment_looks_at_the_places_of_its_result_and_its_model_first(tmp
     assert_says(done.stderr, "3-quick.json", "--force")
     assert_says(romae(*command, "--force").stderr, "it was begun")
     place.unlink()
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "notes.txt").write_text("mine")
-    assert_says(romae(*command, "--save", tmp_path / "model").stderr, "model", "--force")
-    assert_says(romae(*command, "--save", tmp_path / "model", "--force").stderr, "notes.txt")
+    size = Size(width=8, heads=2, depth=1)
+    Regression(ModelConfig(channels=1, position_dims=1, encoder=size)).save(tmp_path / "model")
+    done = romae(*command, "--save", tmp_path / "model")
+    assert done.returncode == 2
+    assert_says(done.stderr, "model", "--force")
+    assert_says(romae(*command, "--save", tmp_path / "model", "--force").stderr, "it was begun")
 
 
 def test_digests_are_written_by_a_command(theirs, tmp_path):

@@ -120,8 +120,8 @@ def run(
         raise ValueError("--save keeps the model of one seed; give --seed instead of --seeds")
     require_writable(results)
     if save is not None:
-        require_new(save, force)
         require_place(save)
+        require_new(save, force)
     seeds_to_run = []
     for requested in requested_seeds:
         run_seed, overrides = effective_seed(requested, settings or [])
@@ -242,7 +242,9 @@ def _read_seeds(text: str) -> list[int]:
             raise ValueError(f"cannot read the seeds {text[:80]!r}; write them as 0-4 or 0,2,5-7")
         n_seeds = int(last or first) - int(first) + 1
         if not 0 < n_seeds <= MOST_SEEDS:
-            raise ValueError(f"cannot run the seeds {part!r}: they are {n_seeds}; give 1 to {MOST_SEEDS} at a time")
+            raise ValueError(
+                f"cannot read the seeds {part!r}; write them from the first to the last, at most {MOST_SEEDS} at a time"
+            )
         seeds += range(int(first), int(first) + n_seeds)
     return seeds
 
