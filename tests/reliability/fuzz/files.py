@@ -125,7 +125,7 @@ def _layout(trial: Trial, content: bytes) -> bytes:
 
 
 def _numbers_of_csv(content: bytes, arguments: dict[str, Any]) -> Counter:
-    text = content.decode("utf-8-sig")
+    text = content.decode("utf-8-sig", errors="replace")  # of columns that are not read, any bytes will do
     header, *rows = [row for row in csv.reader(io.StringIO(text, newline=""))]
     rows = [row for row in rows if row]
     column = {name: i for i, name in enumerate(header)}
