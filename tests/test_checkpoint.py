@@ -567,3 +567,8 @@ def test_the_umask_is_respected(tmp_path, mask):
     assert len(modes) == 6
     for path, mode in modes.items():
         assert mode == (0o777 if path.is_dir() else 0o666) & ~mask, path
+
+
+def test_a_name_that_no_system_has_is_no_checkpoint():
+    with refused(ValueError, "no name of"):
+        load("./" + "x" * 5000)

@@ -12,6 +12,7 @@ from romae.config import DEEPEST, from_dict, load_config, override, parameters, 
 from romae.model.config import SIZES, ModelConfig, Size
 from romae.tokens.ladder import Ladder
 from romae.tokens.masking import Rows, Strategy, UniformTokens
+from romae.training.tables import PretrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,3 +224,8 @@ def test_what_a_class_takes_includes_what_it_hands_on():
     taken = parameters(Derived)
     assert list(taken) == ["third", "first", "second"]
     assert (taken["first"].annotation, taken["third"].annotation) == (int, Any)
+
+
+def test_a_kind_that_is_no_word_is_refused():
+    with refused(ValueError, "masking", "kind", "not ['rows']"):
+        from_dict(PretrainConfig, {"masking": {"kind": ["rows"]}})

@@ -25,7 +25,7 @@ from romae import __version__
 from romae.config import from_dict, parameters, parsed_json, read_arguments, to_dict
 from romae.data.scaling import Scaling
 from romae.data.schema import Schema
-from romae.files import write_whole_folder, write_whole_text
+from romae.files import readable_path, write_whole_folder, write_whole_text
 from romae.model.autoencoder import Encoder, misfits
 from romae.model.config import ModelConfig
 from romae.model.tasks import TASKS, MaskedReconstruction, Task
@@ -381,7 +381,7 @@ def _local(path: str | Path, revision: str | None, token: str | bool | None, cac
     """The folder itself, or the files of a name on the Hub."""
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"a model is loaded from a folder or by its name on the Hub, not from {path!r}")
-    folder = Path(path).expanduser()
+    folder = readable_path(Path(path).expanduser())
     if folder.is_dir():
         if revision is not None:
             raise ValueError(f"{path} is a folder here, which has no revision {revision!r}; leave revision out")

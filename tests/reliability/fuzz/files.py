@@ -125,7 +125,7 @@ def _layout(trial: Trial, content: bytes) -> bytes:
 
 
 def _numbers_of_csv(content: bytes, arguments: dict[str, Any]) -> Counter:
-    text = content.decode("utf-8-sig")
+    text = content.decode("utf-8-sig", errors="replace")  # of columns that are not read, any bytes will do
     header, *rows = [row for row in csv.reader(io.StringIO(text, newline=""))]
     rows = [row for row in rows if row]
     column = {name: i for i, name in enumerate(header)}
@@ -142,6 +142,8 @@ def _numbers_of_csv(content: bytes, arguments: dict[str, Any]) -> Counter:
         ):
             continue
         place = (_csv_time(time, arguments.get("time_unit", "second")), *map(_csv_number, axes))
+        if "channel" in arguments and any(row[column[value]].strip() in NULLS for value in listed("values")):
+            continue  # the values of a channel belong together; the warning counts such rows
         for value in listed("values"):
             if row[column[value]].strip() not in NULLS:
                 single = float(np.float32(_csv_number(row[column[value]])))
