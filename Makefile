@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: demo test lint types format build docs clean
+.PHONY: demo test fuzz kill mutate lint types format build docs clean
 
 demo: $(STAMP)  ## the main job end to end on CPU, with data it makes itself
 	$(BIN)/romae demo --out demo
@@ -12,6 +12,9 @@ demo: $(STAMP)  ## the main job end to end on CPU, with data it makes itself
 # Many tests start Python anew, which takes far longer where it may not keep what it has compiled.
 test: $(STAMP)  ## the whole suite, two processes of one thread each
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+
+mutate: $(STAMP)  ## 300 small changes to the core, each of which a test must notice; minutes on 16 cores, an hour on 2
+	$(BIN)/python tests/reliability/mutate.py --keep
 
 lint: $(STAMP)  ## format, lint and type checks
 	$(BIN)/ruff format --check .
@@ -28,6 +31,12 @@ build: $(STAMP)  ## a wheel in dist/
 docs: $(STAMP) ## the documentation as a site in site/; a link that leads nowhere is an error
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+fuzz: $(STAMP)  ## ten thousand hostile inputs, each refused or answered rightly; minutes on 16 cores, half an hour on 2
+	OMP_NUM_THREADS=1 $(BIN)/python tests/reliability/fuzz_run.py --inputs 10000 --seed 0
+
+kill: $(STAMP)  ## a thousand training runs killed and resumed, compared byte for byte; minutes on 16 cores
+	OMP_NUM_THREADS=1 $(BIN)/python tests/reliability/kill.py --kills 1000 --seed 0
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -10,6 +10,8 @@ from hypothesis import settings
 
 jaxtyping.install_import_hook("romae", "shape_checks.check")
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
+if not torch.cuda.is_available():  # Triton's interpreter runs our kernels; it must be chosen before Triton is imported
+    os.environ["TRITON_INTERPRET"] = "1"
 
 settings.register_profile("romae", deadline=None, max_examples=50)  # the first call of anything is slow
 settings.load_profile("romae")

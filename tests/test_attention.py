@@ -150,3 +150,44 @@ def test_tokens_of_other_samples_do_not_matter():
     together = attend(q, k, v, Layout.of([4, 6, 3]))
     alone = attend(q[4:10], k[4:10], v[4:10], Layout.of([6]))
     assert_close(together[4:10], alone)
+
+
+def fixed(lengths: list[int]) -> Layout:
+    """The layout of a batch of fixed size, which goes to the padded path on every device."""
+    layout = Layout.of(lengths)
+    return Layout.fixed(layout.offsets, layout.n_tokens, layout.longest, is_equal=False)
+
+
+PATHS = {
+    "one length, dense": ([6, 6], Layout.of),
+    "sorted by length": ([5, 9, 5, 2], Layout.of),
+    "padded": ([5, 9, 5, 2], fixed),
+}
+
+
+@pytest.mark.parametrize(("lengths", "layout"), PATHS.values(), ids=PATHS.keys())
+def test_every_path_takes_the_scale_that_it_is_given(lengths, layout):
+    """Scores that are scaled twice as much are those of twice the queries; 0 gives every key the same weight."""
+    q, k, v, _ = heads(lengths, 12, "cpu", torch.float32)
+    exact = [x.double() for x in (q, k, v)]
+    doubled = attend(q, k, v, layout(lengths), scale=2 * 12**-0.5)
+    assert relative(doubled, attention(2 * exact[0], *exact[1:], lengths)) < 2e-5
+    alike = attend(q, k, v, layout(lengths), scale=0.0)
+    assert relative(alike, attention(0 * exact[0], *exact[1:], lengths)) < 2e-5
+    within = attend_within(torch.stack((q, k, v), 1), None, layout(lengths), scale=2 * 12**-0.5)
+    assert_close(within, doubled)
+
+
+@pytest.mark.parametrize(("lengths", "layout"), PATHS.values(), ids=PATHS.keys())
+def test_every_path_drops_scores_and_makes_up_for_them(lengths, layout):
+    """Where the values of a sample are unit vectors, the output shows which weights were left out, path by path."""
+    rate = 0.4
+    q, k, *_ = heads(lengths, 16, "cpu", torch.float32)
+    v = torch.cat([torch.eye(n, 16) for n in lengths]).unsqueeze(1).repeat(1, 2, 1)
+    torch.manual_seed(0)
+    output = attend(q, k, v, layout(lengths), rate).double()
+    kept = (output != 0).double()
+    assert abs(kept.sum() / (2 * sum(n * n for n in lengths)) - (1 - rate)) < 0.15
+    assert relative(output, with_dropout(*(x.double() for x in (q, k, v)), kept, lengths, lengths, rate)) < 2e-5
+    torch.manual_seed(0)
+    assert_close(attend_within(torch.stack((q, k, v), 1), None, layout(lengths), rate).double(), output)

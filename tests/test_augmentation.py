@@ -253,3 +253,11 @@ def test_noise_goes_with_ragged_samples_dropped_tokens_and_a_saved_task(tmp_path
     assert not torch.equal(task.augmented(batch).tokens.values, batch.tokens.values)
     task.save(tmp_path / "task")
     assert checkpoint.load(tmp_path / "task").augment == Noise(scale=0.1)
+
+
+def test_the_strongest_shift_is_150_of_331_pixels():
+    image = torch.zeros(1, 1, 1, 331, dtype=torch.uint8)
+    image[..., 165] = 255
+    for sign in (1.0, -1.0):
+        moved = changed(image, torch.tensor([OPERATIONS.index("translate-x")]), torch.tensor([sign]), 30)
+        assert abs(int(moved.argmax()) - 165) == 150 and int(moved.max()) == 255

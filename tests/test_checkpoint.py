@@ -1,8 +1,13 @@
 """Checkpoints: strict, whole or not at all, and harmless."""
 
+import hashlib
 import json
 import os
+import resource
 import shutil
+import stat
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,16 +15,18 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from messages import refused
-from romae.checkpoints.native import load
+from messages import refused, warned
+from romae.checkpoints.native import load, write_digests
 from romae.data.scaling import fit_scaling
 from romae.data.series import from_arrays
+from romae.files import write_whole_text
 from romae.inference.predictions import predict_proba
 from romae.model.config import ModelConfig, Size
-from romae.model.tasks import Classification, MaskedReconstruction, Regression
+from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens.ladder import Ladder
 from romae.tokens.masking import Rows
 from romae.tokens.sample import Sample
+from romae.tokens.tokens import collate
 
 CONFIG = ModelConfig(
     channels=2,
@@ -107,8 +114,10 @@ def test_a_checkpoint_of_the_first_format_is_read(tmp_path):
     TASKS[1].save(tmp_path / "a")
     path = tmp_path / "a" / "config.json"
     config = json.loads(path.read_text())
-    path.write_text(json.dumps({k: v for k, v in config.items() if k not in ("scaling", "schema")} | {"format": 1}))
-    assert load(tmp_path / "a").scaling is None
+    older = {k: v for k, v in config.items() if k not in ("scaling", "schema", "digests")} | {"format": 1}
+    path.write_text(json.dumps(older))
+    with warned(UserWarning, "no digests", f"romae digest {tmp_path / 'a'}"):
+        assert load(tmp_path / "a").scaling is None
 
 
 @pytest.mark.parametrize(
@@ -224,10 +233,20 @@ def test_precision_and_numpy_numbers_survive(tmp_path):
     assert load(tmp_path / "a").head.linear.weight.dtype == torch.float64
 
 
+def seal(folder):
+    """Write the digests of whatever is in a checkpoint, as a stranger could, by the rule and not by our code."""
+    config = json.loads((folder / "config.json").read_text())
+    config["digests"] = {"weights": hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()}
+    digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+    config["digests"]["config"] = digest
+    (folder / "config.json").write_text(json.dumps(config))
+
+
 def edit(path, **changes):
     config = json.loads(path.read_text())
     config.update(changes)
     path.write_text(json.dumps(config))
+    seal(path.parent)
 
 
 def test_what_does_not_fit_is_reported(tmp_path):
@@ -243,7 +262,7 @@ def test_what_does_not_fit_is_reported(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "parts"),
     [
-        ({"format": 99}, ["format 99", "up to 2", "update romae"]),
+        ({"format": 99}, ["format 99", "up to 3", "update romae"]),
         ({"format": None}, ["which format"]),
         ({"extra": 3}, ["'extra'"]),
         ({"task": []}, ["names the task"]),
@@ -297,7 +316,8 @@ def test_a_malicious_file_runs_nothing(tmp_path):
 def test_checkpoints_of_this_format_stay_readable():
     """A checkpoint written when the format was new, with what it predicted then."""
     folder = Path(__file__).with_name("checkpoints")
-    task = load(folder / "format-2")
+    with warned(UserWarning, "no digests", "format-2"):
+        task = load(folder / "format-2")
     expected = load_file(folder / "format-2-expected.safetensors")
     assert task.schema.classes == ("cat", "dog") and task.schema.values == ("height", "weight")
     lengths = expected["lengths"].tolist()
@@ -326,6 +346,7 @@ def test_weights_that_are_no_numbers_of_one_precision_are_refused(tmp_path, kind
         "nan": weights[name] * float("nan"),
     }[kind]
     save_file(weights | {name: damaged}, path)
+    seal(tmp_path / "a")
     parts = [name, "no numbers"] if kind == "nan" else ["one precision"]
     with refused(ValueError, "is damaged", *parts):
         load(tmp_path / "a")
@@ -336,3 +357,214 @@ def test_a_card_in_any_encoding_stays_as_it_is(tmp_path):
     (tmp_path / "a" / "README.md").write_bytes(b"caf\xe9")
     TASKS[1].save(tmp_path / "a")
     assert (tmp_path / "a" / "README.md").read_bytes() == b"caf\xe9"
+
+
+# Digests
+
+
+def flipped(content: bytes, bit: int) -> bytes:
+    damaged = bytearray(content)
+    damaged[bit // 8] ^= 1 << bit % 8
+    return bytes(damaged)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_a_flipped_bit_is_refused(tmp_path, name):
+    """In a sentence, wherever it is; only what says the same in other letters, such as 1E-06, may pass."""
+    task = Classification(CONFIG, 2)
+    task.schema = from_arrays([np.zeros((3, 2))] * 2, y=["a", "b"], channels=["u", "v"]).schema
+    task.save(tmp_path / "a")
+    path = tmp_path / "a" / name
+    whole = path.read_bytes()
+    random = np.random.default_rng(0)
+    for bit in random.choice(8 * len(whole), 40, replace=False).tolist():
+        damaged = flipped(whole, bit)
+        path.write_bytes(damaged)
+        try:
+            load(tmp_path / "a")
+        except ValueError as error:
+            assert str(tmp_path) in str(error), error
+        else:
+            assert name == "config.json" and json.loads(damaged) == json.loads(whole)
+    path.write_bytes(whole)
+    load(tmp_path / "a")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_older_format_does_not_hide_a_change(tmp_path, version):
+    """One bit makes a 3 a 2 or a 1, which have no digests of their own."""
+    TASKS[1].save(tmp_path / "a")
+    path = tmp_path / "a" / "config.json"
+    path.write_text(path.read_text().replace('"format": 3', f'"format": {version}'))
+    with refused(ValueError, "config.json", "digest", "romae digest"):
+        load(tmp_path / "a")
+
+
+def test_digests_that_were_taken_out_are_missed(tmp_path):
+    TASKS[1].save(tmp_path / "a")
+    path = tmp_path / "a" / "config.json"
+    config = json.loads(path.read_text())
+    for digests in ({}, {"digests": None}, {"digests": 3}):
+        path.write_text(json.dumps({key: value for key, value in config.items() if key != "digests"} | digests))
+        with refused(ValueError, "config.json", "digest"):
+            load(tmp_path / "a")
+
+
+def test_digests_do_not_depend_on_line_ends_and_spaces(tmp_path):
+    TASKS[1].save(tmp_path / "a")
+    path = tmp_path / "a" / "config.json"
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    load(tmp_path / "a")
+
+
+def test_what_was_changed_on_purpose_gets_new_digests(tmp_path):
+    TASKS[1].save(tmp_path / "a", card="# One")
+    path = tmp_path / "a" / "config.json"
+    path.write_text(path.read_text().replace('"confidence": 0.9', '"confidence": 0.8'))
+    with refused(ValueError, "config.json", "changed", f"romae digest {tmp_path / 'a'}"):
+        load(tmp_path / "a")
+    write_digests(tmp_path / "a")
+    assert load(tmp_path / "a").confidence == 0.8 and (tmp_path / "a" / "README.md").read_text() == "# One"
+    path.write_text(path.read_text().replace('"n_classes": 4', '"n_classes": 5'))
+    before = path.read_bytes()
+    with refused(ValueError, "do not fit", "[4] instead of [5]"):
+        write_digests(tmp_path / "a")
+    assert path.read_bytes() == before
+
+
+# What a stranger's configuration may cost
+
+
+def hostile(**changes):
+    """The description of a model with some sizes changed, by their paths."""
+    changed = {}
+    for path, value in changes.items():
+        *parents, key = path.split("__")
+        place = changed
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[key] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("number", "changes"),
+    [
+        (1, {"model__encoder__depth": 10**8}),
+        (1, {"model__encoder__width": 2**33}),
+        (1, {"model__encoder__feed_forward": 2**28}),
+        (1, {"model__channels": 2**28}),
+        (1, {"model__kinds": 2**28}),
+        (1, {"settings__n_classes": 2**28}),
+        (1, {"settings__n_classes": 2**63}),
+        (0, {"model__decoder__depth": 10**8}),
+        (0, {"model__decoder__width": 2**33}),
+        (2, {"settings__n_targets": 2**40}),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+)
+def test_a_small_file_cannot_ask_for_much_memory(tmp_path, number, changes):
+    TASKS[number].save(tmp_path / "a")
+    path = tmp_path / "a" / "config.json"
+    config = json.loads(path.read_text())
+    for part, settings in hostile(**changes).items():
+        for key, value in settings.items():
+            config[part][key] = config[part][key] | value if isinstance(value, dict) else value
+    edit(path, **config)
+    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    with refused(ValueError, str(tmp_path)):
+        load(tmp_path / "a")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kB
+    assert time.monotonic() - start < 2
+
+
+def test_loading_initialises_nothing(tmp_path, monkeypatch):
+    """Weights that the file replaces are not drawn: torch's generator is where it was."""
+    TASKS[0].save(tmp_path / "a")
+    before = torch.get_rng_state()
+    load(tmp_path / "a")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_loaded_task_does_not_read_its_file_any_more(tmp_path):
+    TASKS[1].save(tmp_path / "a")
+    task = load(tmp_path / "a")
+    path = tmp_path / "a" / "model.safetensors"
+    with path.open("r+b") as file:
+        file.write(bytes(path.stat().st_size))
+    for name, value in TASKS[1].state_dict().items():
+        assert torch.equal(task.state_dict()[name], value), name
+
+
+def test_all_of_a_loaded_task_is_there(tmp_path):
+    """Also what no file holds: rotary frequencies, and the rates of stochastic depth."""
+    task = Classification(replace(CONFIG, stochastic_depth=0.5, positions="absolute"), 3)
+    task.save(tmp_path / "a")
+    again = dict(load(tmp_path / "a").named_buffers())
+    assert again and all(torch.equal(again[name], value) for name, value in task.named_buffers())
+
+
+# Tasks of one's own
+
+
+class Spread(Task):
+    """Its own head, a buffer that no file holds, and no parameter but these."""
+
+    def __init__(self, encoder, n_outputs=2, *, sharpness: float = 1.0):
+        super().__init__(encoder, drop_tokens=0.25, settings={"n_outputs": n_outputs, "sharpness": sharpness})
+        self.head = torch.nn.Linear(self.config.encoder.width, n_outputs)
+        self.register_buffer("scale", torch.empty(2).fill_(sharpness), persistent=False)
+
+    def predict(self, batch):
+        return self.head(self.pooled(self.encoder(batch.tokens))) * self.scale
+
+
+class Louder(Regression):
+    """Hands its settings on."""
+
+    def __init__(self, encoder, *, loudness: int = 1, **settings):
+        super().__init__(encoder, **settings)
+        self.settings["loudness"] = self.loudness = loudness
+
+
+def test_a_task_of_ones_own_is_saved_and_loaded_with_its_class(tmp_path):
+    batch = collate([Sample([[0.1, 0.2], [0.3, 0.4]], [[0.0], [1.5]])])
+    for task in (Spread(CONFIG, 2, sharpness=3.0), Louder(CONFIG, loudness=5, n_targets=2)):
+        task.save(tmp_path / "a")
+        again = load(tmp_path / "a", task=type(task))
+        assert type(again) is type(task) and again.settings == task.settings
+        assert torch.equal(again.predict(batch), task.eval().predict(batch))
+
+
+def test_no_class_is_looked_for_by_a_name_in_a_file(tmp_path):
+    Spread(CONFIG).save(tmp_path / "a")
+    with refused(ValueError, "'Spread'", "task="):
+        load(tmp_path / "a")
+    with refused(ValueError, "'Spread'", "Louder"):
+        load(tmp_path / "a", task=Louder)
+
+
+@pytest.mark.usefixtures("without_shape_checks")
+def test_a_class_is_handed_over_and_not_named(tmp_path):
+    Spread(CONFIG).save(tmp_path / "a")
+    with refused(TypeError, "the class", "'test_checkpoint:Spread'"):
+        load(tmp_path / "a", task="test_checkpoint:Spread")
+
+
+# Rights
+
+
+@pytest.mark.skipif(os.name != "posix", reason="only POSIX has a umask")
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_the_umask_is_respected(tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        TASKS[1].save(tmp_path / "new" / "a", card="# One")
+        TASKS[1].save(tmp_path / "new" / "a")  # in place of another
+        write_whole_text(tmp_path / "page.html", "a page")
+    finally:
+        os.umask(before)
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")}
+    assert len(modes) == 6
+    for path, mode in modes.items():
+        assert mode == (0o777 if path.is_dir() else 0o666) & ~mask, path

@@ -16,7 +16,10 @@ import pytest
 from conftest import SHARED
 from messages import assert_says
 from romae import benchmark
+from romae.checkpoints.native import load
 from romae.cli.main import main
+from romae.model.config import ModelConfig, Size
+from romae.model.tasks import Regression
 from test_reference import write_folder
 
 PARITY = sorted(str(path) for path in (SHARED / "parity").glob("*") if path.is_dir())
@@ -86,8 +89,6 @@ def test_the_authors_folders_pass():
 
 
 def test_import_reference_writes_a_checkpoint_of_ours(theirs, tmp_path):
-    from romae.checkpoints.native import load
-
     done = romae("import-reference", theirs, "--out", tmp_path / "ours")
     assert done.returncode == 0 and "MaskedReconstruction" in done.stdout
     assert load(tmp_path / "ours").config.encoder.feed_forward == 30
@@ -95,7 +96,7 @@ def test_import_reference_writes_a_checkpoint_of_ours(theirs, tmp_path):
 
 @pytest.mark.slow
 def test_the_demo_ends_in_numbers_a_picture_a_page_and_commands_that_work(tmp_path):
-    done = started("demo", "--quick", "--out", tmp_path / "demo", "--json")
+    done = romae("demo", "--quick", "--out", tmp_path / "demo", "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert {row["method"] for row in result["rows"]} >= {"RoMAE", "linear interpolation"}
@@ -107,7 +108,7 @@ def test_the_demo_ends_in_numbers_a_picture_a_page_and_commands_that_work(tmp_pa
     assert len(commands) == 3 and all(command[0] == "romae" for command in commands)
     for command in commands:
         quick = ["--set", "train.epochs=1"] if command[1] == "pretrain" else []
-        done = started(*command[1:], *quick)
+        done = romae(*command[1:], *quick)
         assert done.returncode == 0, done.stderr
 
 
@@ -165,3 +166,152 @@ def test_a_page_of_records_that_are_none_is_refused(tmp_path, line):
     done = romae("page", tmp_path)
     assert done.returncode == 2
     assert_says(done.stderr, "history.jsonl", "line 1")
+
+
+@pytest.mark.parametrize("depth", [90, 2_000])
+@pytest.mark.parametrize("name", ["config.json", "history.jsonl", "job.json"])
+def test_json_that_is_nested_without_end_is_refused(tmp_path, name, depth):
+    """Python reads some of it and fails on the rest; below the limit, a page is a page."""
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "history.jsonl").write_text('{"step": 1, "epoch": 1, "loss": 0.5}\n')
+    text = "[" * depth + "]" * depth
+    (tmp_path / name).write_text(text if name != "history.jsonl" else f'{{"step": 1, "epoch": 1, "loss": {text}}}\n')
+    done = romae("page", tmp_path)
+    is_fine = depth == 90 and name != "history.jsonl"
+    assert done.returncode == (0 if is_fine else 2), done.stderr
+    assert is_fine or (name in done.stderr and "Traceback" not in done.stderr)
+
+
+# What is there already
+
+
+@pytest.mark.parametrize("name", ["interpolation.png", "series.csv", "demo.html"])
+def test_a_demo_leaves_what_no_demo_has_written(tmp_path, monkeypatch, name):
+    (tmp_path / name).write_text("mine")
+    monkeypatch.setattr("romae.experiments.demo.oscillators", mock.Mock(side_effect=RuntimeError("it was begun")))
+    done = romae("demo", "--out", tmp_path)
+    assert done.returncode == 2 and (tmp_path / name).read_text() == "mine"
+    assert_says(done.stderr, name, "--force")
+    assert_says(romae("demo", "--out", tmp_path, "--force").stderr, "it was begun")
+
+
+@pytest.mark.parametrize(("name", "text"), [("cpu.json", '{"mine": 3}'), ("cpu.json", "[]"), ("cpu.svg", "<svg/>")])
+def test_a_benchmark_leaves_what_is_none(tmp_path, monkeypatch, name, text):
+    monkeypatch.setitem(benchmark.SECTIONS, "attention", mock.Mock(side_effect=RuntimeError("it was begun")))
+    monkeypatch.setattr(benchmark, "machine", lambda: {"device": "cpu"})
+    (tmp_path / name).write_text(text)
+    done = romae("benchmark", "attention", "--out", tmp_path)
+    assert done.returncode == 2 and (tmp_path / name).read_text() == text
+    assert_says(done.stderr, name, "--force")
+    assert_says(romae("benchmark", "attention", "--out", tmp_path, "--force").stderr, "it was begun")
+
+
+def test_an_import_leaves_what_is_there(theirs, tmp_path):
+    assert romae("import-reference", theirs, "--out", tmp_path / "ours").returncode == 0
+    before = (tmp_path / "ours" / "config.json").stat().st_mtime_ns
+    done = romae("import-reference", theirs, "--out", tmp_path / "ours")
+    assert done.returncode == 2 and (tmp_path / "ours" / "config.json").stat().st_mtime_ns == before
+    assert_says(done.stderr, "ours", "--force")
+    assert romae("import-reference", theirs, "--out", tmp_path / "ours", "--force").returncode == 0
+
+
+def test_an_experiment_looks_at_the_places_of_its_result_and_its_model_first(tmp_path, monkeypatch):
+    begun = mock.Mock(side_effect=RuntimeError("it was begun"))
+    monkeypatch.setattr("romae.experiments.recipe.run", begun)
+    place = tmp_path / "results" / "trials" / "spirals" / "b-tuned" / "3-quick.json"
+    place.parent.mkdir(parents=True)
+    place.write_text('{"mine": 1}')
+    command = ["run", "spirals/b-tuned", "--quick", "--seed", "3", "--results", tmp_path / "results"]
+    done = romae(*command)
+    assert done.returncode == 2 and not begun.called and place.read_text() == '{"mine": 1}'
+    assert_says(done.stderr, "3-quick.json", "--force")
+    assert_says(romae(*command, "--force").stderr, "it was begun")
+    place.unlink()
+    size = Size(width=8, heads=2, depth=1)
+    Regression(ModelConfig(channels=1, position_dims=1, encoder=size)).save(tmp_path / "model")
+    done = romae(*command, "--save", tmp_path / "model")
+    assert done.returncode == 2
+    assert_says(done.stderr, "model", "--force")
+    assert_says(romae(*command, "--save", tmp_path / "model", "--force").stderr, "it was begun")
+
+
+def test_digests_are_written_by_a_command(theirs, tmp_path):
+    romae("import-reference", theirs, "--out", tmp_path / "ours")
+    path = tmp_path / "ours" / "config.json"
+    path.write_text(path.read_text().replace('"dropout": 0.1', '"dropout": 0.5', 1))
+    assert romae("digest", tmp_path / "ours").returncode == 0
+    assert load(tmp_path / "ours").config.dropout == 0.5
+    done = romae("digest", tmp_path)
+    assert done.returncode == 2
+    assert_says(done.stderr, "config.json", "exist")
+
+
+# Mistakes of ours
+
+
+def divided():
+    return {} if 1 / 0 else {}
+
+
+def unpacked():
+    (one,) = [1, 2]
+    return one
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [lambda: {}["key"], lambda: None + 1, lambda: [].pop(), lambda: json.loads("[" * 10**5), divided],
+    ids=["KeyError", "TypeError", "IndexError", "RecursionError", "ZeroDivisionError"],
+)
+def test_a_mistake_of_ours_is_a_short_report_that_asks_for_one(tmp_path, monkeypatch, mistake, request):
+    monkeypatch.setitem(benchmark.SECTIONS, "attention", mistake)
+    done = romae("benchmark", "attention", "--out", tmp_path)
+    assert done.returncode == 70 and len(done.stderr.splitlines()) == 1 and "Traceback" not in done.stderr
+    assert_says(done.stderr, "mistake of ours", request.node.callspec.id, "report", "romae --traceback benchmark")
+    done = romae("--traceback", "benchmark", "attention", "--out", tmp_path)
+    assert done.returncode == 70 and "Traceback (most recent call last)" in done.stderr
+    assert __file__ in done.stderr and done.stderr.splitlines()[-1].startswith("romae: ")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ValueError("column 'a'"), 2),
+        (TypeError("column 'a'"), 2),
+        (OSError("column 'a'"), 2),
+        (MemoryError("column 'a'"), 2),
+        (RuntimeError("column 'a'"), 1),
+        (FloatingPointError("column 'a'"), 1),
+        (RuntimeError("cannot allocate memory for column 'a'\nin C++"), 1),
+        (NotImplementedError("column 'a'"), 70),
+        (AssertionError("column 'a'"), 70),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+)
+def test_errors_that_were_meant_are_their_sentence(tmp_path, monkeypatch, error, code):
+    def section():
+        raise error
+
+    monkeypatch.setitem(benchmark.SECTIONS, "attention", section)
+    done = romae("benchmark", "attention", "--out", tmp_path)
+    assert done.returncode == code and "column 'a'" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert ("mistake of ours" in done.stderr) == (code == 70)
+    shown = romae("--traceback", "benchmark", "attention", "--out", tmp_path)
+    assert shown.returncode == code and "in section" in shown.stderr
+
+
+def test_numbers_that_only_our_own_code_could_not_read_are_our_mistake(tmp_path, monkeypatch):
+    """Python's errors are sentences about our code, not about the input, where our code did not look first."""
+    source = "def section():\n    (one,) = [1, 2]\n"
+    names = {}
+    exec(compile(source, str(Path(benchmark.__file__).with_name("steps.py")), "exec"), names)
+    for section, code in ((names["section"], 70), (unpacked, 2)):
+        monkeypatch.setitem(benchmark.SECTIONS, "attention", section)
+        assert romae("benchmark", "attention", "--out", tmp_path).returncode == code
+
+
+@pytest.mark.parametrize("seeds", ["0-99999999999", f"{'9' * 400}", f"0-{'9' * 5000}", "5-3", "²", "1-"])
+def test_seeds_that_are_none_or_without_end_are_refused(seeds):
+    done = romae("run", "spirals/b-tuned", "--quick", "--seeds", seeds)
+    assert done.returncode == 2 and len(done.stderr) < 300
+    assert_says(done.stderr, "seeds")

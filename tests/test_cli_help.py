@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from messages import assert_says
 from romae.cli import main as cli
 from romae.cli.tables import print_table
+from test_cli import romae
 from test_cli_own_data import COLUMNS, TINY
 from test_training_tables import CURVES, contents
 
@@ -69,12 +70,20 @@ def test_the_help_of_everything_names_every_command_and_where_to_start():
         assert path[-1] in shown_help(*path[:-1])
 
 
+def test_every_command_that_writes_can_be_told_to_write_over_what_is_there():
+    """But for those whose folder is a run, which is never overwritten, and one that adds to what it reads."""
+    writing = {"--out", "--save", "--markdown", "--page"}
+    for path, command in COMMANDS.items():
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert ("--force" in options) == bool(options & writing and path not in {("pretrain",), ("finetune",)}), path
+
+
 # For programs
 
 
 def test_all_but_commands_that_only_say_what_they_wrote_speak_json():
     silent = {path for path, command in COMMANDS.items() if not any("--json" in one.opts for one in command.params)}
-    assert silent == {("page",), ("data", "get"), ("import-reference",)}
+    assert silent == {("page",), ("data", "get"), ("import-reference",), ("digest",)}
 
 
 def test_a_check_of_data_speaks_json(monkeypatch):
@@ -141,7 +150,13 @@ def stopped(command: list[str], folder: Path) -> str:
 def resumed(said: str) -> None:
     """Run the command that the message names."""
     _, _, command = said.partition("the run has saved its state and stopped; resume it with: romae ")
-    subprocess.run([*ROMAE, *shlex.split(command)], check=True, capture_output=True)
+    finished(shlex.split(command))
+
+
+def finished(command: list[str]) -> None:
+    """Run a command in this process, which saves the seconds of a start."""
+    done = romae(*command)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
@@ -150,7 +165,7 @@ def test_pretraining_with_loading_processes_goes_on_after_ctrl_c_as_if_it_had_no
     CURVES.to_parquet(data)
     settings = [*TINY, "--set=train.epochs=25", "--set=train.save_every=10", "--set=train.validate_every=50"]
     command = ["pretrain", str(data), *COLUMNS, *settings, "--set=train.workers=1"]
-    subprocess.run([*ROMAE, *command, "--out", str(whole)], check=True, capture_output=True)
+    finished([*command, "--out", str(whole)])
     resumed(stopped([*command, "--out", str(halves)], halves))
     assert contents(halves) == contents(whole)
 
@@ -167,7 +182,7 @@ def test_an_experiment_goes_on_after_ctrl_c_as_if_it_had_not_been_pressed(tmp_pa
         (result,) = (tmp_path / name / "results").rglob("*.json")
         return json.loads(result.read_text())["metrics"]
 
-    subprocess.run([*ROMAE, *told("whole")], check=True, capture_output=True)
+    finished(told("whole"))
     resumed(stopped(told("halves"), tmp_path / "halves"))
     assert metrics("halves") == metrics("whole")
 

@@ -252,6 +252,72 @@ def test_bad_input_is_one_sentence_and_exit_code_2(run, arguments, parts):
     assert [path.name for path in Path().iterdir()] == ["curves.parquet"]
 
 
+# What is there already
+
+
+@pytest.mark.parametrize("command", ["predict", "embed", "interpolate"])
+def test_a_table_that_is_there_is_left_alone(run, command):
+    Path("mine.csv").write_text("years of work")
+    asked = (command, "curves.parquet", "--model", "x", *(("--at", "0:1:2") if command == "interpolate" else ()))
+    done = run(*asked, "--out", "mine.csv")
+    assert done.code == 2
+    assert_says(done.err, "mine.csv", "--force")
+    assert_says(run(*asked, "--out", "mine.csv", "--force").err, "no checkpoint folder")
+    for force in ((), ("--force",)):
+        done = run(*asked, "--out", "curves.parquet", *force)
+        assert done.code == 2
+        assert_says(done.err, "curves.parquet", "is read", "another")
+    Path("link.parquet").symlink_to("curves.parquet")
+    assert_says(run(*asked, "--out", "link.parquet", "--force").err, "link.parquet", "is read")
+    Path("folder.csv").mkdir()
+    assert_says(run(*asked, "--out", "folder.csv", "--force").err, "folder.csv", "is a folder")
+    assert Path("mine.csv").read_text() == "years of work"
+    pd.testing.assert_frame_equal(pd.read_parquet("curves.parquet"), CURVES)
+
+
+def test_a_run_writes_over_nothing_that_it_reads(run):
+    Path("here").mkdir()
+    Path("here/job.json").write_text('{"train": {"epochs": 1}}')
+    done = run("pretrain", "curves.parquet", *COLUMNS, "--config", "here/job.json", "--out", "here")
+    assert done.code == 2 and Path("here/job.json").read_text() == '{"train": {"epochs": 1}}'
+    assert_says(done.err, "job.json", "is read")
+    romae.Classification(romae.ModelConfig(channels=1, position_dims=2, encoder="tiny-shallow"), 2).save("mine/best")
+    weights = Path("mine/best/model.safetensors").read_bytes()
+    for pretrained in ("mine/best", "x"):
+        done = run("finetune", "curves.parquet", "--pretrained", pretrained, "--label", "kind", "--out", "mine")
+        assert done.code == 2 and Path("mine/best/model.safetensors").read_bytes() == weights
+        assert_says(done.err, "mine/best", "holds a model")
+
+
+def test_what_is_written_respects_the_umask(run):
+    before = os.umask(0o077)
+    try:
+        assert run("pretrain", "curves.parquet", *COLUMNS, "--out", "run", *TINY).code == 0
+        assert run("embed", "curves.parquet", "--model", "run", "--out", "e.csv").code == 0
+    finally:
+        os.umask(before)
+    written = [Path("e.csv"), Path("run"), *Path("run").rglob("*")]
+    assert len(written) > 10 and not any(path.stat().st_mode & 0o077 for path in written)
+
+
+@pytest.mark.parametrize(
+    ("setting", "parts"),
+    [
+        (f"train.epochs={'9' * 400}", ["train.epochs", "400 digits"]),
+        (f"train.lr={'9' * 400}", ["train.lr", "400 digits"]),
+        (f"train.epochs={'9' * 5000}", ["train.epochs"]),
+        (f"train.epochs={'[' * 5000}", ["train.epochs"]),
+        (f"model.encoder={{width={2**40},heads=2,depth=1}}", ["width", "at most"]),
+        (f"model.encoder={{width=16,heads=2,depth={2**40}}}", ["depth", "at most"]),
+    ],
+    ids=["int", "float", "endless", "nested", "width", "depth"],
+)
+def test_numbers_beyond_all_bounds_are_refused(run, setting, parts):
+    done = run("pretrain", "curves.parquet", *COLUMNS, "--out", "run", "--set", setting)
+    assert done.code == 2 and len(done.err.splitlines()) == 1, done.err
+    assert_says(done.err, *parts)
+
+
 @pytest.mark.parametrize("command", ["pretrain", "finetune", "predict", "embed", "interpolate"])
 def test_help_teaches_with_an_example(run, command):
     done = run(command, "--help")

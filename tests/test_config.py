@@ -2,13 +2,13 @@
 
 import json
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 from messages import refused
-from romae.config import from_dict, load_config, override, to_dict
+from romae.config import DEEPEST, from_dict, load_config, override, parameters, parsed_json, to_dict
 from romae.model.config import SIZES, ModelConfig, Size
 from romae.tokens.ladder import Ladder
 from romae.tokens.masking import Rows, Strategy, UniformTokens
@@ -160,3 +160,50 @@ def test_a_size_is_given_by_its_name():
     with pytest.raises(ValueError) as caught:
         ModelConfig(channels=1, position_dims=1, encoder="tinny")
     assert all(part in str(caught.value) for part in ("'tinny'", "did you mean 'tiny'", "'base'", "romae.Size("))
+
+
+@pytest.mark.parametrize(
+    ("setting", "parts"),
+    [
+        (f"epochs={2**64}", ["epochs", "20 digits"]),
+        (f"epochs=-{'9' * 400}", ["epochs", "400 digits"]),
+        (f"lr={'9' * 400}", ["lr", "400 digits"]),
+    ],
+)
+def test_numbers_that_nothing_can_hold_are_refused(setting, parts):
+    with refused(ValueError, *parts):
+        override(EXAMPLE, setting)
+
+
+def test_large_numbers_are_read_as_they_are():
+    assert override(EXAMPLE, f"epochs={2**64 - 1}", "lr=100000000000000000000.0").epochs == 2**64 - 1
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.toml"])
+def test_settings_nested_without_end_are_refused(tmp_path, name):
+    text = "[" * 10**5 + "]" * 10**5
+    (tmp_path / name).write_text(text if name == "a.json" else f"epochs = {text}")
+    with refused(ValueError, name, "not valid"):
+        load_config(Example, tmp_path / name)
+
+
+@pytest.mark.parametrize(("depth", "is_read"), [(DEEPEST, True), (DEEPEST + 1, False)])
+def test_json_is_read_to_a_depth(depth, is_read):
+    text = '{"a":' * (depth - 1) + "{}" + "}" * (depth - 1)
+    if is_read:
+        assert parsed_json(text) == json.loads(text)
+    else:
+        with refused(ValueError, f"more than {DEEPEST}"):
+            parsed_json(text)
+
+
+def test_what_a_class_takes_includes_what_it_hands_on():
+    class Base:
+        def __init__(self, first: int, *, second: float = 2.0): ...
+
+    class Derived(Base):
+        def __init__(self, third, **settings): ...
+
+    taken = parameters(Derived)
+    assert list(taken) == ["third", "first", "second"]
+    assert (taken["first"].annotation, taken["third"].annotation) == (int, Any)

@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,13 +19,13 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import r2_score
-from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import romae
-from messages import refused
+from messages import refused, warned
 from romae import RoMAEClassifier, RoMAEEmbedder, RoMAEInterpolator, RoMAERegressor, Size
 from romae.estimators import base, rules
 from romae.estimators.inputs import read_input
@@ -300,6 +301,19 @@ def test_a_channel_that_was_never_measured_is_nan_in_between():
     assert_array_equal(np.isnan(found[0]), [[False, True, False]] * 2)
 
 
+def test_a_table_with_a_column_per_channel_keeps_every_number():
+    columns = {"id": "id", "time": "t", "values": ["g", "r", "i"]}
+    wide = in_bands().pivot(index=["id", "t"], columns="band", values="flux").reset_index()
+    gappy = wide.assign(g=wide["g"].where(wide["t"] > 0))
+    with warned(UserWarning, "g, r, i", "tokens='scalars'"):
+        samples = read_input(gappy, columns=columns)
+    assert sum(map(len, samples)) == int(gappy[["g", "r", "i"]].notna().to_numpy().sum())
+    again = read_input(wide, columns=columns, expected_schema=samples.schema)
+    assert again.schema == samples.schema and sum(map(len, again)) > sum(map(len, samples))
+    assert read_input(wide, columns=columns, tokens="scalars").schema == samples.schema
+    assert read_input(wide, columns=columns).schema.channel is None
+
+
 def test_dates_without_a_time_zone_are_in_that_of_the_training_data():
     zoned = pd.Timestamp("2024-01-01", tz="America/New_York") + pd.to_timedelta(in_bands()["t"], unit="D")
     table, bare = in_bands(t=zoned), in_bands(t=zoned.dt.tz_localize(None))
@@ -519,6 +533,56 @@ def test_a_damaged_description_is_named(saved, text):
     (saved / "estimator.json").write_text(text)
     with refused(ValueError, "estimator.json", "must hold"):
         RoMAEInterpolator.load(saved)
+
+
+def changed(folder: Path, **parts):
+    """A description with some entries added, without a digest, as a stranger could write it."""
+    path = folder / "estimator.json"
+    description = {key: value for key, value in json.loads(path.read_text()).items() if key != "digest"}
+    for part, entries in parts.items():
+        description[part] = description[part] | entries if isinstance(entries, dict) else entries
+    path.write_text(json.dumps(description))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"fitted": {"predict": "yes"}}, ["'predict'", "RoMAEClassifier"]),
+        ({"fitted": {"task_": 3}}, ["'task_'"]),
+        ({"fitted": {"__class__": "int"}}, ["'__class__'"]),
+        ({"fitted": {"n_features_in_": "1"}}, ["n_features_in_", "type"]),
+        ({"fitted": {"n_features_in_": True}}, ["n_features_in_", "type"]),
+        ({"fitted": {"histories_": [{"loss": 1}]}}, ["histories_", "type"]),
+        ({"fitted": {"classes_": ["a", "b"]}}, ["classes_", "type"]),
+        ({"fitted": {"classes_": {"array": ["a", "b"], "type": "<U1000000000"}}}, ["<U1000000000"]),
+        ({"fitted": {"classes_": {"array": [["a"], ["b"]], "type": "<U1"}}}, ["no list"]),
+        ({"fitted": {"classes_": {"array": [1, 2], "type": "nonsense"}}}, ["nonsense"]),
+        ({"fitted": {"classes_": {"array": ["a"], "type": "<U1"}}}, ["1 classes", "damaged"]),
+        ({"fitted": []}, ["fitting leaves"]),
+        ({"settings": {"predict": 1}}, ["'predict'"]),
+        ({"settings": {"epochs": "ten"}}, ["epochs"]),
+        ({"settings": {"size": {"width": 3}}}, ["size", "lacks"]),
+    ],
+)
+def test_a_description_sets_what_fitting_leaves_and_nothing_else(classifier, tmp_path, parts, words):
+    classifier.save(tmp_path / "saved")
+    with refused(ValueError, str(tmp_path), *words):
+        RoMAEClassifier.load(changed(tmp_path / "saved", **parts))
+
+
+def test_a_description_without_a_digest_is_read(classifier, tmp_path):
+    classifier.save(tmp_path / "saved")
+    assert_array_equal(RoMAEClassifier.load(changed(tmp_path / "saved")).classes_, classifier.classes_)
+
+
+def test_a_class_that_is_called_otherwise_is_noticed(classifier, tmp_path):
+    classifier.save(tmp_path / "saved")
+    path = tmp_path / "saved" / "estimator.json"
+    name = str(classifier.classes_[0])
+    path.write_text(path.read_text().replace(f'"{name}"', f'"{name[:-1]}{chr(ord(name[-1]) ^ 1)}"'))
+    with refused(ValueError, "estimator.json", "its digest"):
+        RoMAEClassifier.load(tmp_path / "saved")
 
 
 def test_tables_in_a_list_are_known_by_their_columns():
@@ -781,11 +845,164 @@ def test_a_split_keeps_shares_and_leaves_every_class_in_training():
     assert not rules.held_out(groups, 0.0, np.random.default_rng(0)).any()
 
 
-def test_time_begins_for_all_at_once_where_samples_share_a_clock():
-    shared = read_input([([5.0, 6, 7], [0.0, 1, 2]), ([5.5, 8], [0.0, 1])])
-    assert rules.fitting_origin(shared) == 5.0
-    scattered = read_input([([5.0, 6], [0.0, 1]), ([5000.0, 5001], [0.0, 1])])
-    assert rules.fitting_origin(scattered) == "min"
+def test_the_only_member_of_a_class_is_never_held_out():
+    for seed in range(20):  # chance decides: at such a share nineteen of twenty would be taken
+        assert not rules.held_out(np.array(["rare"]), 0.95, np.random.default_rng(seed)).any()
+        assert rules.held_out(np.array(["a", "a"]), 0.95, np.random.default_rng(seed)).sum() <= 1
+
+
+def test_a_batch_is_an_eighth_of_the_samples():
+    assert [rules.fitting_batch(np.full(n, 10)) for n in (10, 128, 255, 256, 512, 4_000)] == [8, 16, 16, 32, 64, 128]
+
+
+# Time
+
+
+def later(pairs, days):
+    return [(times + days, values) for times, values in pairs]
+
+
+@pytest.mark.parametrize("days", [30, 1_000, 100_000])
+def test_data_recorded_later_get_the_same_answers(classifier, interpolator, days, recwarn):
+    assert_allclose(classifier.predict_proba(later(PAIRS, days)), classifier.predict_proba(PAIRS), atol=1e-6)
+    times = np.linspace(0, 6, 5)
+    now, then = interpolator.interpolate(PAIRS, times), interpolator.interpolate(later(PAIRS, days), times + days)
+    assert_allclose(then, now, atol=1e-5)
+    assert not recwarn.list
+
+
+def test_a_shared_clock_is_asked_for_and_tells_what_lies_outside(recwarn):
+    fitted = clone(CLASSIFIER).set_params(clock="shared", epochs=1).fit(later(PAIRS, 5.0), NAMES)
+    assert fitted.task_.scaling.origins == (min(times.min() for times, _ in PAIRS) + 5.0,)
+    same = fitted.predict_proba(later(PAIRS, 5.0))
+    assert not recwarn.list
+    with warned(UserWarning, "'time'", f"{sum(len(times) for times, _ in PAIRS)} of", "30 to", "origin of times"):
+        other = fitted.predict_proba(later(PAIRS, 35.0))
+    assert np.abs(other - same).max() > 1e-3
+    with refused(ValueError, "clock", "'shared'"):
+        clone(CLASSIFIER).set_params(clock="wall").fit(PAIRS, NAMES)
+
+
+# Probabilities
+
+
+def test_a_rare_class_is_predicted_at_its_rate():
+    """One series in ten is of the class, and nothing tells which: with smoothing left in, each would be at a fifth."""
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(300, 3, 1)), np.arange(300) % 10 == 0
+    settings = SMALL | {"pretrain_epochs": 0, "batch_size": 16, "lr": 3e-3}
+    fitted = RoMAEClassifier(epochs=6, **settings).fit(X, y)
+    probabilities = fitted.predict_proba(X)[:, 1]
+    assert abs(probabilities.mean() - 0.1) < 0.01
+    fitted.task_.calibration = None
+    assert fitted.predict_proba(X)[:, 1].mean() > 0.15
+
+
+def test_the_calibration_is_saved_and_pickled(classifier, tmp_path):
+    assert classifier.task_.calibration is not None
+    classifier.save(tmp_path / "model")
+    for same in (RoMAEClassifier.load(tmp_path / "model"), pickle.loads(pickle.dumps(classifier))):
+        assert same.task_.calibration == classifier.task_.calibration
+        assert_array_equal(same.predict_proba(PAIRS), classifier.predict_proba(PAIRS))
+
+
+def test_smoothing_is_undone_without_a_validation_split_too():
+    fitted = clone(CLASSIFIER).set_params(epochs=1, early_stopping=False).fit(PAIRS[:8], NAMES[:8])
+    assert fitted.task_.calibration.bias == (0.0, 0.0)
+
+
+# Folds of a table
+
+
+def test_a_table_split_by_rows_is_refused_with_the_way_out():
+    table = table_of(PAIRS, NAMES).reset_index(drop=True)
+    estimator = clone(CLASSIFIER).set_params(columns=COLUMNS, epochs=1)
+    train, test = next(KFold(4, shuffle=True, random_state=0).split(table))
+    fitted = estimator.fit(table.iloc[train])
+    for ask in (fitted.score, fitted.predict, fitted.predict_proba):
+        with refused(ValueError, "split by rows", "GroupKFold", "groups=table['star']", "from_table"):
+            ask(table.iloc[test])
+    assert len(fitted.predict(table.iloc[train])) == len(PAIRS)  # the training series on purpose
+    assert len(fitted.predict(table.iloc[train].drop(columns="kind")[:20])) >= 1
+    assert len(fitted.predict(table_of(later(PAIRS, 3.3), NAMES).reset_index(drop=True)[:40])) >= 1  # ids numbered anew
+    samples = romae.from_table_like(table.iloc[test].drop(columns="kind"), fitted.task_.schema)
+    assert len(fitted.predict(samples)) == len(samples)  # new rows of known ids, on purpose
+    by_position = clone(estimator).fit(pa.Table.from_pandas(table.iloc[train]))
+    with refused(ValueError, "split by rows"):
+        by_position.predict(pa.Table.from_pandas(table.iloc[test]))
+
+
+def test_a_table_split_by_id_is_cross_validated():
+    table = table_of(PAIRS, NAMES)
+    estimator = clone(CLASSIFIER).set_params(columns=COLUMNS, epochs=1)
+    scores = cross_val_score(estimator, table, cv=GroupKFold(2), groups=table["star"], error_score="raise")
+    assert ((scores >= 0) & (scores <= 1)).all()
+
+
+def test_a_score_of_hidden_measurements_is_refused_on_a_fold():
+    table = table_of(PAIRS, NAMES).reset_index(drop=True)
+    fitted = clone(INTERPOLATOR).set_params(columns=COLUMNS).fit(table[::2])
+    with refused(ValueError, "split by rows"):
+        fitted.score(table[1::2])
+    assert len(fitted.interpolate(table[1::2], [1.0])) == len(PAIRS)  # curves through new measurements are no score
+
+
+# What samples hide
+
+
+def hiding(outlier):
+    """Series that each hide one measurement, which is an outlier."""
+    samples = []
+    for times, values in PAIRS:
+        hidden = np.arange(len(times)) == 3
+        samples.append(romae.Sample(np.where(hidden, outlier, values)[:, None], times[:, None], hidden=hidden))
+    return samples
+
+
+@pytest.mark.parametrize("estimator", [INTERPOLATOR, EMBEDDER], ids=["interpolator", "embedder"])
+def test_what_samples_hide_is_not_shown_to_training(estimator):
+    one, other = (clone(estimator).fit(hiding(outlier)) for outlier in (5.0, 500.0))
+    assert one.task_.scaling == other.task_.scaling and one.histories_ == other.histories_
+    for (name, x), y in zip(one.task_.state_dict().items(), other.task_.state_dict().values(), strict=True):
+        assert torch.equal(x, y), name
+
+
+def test_what_samples_hide_is_not_shown_to_a_classifier_or_a_regressor():
+    for estimator, y in ((CLASSIFIER, NAMES), (REGRESSOR, KINDS.astype(float))):
+        one, other = (clone(estimator).set_params(epochs=1).fit(hiding(outlier), y) for outlier in (5.0, 500.0))
+        assert one.task_.scaling == other.task_.scaling
+        assert torch.equal(one.task_.head.linear.weight, other.task_.head.linear.weight)
+
+
+def test_what_samples_hide_is_learned_when_asked():
+    one, other = (clone(INTERPOLATOR).set_params(learn_hidden=True).fit(hiding(outlier)) for outlier in (5.0, 500.0))
+    assert one.task_.scaling != other.task_.scaling
+    assert one.histories_ != other.histories_
+
+
+# Other units
+
+
+def test_values_and_times_in_other_units_are_told_in_one_warning(classifier, recwarn):
+    n = sum(len(times) for times, _ in PAIRS)
+    fahrenheit = [(times, 32 + 1.8 * values) for times, values in PAIRS]
+    with warned(UserWarning, f"{n} of {n} values", "'channel_0'", "check units") as record:
+        classifier.predict(fahrenheit)
+    assert len(record) == 1
+    with warned(UserWarning, "32 of 32 samples", "mean gaps", "'time'"):
+        classifier.predict([(times / 60, values) for times, values in PAIRS])
+    with warned(UserWarning, "on the axis 'time'", "each sample's first"):
+        classifier.predict([(times * 60, values) for times, values in PAIRS])
+
+
+def test_a_pretrained_model_tells_of_data_unlike_its_own_and_learns_their_range(saved):
+    unlike = [(times, 100 + values) for times, values in PAIRS]
+    settings = {"pretrained": saved, "epochs": 1, "device": "cpu", "random_state": 0}
+    with warned(UserWarning, "far outside", "values of 'channel_0'"):
+        fitted = RoMAEClassifier(**settings).fit(unlike, NAMES)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted.predict(unlike)
 
 
 # Bad input
@@ -1092,6 +1309,28 @@ def test_labels_of_a_table_with_one_row_per_id_must_be_clear():
 def test_a_model_refuses_series_with_other_channels(classifier):
     with refused(ValueError, "2 channels"):
         classifier.predict([np.zeros((4, 2))])
+
+
+def test_a_head_on_a_frozen_encoder_learns_at_the_rate_of_probing(saved, monkeypatch):
+    rates = []
+
+    def recorded(model, stages, *args, **kwargs):
+        rates.append(stages[-1].train.lr)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(base, "run_stages", recorded)
+    for frozen in (True, False):
+        with pytest.raises(KeyboardInterrupt):
+            RoMAEClassifier(pretrained=saved, frozen=frozen, device="cpu").fit(PAIRS, NAMES)
+    assert rates == [rules.PROBING.lr, rules.FINE_TUNING.lr]
+
+
+def test_classes_of_a_ts_file_keep_their_names():
+    cases = "\n".join(f"{i},{i + 1},{i}:{['walk', 'run'][i % 2]}" for i in range(8))
+    text = f"@univariate true\n@classLabel true walk run\n@data\n{cases}"
+    samples = uea.parse(text).samples
+    fitted = clone(CLASSIFIER).set_params(epochs=1).fit(samples)
+    assert fitted.classes_.tolist() == ["run", "walk"] and fitted.task_.schema.classes == ("run", "walk")
 
 
 @pytest.mark.slow

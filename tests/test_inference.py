@@ -1,6 +1,7 @@
 """Inference: the same answer whatever the batch, in the order of the request and in the units of the data."""
 
 import sys
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Event
@@ -11,8 +12,9 @@ import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
-from messages import refused
+from messages import refused, warned
 from romae.checkpoints import native as checkpoint
+from romae.data.export import to_table
 from romae.data.scaling import Scaling, fit_scaling
 from romae.data.schema import Schema
 from romae.data.series import from_arrays
@@ -20,6 +22,7 @@ from romae.data.store import write_store
 from romae.data.tables import from_table
 from romae.inference import predictions as inference
 from romae.inference.predictions import embed, interpolate, predict, predict_proba
+from romae.inference.tables import InferenceConfig, predict_table
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression
 from romae.tokens.masking import UniformTokens
@@ -608,3 +611,96 @@ def test_a_kind_that_the_model_does_not_know_is_named_before_the_work():
         interpolate(task, [known], [[[0.5, 5.0]]])
     with refused(ValueError, *parts):
         train(task, [unknown] * 8, TrainConfig(epochs=1, batch_size=4, device="cpu"))
+
+
+# Data unlike those of training
+
+
+def named_samples(factor=1.0, hours=1.0):
+    """Three series of two channels, each number a token."""
+    random = np.random.default_rng(0)
+    values = [random.uniform(36, 40, (n, 2)) * [factor, 1.0] for n in (6, 9, 12)]
+    times = [100 + np.sort(random.uniform(0, 10, len(x))) * hours for x in values]
+    return from_arrays(values, times, tokens="scalars", channels=["temperature", "pulse"])
+
+
+def fitted_to(samples, kind=MaskedReconstruction, **settings):
+    scaling = settings.pop("scaling", None) or fit_scaling(samples, origin="min")
+    task = make(kind, ModelConfig(channels=1, position_dims=2, kinds=2, **SMALL), scaling, **settings)
+    task.schema = samples.schema
+    return task
+
+
+ASKED = {
+    "predict": (Regression, lambda task, samples: predict(task, samples)),
+    "predict_proba": (lambda config: Classification(config, 2), lambda task, samples: predict_proba(task, samples)),
+    "embed": (MaskedReconstruction, lambda task, samples: embed(task, samples)),
+    "interpolate": (
+        MaskedReconstruction,
+        lambda task, samples: interpolate(task, samples, [[[101.0, 0.0]]] * len(samples), tokens_per_batch=20),
+    ),
+}
+
+
+@pytest.mark.parametrize("question", ASKED)
+def test_values_far_outside_training_are_told_once_with_counts_by_channel(question, recwarn):
+    kind, ask = ASKED[question]
+    task = fitted_to(named_samples(), kind)
+    ask(task, named_samples())
+    ask(task, named_samples(factor=1.03))  # fever, not another unit
+    assert not recwarn.list
+    with warned(UserWarning, "27 of 27 values", "'temperature'", "in training", "check units") as record:
+        ask(task, named_samples(factor=2.2))
+    assert len(record) == 1 and "'pulse'" not in str(record[0].message)
+    task.scaling = replace(task.scaling, seen=None)  # a model of an older version
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ask(task, named_samples(factor=2.2))
+
+
+@pytest.mark.parametrize(("hours", "part"), [(60.0, "tokens on the axis"), (1 / 60, "3 of 3 samples")])
+def test_times_in_another_unit_are_told(hours, part):
+    task = fitted_to(named_samples(), Regression)
+    with warned(UserWarning, "'time'", part):
+        predict(task, named_samples(hours=hours))
+
+
+def test_single_outliers_and_queries_are_told_and_what_is_hidden_is_not(recwarn):
+    samples = named_samples()
+    task = fitted_to(samples)
+    outlier = samples[0].values.clone()
+    outlier[2] = 1e5
+    with warned(UserWarning, "1 of 27 values", "'temperature'", "1e+05"):
+        embed(task, [replace(samples[0], values=outlier), *samples[1:]])
+    recwarn.clear()
+    hidden = torch.arange(len(outlier)) == 2
+    embed(task, [replace(samples[0], values=outlier, hidden=hidden), *samples[1:]])
+    assert not recwarn.list
+    with warned(UserWarning, "1 of 3 queries", "'time'", "9999"):
+        interpolate(task, samples, [[[101.0, 0.0]], [[10_100.0, 1.0]], [[103.0, 0.0]]])
+
+
+def test_a_shared_clock_tells_of_shifts_that_an_own_origin_does_not_see(recwarn):
+    samples = named_samples()
+    later = samples.map(lambda sample: replace(sample, positions=sample.positions + torch.tensor([4.0, 0.0])))
+    predict(fitted_to(samples, Regression), later)
+    assert not recwarn.list
+    with warned(UserWarning, "'time'", "in training"):
+        predict(fitted_to(samples, Regression, scaling=fit_scaling(samples, origin=100.0)), later)
+
+
+def test_asinh_scaling_allows_for_orders_of_magnitude(recwarn):
+    samples = from_arrays(np.geomspace(1, 1e6, 60).reshape(6, 10, 1))
+    task = make(Regression, replace(CONFIG, channels=1), fit_scaling(samples, values="asinh", origin="min"))
+    predict(task, samples.map(lambda sample: replace(sample, values=30 * sample.values)))
+    assert not recwarn.list
+    with warned(UserWarning, "of 60 values"):
+        predict(task, samples.map(lambda sample: replace(sample, values=-1e9 * sample.values)))
+
+
+def test_a_saved_model_tells_of_tables_in_other_units(tmp_path):
+    """The command line asks through this, too."""
+    fitted_to(named_samples(), Regression).save(tmp_path / "model")
+    table = to_table(named_samples(factor=2.2), [sample.values.numpy() for sample in named_samples(factor=2.2)])
+    with warned(UserWarning, "27 of 27 values", "'temperature'"):
+        predict_table(InferenceConfig(device="cpu"), table, tmp_path / "model")

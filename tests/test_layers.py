@@ -275,3 +275,20 @@ def test_a_checkpointed_block_repeats_norms_and_activations_and_nothing_that_it_
     }
     repeated = executed["checkpointed"][1] - executed["plain"][1]
     assert aten.silu.default in repeated and not kept & set(repeated)
+
+
+def in_groups(x: torch.Tensor, groups: Groups) -> torch.Tensor:
+    """Channels with zeros behind each group of them."""
+    return F.pad(x.unflatten(-1, (groups.n, groups.size)), (0, groups.wide - groups.size)).flatten(-2)
+
+
+GROUPS = [Groups(1, 3, 8), Groups(2, 3, 4), Groups(1, 8, 8), Groups(3, 4, 4)]
+
+
+@pytest.mark.parametrize("source", GROUPS, ids=str)
+@pytest.mark.parametrize("target", GROUPS, ids=str)
+def test_an_aligned_layer_is_the_plain_one_with_zeros_behind_each_group(source, target):
+    torch.manual_seed(0)
+    layer = AlignedLinear(source, target)
+    x = torch.randn(5, source.n * source.size)
+    assert_close(layer(in_groups(x, source), is_aligned=True), in_groups(layer(x), target))

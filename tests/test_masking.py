@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messages import refused
+from romae.data.schema import Schema
 from romae.tokens.masking import (
     Channels,
     Future,
@@ -67,6 +68,23 @@ def test_rows_are_hidden_whole(lengths, ratio, seed):
         assert sum(states == {True} for states in rows.values()) == expected_count(len(rows), ratio)
     visible, masked = visible_and_hidden(tokens, Rows(ratio=ratio), seeded(seed))
     assert torch.equal(masked.values, tokens.values[hidden]) and torch.equal(visible.values, tokens.values[~hidden])
+
+
+def test_the_last_row_of_a_sample_is_none_of_the_next_one():
+    """Neighbours that meet in one coordinate keep rows of their own: each has two, and hides one of them."""
+    places = [[0.0, 5.0], [5.0, 9.0], [5.0, 9.0, 9.0]]
+    tokens = Tokens.pack([torch.zeros(len(x), 1) for x in places], [torch.tensor(x)[:, None] for x in places])
+    for seed in range(8):
+        hidden = Rows(ratio=0.5).hidden(tokens, seeded(seed))
+        coordinates = tokens.positions[:, 0].split([2, 2, 3])
+        counts = [len(x[part].unique()) for x, part in zip(coordinates, hidden.split([2, 2, 3]), strict=True)]
+        assert counts == [1, 1, 1]
+
+
+def test_what_is_hidden_keeps_its_names():
+    schema = Schema(values=("flux",))
+    samples = [Sample(torch.ones(4, 1), torch.arange(4.0)[:, None], schema=schema) for _ in range(2)]
+    assert [sample.schema for sample in hide(samples, UniformTokens(ratio=0.5))] == [schema, schema]
 
 
 def test_channels_are_rows_of_the_last_axis():

@@ -42,6 +42,10 @@ def test_the_spectrum_is_in_the_units_of_the_data_and_blind_to_phase():
     assert metrics.spectral_error(wave, 0 * wave) == pytest.approx(1 / 51)
     assert metrics.spectral_error(wave, np.cos(2 * np.pi * 7 * time)) == pytest.approx(0, abs=1e-20)
     assert metrics.spectral_error(np.full(100, 3.0), np.zeros(100)) == pytest.approx(9 / 51)
+    # The line at half the sampling rate has no mirror image: it counts once, where the length is even.
+    assert metrics.spectral_error([1.0, -1.0] * 50, np.zeros(100)) == pytest.approx(1 / 51)
+    fastest = np.cos(2 * np.pi * 50 * np.arange(101) / 101)
+    assert metrics.spectral_error(fastest, np.zeros(101)) == pytest.approx(1 / 51)
     both = metrics.spectral_error([wave, wave[None, :50]], [0 * wave, wave[None, :50]])
     assert both == pytest.approx(1 / (51 + 26))
 

@@ -307,6 +307,7 @@ def test_rebuilding_hands_over_every_weight(tokens):
     for (name, one), (_, other) in zip(model.state_dict().items(), rebuilt.state_dict().items(), strict=True):
         assert torch.equal(one, other), name
     assert_close(rebuilt.eval()(tokens.to(dtype=torch.float64)).values, model(tokens.to(dtype=torch.float64)).values)
+    assert model.train().rebuilt().training and not model.eval().rebuilt().training
     with refused(ValueError, "cls", "build a new Encoder"):
         model.rebuilt(cls=False)
 

@@ -131,6 +131,41 @@ def runs(tmp_path_factory):
     return folder
 
 
+def test_a_page_takes_the_place_of_a_page_and_of_nothing_else(runs, tmp_path):
+    place = tmp_path / "page.html"
+    run_page.write(runs / "run", out=place)
+    written = place.read_text()
+    place.write_text(written.replace('<meta name="generator" content="romae">\n', ""))  # as 0.1 wrote it
+    assert run_page.write(runs / "run", out=place).read_text() == written
+    for mine in ("<!doctype html><p>mine", "a,b\n1,2\n", ""):
+        place.write_text(mine)
+        with refused(ValueError, "page.html", "--force"):
+            run_page.write(runs / "run", out=place)
+        assert place.read_text() == mine
+    assert run_page.write(runs / "run", out=place, force=True).read_text() == written
+
+
+def test_a_page_is_never_written_over_what_it_shows(runs, tmp_path):
+    table = tmp_path / "curves.parquet"
+    CURVES.to_parquet(table)
+    (tmp_path / "link.html").symlink_to(table)
+    inputs = [table, tmp_path / "link.html", *(path for path in (runs / "run").rglob("*") if path.is_file())]
+    assert len(inputs) > 8
+    before = {path: path.read_bytes() for path in inputs}
+    for path in inputs:
+        with refused(ValueError, path.name, "is read", "another"):
+            run_page.write(runs / "run", data=str(table), out=path, force=True)
+    assert {path: path.read_bytes() for path in inputs} == before
+
+
+@pytest.mark.parametrize("job", ["[]", "{}", '{"validation": 3}'])
+def test_a_job_that_says_nothing_of_what_was_kept_out_is_named(runs, tmp_path, job):
+    folder = shutil.copytree(runs / "run", tmp_path / "run")
+    (folder / "job.json").write_text(job)
+    with refused(ValueError, "job.json", "kept out"):
+        run_page.write(folder, data=CURVES, config=PageConfig(samples="kept out"))
+
+
 def test_without_data_a_page_shows_losses_and_settings(runs, tmp_path):
     text = run_page.write(runs / "run", out=tmp_path / "page.html").read_text()
     n_reports = len((runs / "run" / "history.jsonl").read_text().splitlines())

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -376,6 +377,8 @@ def romae(monkeypatch, capsys):
 def known(monkeypatch):
     """Two recipes, of which one is the toy."""
     found = {TWO_STAGES.name: replace(TWO_STAGES, about="romae run waves"), "pendulum/paper": find("pendulum/paper")}
+    for name in ("summary", "report"):  # imported after the next line, they would keep these two for good
+        import_module(f"romae.experiments.{name}")
     monkeypatch.setattr(recipes, "discover", lambda: found)
     monkeypatch.setattr("romae.experiments.summary.discover", lambda: found)
 

@@ -547,6 +547,84 @@ def test_both_places_are_looked_at_before_either_is_written(
     assert_says(error, *parts)
 
 
+@pytest.mark.parametrize("name", ["pendulum/paper/1.json", "paper.toml", "benchmark/cpu.json", "trials/x/0.json"])
+@pytest.mark.parametrize("option", ["--page", "--markdown"])
+def test_what_a_report_is_made_from_is_never_written_over(folder, tmp_path, monkeypatch, capsys, name, option):
+    place = folder / name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.touch()
+    before = place.read_bytes()
+    others = {"--page": tmp_path / "p.html", "--markdown": tmp_path / "R.md"} | {option: place}
+    arguments = [word for pair in others.items() for word in pair]
+    for force in ((), ("--force",)):
+        code, _, error = call(monkeypatch, capsys, "report", "--results", folder, *arguments, *force)
+        assert code == 2 and place.read_bytes() == before
+        assert_says(error, place.name, "is read", "another")
+    assert not (tmp_path / "R.md").exists() and not (tmp_path / "p.html").exists()
+
+
+def test_a_report_takes_the_place_of_a_report_and_of_nothing_else(folder, tmp_path, monkeypatch, capsys):
+    table, page = tmp_path / "R.md", tmp_path / "p.html"
+    command = ["report", "--results", folder, "--markdown", table, "--page", page]
+    assert [call(monkeypatch, capsys, *command)[0] for _ in range(2)] == [0, 0]
+    written = table.read_text(), page.read_text()
+    for place, mine in ((table, "# Reproduction\n\nMy notes."), (page, "<!doctype html><p>mine")):
+        place.write_text(mine)
+        code, _, error = call(monkeypatch, capsys, *command)
+        assert code == 2 and place.read_text() == mine
+        assert_says(error, place.name, "--force")
+        assert call(monkeypatch, capsys, *command, "--force")[0] == 0
+        assert (table.read_text(), page.read_text()) == written
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"figure": {"other": 1}}, ["'error'"]),
+        ({"figure": {"error": "many"}}, []),
+        ({"figure": {"error": {"a": []}}}, []),
+        ({"views": {"reconstructions": [{"name": "a"}]}}, ["'channels'"]),
+        ({"views": {"agreement": {}}}, ["'truth'"]),
+        ({"views": {"agreement": {"truth": [10**400], "predicted": [1]}}}, []),
+        ({"views": {"confusion": {"classes": ["a"], "counts": [["many"]]}}}, []),
+        ({"views": {"confusion": 3}}, []),
+        ({"views": {"embeddings": {"points": [[1.0]]}}}, []),
+        ({"losses": (Losses(stage="regress", step=(1, 2), loss=(0.5,)),)}, []),
+    ],
+    ids=lambda value: str(value)[:50],
+)
+@pytest.mark.usefixtures("without_shape_checks")
+def test_a_result_that_lacks_what_there_is_to_draw_is_named(folder, tmp_path, monkeypatch, capsys, changes, parts):
+    write_result(result(1, **changes), folder)
+    places = "--markdown", tmp_path / "R.md", "--page", tmp_path / "p.html"
+    code, _, error = call(monkeypatch, capsys, "report", "--results", folder, *places)
+    assert code == 2 and len(error.splitlines()) == 1 and not list(tmp_path.glob("*.*"))
+    assert_says(error, "pendulum/paper, seed 1", "run this seed", *parts)
+
+
+def test_results_that_do_not_go_together_are_named(folder, tmp_path):
+    write_result(result(1, figure={"error": 3}), folder)
+    with refused(ValueError, "pendulum/paper", "run the seed", "remove"):
+        report.write(folder, markdown=tmp_path / "R.md")
+    assert not (tmp_path / "R.md").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 10**5, '{"seconds": ' + "9" * 400 + "}", '{"seed": ' + "9" * 5000 + "}", '{"figure": ' + '{"a":' * 5000],
+    ids=["nested", "400 digits", "5000 digits", "nested tables"],
+)
+def test_a_result_without_end_is_named(folder, tmp_path, monkeypatch, capsys, text):
+    (folder / "pendulum" / "paper" / "1.json").write_text(text)
+    code, _, error = call(monkeypatch, capsys, "report", "--results", folder, "--markdown", tmp_path / "R.md")
+    assert code == 2 and "1.json" in error and len(error) < 500
+
+
+def test_a_file_with_a_number_that_is_no_seed_is_no_result(folder, monkeypatch, capsys):
+    (folder / "pendulum" / "paper" / "².json").write_text("{}")
+    assert call(monkeypatch, capsys, "report", "--results", folder, "--json")[0] == 0
+
+
 def test_a_recipe_whose_seeds_all_failed_is_told_of(folder, monkeypatch, capsys):
     for seed in (0, 1):
         write_result(result(seed, float("nan")), folder)

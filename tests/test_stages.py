@@ -1,5 +1,6 @@
 """Stages: one encoder goes through them all, one seed decides everything, and a stopped run goes on where it was."""
 
+import json
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -88,6 +89,17 @@ def test_a_run_stopped_in_its_second_stage_goes_on_there(tmp_path):
     assert [h.records for h in whole.histories] == [h.records for h in resumed.histories]
     with refused(ValueError, "holds a run"):
         run_stages(MODEL, STAGES, samples(), **arguments)
+
+
+def test_a_run_that_does_not_say_what_its_data_held_is_resumed(tmp_path):
+    """As those of older versions, whose scaling lacks it."""
+    run = {"scaling": fit_scaling(samples()), "out": tmp_path, "quiet": True}
+    done = run_stages(MODEL, STAGES[:1], samples(), **run)
+    path = tmp_path / "0-pretrain" / "config.json"
+    settings = json.loads(path.read_text())
+    del settings["scaling"]["seen"]
+    path.write_text(json.dumps(settings))
+    assert_same(run_stages(MODEL, STAGES[:1], samples(), resume=True, **run).task, done.task)
 
 
 def test_pretraining_sees_unlabelled_samples_and_other_stages_do_not():

@@ -9,7 +9,10 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from messages import refused
+from romae.checkpoints.native import load
 from romae.model.autoencoder import Encoder
+from romae.model.calibration import Calibration
+from romae.model.calibration import fitted as fitted_calibration
 from romae.model.config import ModelConfig, Size
 from romae.model.heads import Head
 from romae.model.tasks import Classification, MaskedReconstruction, Regression
@@ -162,6 +165,8 @@ def test_the_trivial_loss_is_that_of_the_best_constant(generator):
     smooth = 0.1 + 0.7 * shares
     assert_close(Classification(CONFIG, 3, confidence=0.8).trivial(batch).mean, -(smooth * smooth.log()).sum())
     assert_close(Regression(CONFIG).trivial(batch).mean.item(), 0.64)
+    several = collate(samples(generator, lambda i, n: [float(i), 100.0]))  # each target has a mean of its own
+    assert_close(Regression(CONFIG, n_targets=2).trivial(several).mean.item(), 1.0)
 
 
 def test_samples_of_one_row_are_no_obstacle_either():
@@ -230,6 +235,8 @@ def test_the_core_knows_its_own_head():
         (lambda: seeded(Classification, n_classes=2.5), ["two classes"]),
         (lambda: seeded(Classification, n_classes=4, confidence=0.2), ["above chance"]),
         (lambda: seeded(Regression, n_targets=0), ["one target"]),
+        (lambda: seeded(Regression, n_targets=2.0), ["one target", "2.0"]),
+        (lambda: seeded(Regression, drop_tokens="0.5"), ["drop_tokens", "'0.5'"]),
         (lambda: seeded(MaskedReconstruction, drop_tokens=1.0), ["drop_tokens"]),
         (lambda: MaskedReconstruction(replace(CONFIG, channels=1), normalise=True), ["nothing", "left"]),
     ],
@@ -277,3 +284,74 @@ def test_rows_of_the_paper_hide_all_variables_at_a_time():
     config = replace(CONFIG, channels=1, position_dims=2)
     batch = MaskedReconstruction(config, masking=Rows(ratio=0.5)).prepare(collate([sample]))
     assert not set(batch.hidden.positions[:, 0].tolist()) & set(batch.tokens.positions[:, 0].tolist())
+
+
+# Calibration
+
+
+def smoothed_logits(n, rates, confidence, spread, seed=0):
+    """Classes drawn at these rates, and the logits of a model that knows them as well as can be, but for smoothing."""
+    source, k = torch.Generator().manual_seed(seed), len(rates)
+    evidence = spread * torch.randn(n, k, generator=source, dtype=torch.float64)
+    truth = (torch.tensor(rates, dtype=torch.float64).log() + evidence).softmax(-1)
+    classes = torch.multinomial(truth, 1, generator=source).squeeze(1)
+    rest = (1 - confidence) / (k - 1)
+    return (rest + (confidence - rest) * truth).log(), classes, truth
+
+
+@pytest.mark.parametrize("rates", [(0.9, 0.1), (0.6, 0.3, 0.1), (0.25, 0.25, 0.25, 0.25)])
+@pytest.mark.parametrize("spread", [0.0, 1.0, 4.0])
+@pytest.mark.parametrize("distortion", [1.0, 0.3, 3.0])
+def test_calibrated_probabilities_have_the_rates_of_the_classes_and_no_larger_loss(rates, spread, distortion):
+    """Whatever a model is sure of too little or too much, and however well it tells classes apart."""
+    logits, classes, _ = smoothed_logits(600, rates, 0.9, spread)
+    logits = distortion * logits + torch.arange(len(rates))  # and it leans to a class
+    calibrated = fitted_calibration(logits, classes, 0.9).apply(logits, 0.9)
+    rate = torch.bincount(classes, minlength=len(rates)) / len(classes)
+    assert (calibrated.softmax(-1).mean(0) - rate).abs().max() < 0.01
+    before = F.cross_entropy(logits, classes)
+    assert F.cross_entropy(calibrated, classes) < before + 1e-6
+
+
+@pytest.mark.parametrize("n_classes", [2, 5])
+def test_smoothing_is_undone_exactly_where_no_samples_say_more(n_classes):
+    rates = [1 / n_classes] * n_classes
+    logits, classes, truth = smoothed_logits(300, rates, 0.9, 1.0)
+    calibrated = fitted_calibration(logits[:0], classes[:0], 0.9).apply(logits, 0.9)
+    assert_close(calibrated.softmax(-1), truth, atol=0.01, rtol=0)
+    assert torch.equal(calibrated.argmax(-1), logits.argmax(-1))
+    assert_close(Calibration(bias=(0.0,) * n_classes).apply(logits, 1.0), logits)  # nothing to undo
+
+
+def test_what_is_less_probable_than_smoothing_allows_keeps_its_order():
+    logits = torch.stack([torch.linspace(-40, 40, 200), torch.zeros(200)], 1)
+    probability = Calibration(bias=(0.0, 0.0)).apply(logits, 0.9).softmax(-1)[:, 0]
+    assert (probability.diff() >= 0).all() and probability.isfinite().all()
+    rising = (logits[:, 0] > -6) & (logits[:, 0] < 6)
+    assert (probability[rising].diff() > 0).all() and probability[0] < 1e-3 and probability[-1] > 0.999
+
+
+def test_a_handful_of_samples_does_not_overrule_a_model():
+    logits, classes, truth = smoothed_logits(2_000, (0.5, 0.5), 0.9, 2.0)
+    calibration = fitted_calibration(logits[:5], classes[:5], 0.9)
+    assert 0.8 < calibration.temperature < 1.25 and max(calibration.bias) < 0.2
+    assert fitted_calibration(logits[:1], classes[:1], 0.9).temperature < 2  # one class alone is there
+
+
+def test_a_calibration_belongs_to_a_task_and_changes_no_loss(generator, tmp_path, without_shape_checks):
+    batch, task = collate(samples(generator, lambda i, n: i % 3)), seeded(Classification, n_classes=3, confidence=0.9)
+    logits, loss, settings = task.eval().predict(batch), task(batch).total, dict(task.settings)
+    assert "calibration" not in settings  # a checkpoint without one is what it was
+    task.calibration = Calibration(temperature=0.5, bias=(1.0, 0.0, -1.0))
+    assert torch.equal(task(batch).total, loss) and not torch.allclose(task.predict(batch), logits)
+    task.save(tmp_path / "model")
+    assert load(tmp_path / "model").calibration == task.calibration
+    with refused(ValueError, "2 classes", "has 3"):
+        task.calibration = Calibration(bias=(0.0, 0.0))
+    with refused(TypeError, "Calibration(", "2.0"):
+        task.calibration = 2.0
+    task.calibration = None
+    assert torch.equal(task.predict(batch), logits) and task.settings == settings
+    for bad, part in (({"temperature": 0.0}, "positive"), ({"bias": (float("nan"),)}, "finite")):
+        with refused(ValueError, part):
+            Calibration(**{"bias": (0.0,)} | bad)

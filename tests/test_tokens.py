@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from messages import refused
+from romae.tokens.arrays import as_real
+from romae.tokens.ladder import nearest_multiples
 from romae.tokens.packed import sample_mean, second_part
 from romae.tokens.sample import Sample
-from romae.tokens.tokens import Layout, Tokens, collate, concat
+from romae.tokens.tokens import Layout, PackedSamples, Tokens, collate, concat, require_kinds
 
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 
@@ -99,6 +101,8 @@ def test_a_mean_in_half_precision_is_summed_in_full():
     x = torch.full((4096, 1), 0.1, dtype=torch.bfloat16)
     mean = sample_mean(x, Layout.of([4095, 1]))
     assert mean.dtype == torch.bfloat16 and abs(mean[0].item() - 0.1) < 1e-3
+    large = torch.full((4096, 1), 60.0, dtype=torch.float16)  # their sum is beyond 65504, where half precision ends
+    assert sample_mean(large, Layout.of([4095, 1])).tolist() == [[60.0], [60.0]]
 
 
 def test_equal_lengths_take_the_same_road_to_the_same_place():
@@ -126,6 +130,8 @@ def test_a_repr_tells_what_is_inside():
         repr(Sample([[1.0]], [[2.0]], target=3, id="a"))
         == "Sample('a': 1 tokens, 1 channels, 1 position dims, target 3)"
     )
+    masked = Sample([[1.0]] * 3, [[0.0], [1.0], [2.0]], hidden=[True, False, True])
+    assert repr(masked) == "Sample(3 tokens (2 hidden), 1 channels, 1 position dims)"
 
 
 def test_collate_keeps_targets_ids_and_masks():
@@ -172,6 +178,17 @@ def test_positions_that_rounding_hardly_moves_are_taken():
     days = 59000 + np.arange(50.0)[:, None] * 1.37
     assert collate([Sample(np.ones((50, 1)), days)]).tokens.positions.diff(dim=0).min() > 1.3
     assert collate([Sample([[1.0]], [[1.7e9 + 0.3]])]).tokens.layout.n_tokens == 1  # one token has no gap to lose
+
+
+def test_the_mean_gap_is_that_between_neighbours():
+    """Of two positions it is their distance, of which rounding may take a twentieth; 2**24 + 10.4 moves by 0.4."""
+    for end, is_kept in ((10.4, True), (6.4, False)):
+        sample = Sample(np.zeros((2, 1)), [[2.0**24], [2.0**24 + end]])
+        if is_kept:
+            assert collate([sample]).tokens.positions[1, 0] == 2**24 + 10
+        else:
+            with refused(ValueError, "mean gap of 6.4"):
+                collate([sample])
 
 
 def test_whole_numbers_that_double_precision_makes_one_of_are_no_positions():
@@ -250,6 +267,8 @@ def test_padding_is_not_looked_at():
         (lambda: Sample(np.zeros((1, 0)), np.zeros((1, 1))), ["at least one channel"]),
         (lambda: Sample([1.0, 2.0], [[0.0], [1.0]]), ["[n, c]", "[2]", "values[:, None]"]),
         (lambda: Sample([[1.0]], [[0.0]], hidden=[True]), ["all or none"]),
+        (lambda: Sample([[1.0], [2.0]], [[0.0], [1.0]], hidden=[True, True]), ["all or none"]),
+        (lambda: Sample([[1.0], [2.0]], [[0.0], [1.0]], hidden=[False, False]), ["all or none"]),
         (lambda: Sample([[1.0]], [[0.0]], hidden=[1, 0]), ["1 booleans"]),
         (lambda: Sample([[1.0]], [[0.0]], target=[[1.0], [2.0]]), ["row per token", "[1, k]"]),
         (lambda: Sample([[1.0]], [[0.0]], target=float("nan")), ["target", "finite"]),
@@ -347,3 +366,82 @@ def test_bad_input_gets_a_sentence(make, parts):
 def test_wrong_types_get_a_sentence(make, parts):
     with refused(TypeError, *parts):
         make()
+
+
+# Bounds, shapes, and what travels along
+
+
+def test_rounding_is_held_against_the_mean_gap():
+    """Above 2**24 odd numbers round by 1, a twentieth of a gap of 20; two tokens have one gap, three have two."""
+    for n, gap, is_lost in ((2, 30, False), (2, 18, True), (3, 24, False), (3, 16, True)):
+        sample = Sample(np.ones((n, 1)), (2.0**24 + 1 + gap * np.arange(n))[:, None])
+        if is_lost:
+            with refused(ValueError, "mean gap", "subtract an origin"):
+                collate([sample])
+        else:
+            assert collate([sample]).tokens.layout.n_tokens == n
+
+
+def test_one_sample_without_a_valid_token_is_enough():
+    valid = torch.tensor([[True, True], [False, False]])
+    with refused(ValueError, "sample 1", "no valid token"):
+        Tokens.from_padded(torch.zeros(2, 2, 1), torch.zeros(2, 2, 1), valid)
+
+
+@pytest.mark.parametrize(
+    ("targets", "part"),
+    [(([1.0, 2.0], [1.0, 2.0, 3.0]), "target columns"), ((1.0, [1.0]), "target dimensions")],
+)
+def test_targets_of_a_batch_agree_in_shape(targets, part):
+    with refused(ValueError, "must agree", part, "sample 1"):
+        collate([Sample([[1.0]], [[0.0]], target=target) for target in targets])
+
+
+def test_a_batch_moves_with_all_that_it_has():
+    samples = [Sample([[1.0], [2.0]], [[0.0], [1.0]], target=i, hidden=[False, True]) for i in range(2)]
+    batch = replace(collate(samples), real=torch.tensor([True, False]))
+    moved = batch.to("cpu")
+    assert moved.real.tolist() == [True, False] and moved.target.tolist() == [0, 1]
+    assert torch.equal(moved.hidden.values, batch.hidden.values) and torch.equal(
+        moved.tokens.values, batch.tokens.values
+    )
+
+
+def test_what_is_visible_has_its_targets_and_hides_nothing():
+    samples = [
+        Sample([[1.0], [2.0], [3.0]], [[0.0], [1.0], [2.0]], target=[[7.0], [8.0], [9.0]], hidden=[False, True, False]),
+        Sample([[4.0]], [[3.0]], target=[[6.0]]),
+    ]
+    visible = PackedSamples.of(samples).visible()
+    assert visible.hidden is None and visible.layout.lengths.tolist() == [2, 1]
+    assert visible.values.flatten().tolist() == [1, 3, 4] and visible.positions.flatten().tolist() == [0, 2, 3]
+    assert visible.target.flatten().tolist() == [7, 9, 6]
+    one_each = [replace(sample, target=torch.tensor(i)) for i, sample in enumerate(samples)]
+    assert PackedSamples.of(one_each).visible().target.tolist() == [0, 1]
+
+
+def test_arrays_of_positions_keep_their_precision_and_lists_have_the_higher():
+    for positions, dtype in (
+        (np.zeros((1, 1), np.float32), torch.float32),
+        ([[1]], torch.int64),
+        ([[1.0]], torch.float64),
+    ):
+        assert as_real(positions, "positions").dtype == dtype
+    assert as_real([[1, 0.1]], "positions")[0, 1].item() == 0.1  # an integer before floats
+
+
+def test_tokens_on_other_axes_are_not_joined():
+    with refused(ValueError, "cannot join", "different kinds"):
+        concat(made([2, 2], dims=1), made([1, 1], dims=2))
+
+
+def test_a_kind_that_a_model_lacks_is_named_with_its_sample():
+    tokens = Tokens.pack([torch.zeros(1, 1)] * 2, [torch.zeros(1, 1), torch.full((1, 1), 3.0)])
+    require_kinds(tokens, 4)
+    for ids, name in (((), "sample 1"), (("a", None), "sample 1"), (("a", "b"), "sample 'b'")):
+        with refused(ValueError, name, "kind 3", "0 to 2"):
+            require_kinds(tokens, 3, ids)
+
+
+def test_the_multiples_around_a_size_leave_out_zero():
+    assert nearest_multiples(7, 3) == "6 and 9" and nearest_multiples(2, 3) == "3"

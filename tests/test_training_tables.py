@@ -1,6 +1,8 @@
 """Jobs on people's own tables: what they leave on disk, what they keep apart, and in whose units they answer."""
 
+import csv
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 import torch
 
 import romae
-from messages import refused
+from messages import refused, warned
 from romae.config import from_dict, load_config, to_dict
 from romae.inference.predictions import predict, predict_proba
 from romae.inference.tables import (
@@ -101,6 +103,23 @@ def test_the_configuration_beside_a_run_makes_the_same_run_bit_for_bit(pretraine
     assert contents(tmp_path / "again") == contents(pretrained)
 
 
+def test_a_table_with_a_column_per_band_is_one_of_bands_in_training_and_afterwards(tmp_path):
+    """Bands are seen at times of their own, so that no row of the wide table has both."""
+    wide = curves(6).pivot(index=["star", "mjd"], columns="band", values="flux").reset_index()
+    columns = Columns(id="star", time="mjd", values=("g", "r"))
+    with warned(UserWarning, "60 of 60 rows", "g, r"):
+        config = replace(PRETRAIN, columns=columns, train=replace(TRAIN, epochs=1))
+        run = pretrain(config, wide, tmp_path / "wide").model.parent
+    job = load_config(PretrainConfig, run / "job.json")
+    assert (job.columns.values, job.columns.channel, job.columns.tokens) == (("g", "r"), None, "scalars")
+    pretrain(job, wide, run, resume=True)
+    whole = wide.assign(g=wide["g"].fillna(100.0), r=wide["r"].fillna(600.0))  # no gap tells what tokens were
+    long = whole.melt(id_vars=["star", "mjd"], value_vars=["g", "r"], var_name="channel")
+    expected = embed_table(InferenceConfig(), long, run)
+    for given in (Columns(), columns, replace(columns, values=("r", "g"))):
+        pd.testing.assert_frame_equal(embed_table(InferenceConfig(columns=given), whole, run), expected)
+
+
 def test_the_configuration_of_fine_tuning_says_what_followed_from_the_data(classifier, pretrained, tmp_path):
     config = load_config(FinetuneConfig, classifier / "job.json")
     assert (config.kind, config.columns.channel, config.columns.values) == ("classify", "band", ("flux",))
@@ -138,6 +157,34 @@ def test_a_table_is_written_whole_by_its_ending(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "a.csv.gz", "new"]
     with refused(ValueError, "a.xlsx", ".csv"):
         write_table(table, tmp_path / "a.xlsx")
+
+
+FORMULAS = ["=1+1", "+x", "-5", "@a", "\tq", "\rx", "=a\nb", "'=z", "''@k", "'plain", "a", "-", "é=", '"=q"']
+
+
+@pytest.mark.parametrize("ids", [FORMULAS, ["-5", "-7"], ["@é"]], ids=["all", "numbers", "one"])
+def test_no_cell_of_a_table_is_a_formula_and_ids_come_back_as_they_were(tmp_path, ids):
+    table = pd.DataFrame({"=id": ids, "time": -1.5, "value": -np.arange(len(ids)), "kind": pd.Categorical(ids)})
+    kept = table.copy()
+    for name in ("a.csv", "a.csv.gz"):
+        write_table(table, tmp_path / name)
+        again = romae.from_table(tmp_path / name, id="=id", time="time", values="value", label="kind")
+        assert sorted(sample.id for sample in again) == sorted(ids) and sorted(again.schema.classes) == sorted(ids)
+    pd.testing.assert_frame_equal(table, kept)
+    with open(tmp_path / "a.csv", newline="") as file:
+        cells = [cell for row in csv.reader(file) for cell in row]
+    assert not any(cell[0] in "=+-@\t\r" and not re.fullmatch(r"-[0-9.]+", cell) for cell in cells)
+    assert {"-1.5", "'=id"} <= set(cells), "numbers stay"
+    write_table(table, tmp_path / "b.csv", escape=False)
+    assert (tmp_path / "b.csv").read_text().lstrip('"').startswith("=id")
+    write_table(table, tmp_path / "a.parquet")
+    assert romae.from_table(tmp_path / "a.parquet", id="=id", time="time", values="value")[0].id in ids
+
+
+def test_apostrophes_of_others_are_letters_of_a_name(tmp_path):
+    (tmp_path / "a.csv").write_text("id,time,value\n'=a,0,1\n=a,0,2\n'b,0,3\n")
+    samples = romae.from_table(tmp_path / "a.csv", id="id", time="time", values="value")
+    assert [sample.id for sample in samples] == ["'=a", "'b", "=a"]
 
 
 # What is kept apart

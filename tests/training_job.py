@@ -18,7 +18,7 @@ from romae.model.config import ModelConfig, Size
 from romae.model.tasks import MaskedReconstruction
 from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
-from romae.training.loop import REQUEUE, Interrupted, train
+from romae.training.loop import train
 
 N_SAMPLES = 41  # with batches of 8, the last one has a single sample
 
@@ -63,11 +63,7 @@ def work(folder: Path, settings: tuple[str, ...], seconds: float, environment: d
     slowed(seconds)
     spoken.with_suffix(".ready").touch()
     data = samples()
-    try:
-        train(task(), data, config(*settings), validation=data[:9], out=folder, resume=True)
-    except Interrupted as stopped:
-        print(stopped, file=sys.stderr)
-        sys.exit(REQUEUE)
+    train(task(), data, config(*settings), validation=data[:9], out=folder, resume=True)
 
 
 FORKS = multiprocessing.get_context("forkserver")

@@ -7,12 +7,14 @@ import json
 import tomllib
 import types
 import typing
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 C = TypeVar("C")
+LARGEST = 2**64 - 1  # of whole numbers: what a table or an array can hold
+DEEPEST = 100  # tables and lists within each other: ours are a dozen
 
 
 def to_dict(config: Any) -> Any:
@@ -37,15 +39,48 @@ def read_arguments(
     """Settings read as the arguments that a class is built with, less those already given; strict."""
     if not isinstance(data, Mapping):
         raise TypeError(f"{where or cls.__name__} must be a table of settings, not {data!r}")
-    parameters = {key: p for key, p in inspect.signature(cls).parameters.items() if key not in given}
+    open_ones = {key: parameter for key, parameter in parameters(cls).items() if key not in given}
     for key in data:
-        if key not in parameters:
-            raise ValueError(f"unknown key {_join(where, key)!r}; {cls.__name__} has {sorted(parameters)}")
-    missing = [key for key, p in parameters.items() if p.default is inspect.Parameter.empty and key not in data]
+        if key not in open_ones:
+            raise ValueError(f"unknown key {_join(where, key)!r}; {cls.__name__} has {sorted(open_ones)}")
+    missing = [key for key, p in open_ones.items() if p.default is inspect.Parameter.empty and key not in data]
     if missing:
         raise ValueError(f"{where or cls.__name__} lacks {missing}")
-    hints = typing.get_type_hints(cls.__init__)  # type: ignore[misc]
-    return {key: _read(hints[key], value, _join(where, key)) for key, value in data.items()}
+    return {key: _read(open_ones[key].annotation, value, _join(where, key)) for key, value in data.items()}
+
+
+def parameters(cls: type) -> dict[str, inspect.Parameter]:
+    """What a class is built with, by name and type; where it hands `**settings` on, also what the class above takes."""
+    collected: dict[str, inspect.Parameter] = {}
+    for base in cls.__mro__:
+        if "__init__" not in vars(base):
+            continue
+        own = list(inspect.signature(base.__init__).parameters.values())[1:]  # type: ignore[misc]
+        hints = typing.get_type_hints(base.__init__)  # type: ignore[misc]
+        for p in own:
+            if p.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+                collected.setdefault(p.name, p.replace(annotation=hints.get(p.name, Any)))
+        if not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in own):
+            break
+    return collected
+
+
+def parsed_json(text: str | bytes) -> Any:
+    """What a JSON text says; one that is damaged, or nested or long beyond use, is refused."""
+    try:
+        content = json.loads(text)
+    except RecursionError:
+        raise ValueError(f"it is nested more than {DEEPEST} deep") from None
+    level = [content]
+    for _ in range(DEEPEST):
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return content
+    raise ValueError(f"it is nested more than {DEEPEST} deep")
+
+
+def _children(node: Any) -> Iterable[Any]:
+    return node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
 
 
 def load_config(cls: type[C], path: str | Path) -> C:
@@ -55,10 +90,10 @@ def load_config(cls: type[C], path: str | Path) -> C:
         raise ValueError(f"settings are read from a .toml or a .json file, and {path} is none")
     try:
         text = path.read_text(encoding="utf-8")
-        data = tomllib.loads(text) if path.suffix.lower() == ".toml" else json.loads(text)
+        data = tomllib.loads(text) if path.suffix.lower() == ".toml" else parsed_json(text)
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not valid {path.suffix.lstrip('.').upper() or 'JSON'}: {error}") from None
     return from_dict(cls, data)
 
@@ -133,7 +168,7 @@ def _parsed(text: str) -> Any:
         return None
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # no TOML, or numbers and lists without end
         pass
     try:
         return float(text)  # TOML does not know 1e-3 without a digit after the point, nor .5
@@ -173,6 +208,8 @@ def _read(hint: Any, value: Any, where: str) -> Any:
         if not isinstance(value, Mapping):
             raise TypeError(f"{where} must be a {hint.__name__}, not {value!r}")  # type: ignore[union-attr]
         return from_dict(hint, value, where=where)  # type: ignore[arg-type]
+    if hint in (int, float) and type(value) is int and abs(value) > LARGEST:
+        raise ValueError(f"{where} is a whole number of {len(str(abs(value)))} digits; the largest is 2**64 - 1")
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(hint, type) or not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
@@ -204,7 +241,7 @@ def _read_union(arguments: tuple[Any, ...], value: Any, where: str) -> Any:
     hints = [hint for hint in arguments if hint is not type(None)]
     named = {_hints(hint)["kind"].__args__[0]: hint for hint in hints if "kind" in getattr(hint, "__annotations__", ())}
     if named and isinstance(value, Mapping):
-        if value.get("kind") not in named:
+        if not isinstance(value.get("kind"), str) or value["kind"] not in named:
             raise ValueError(f"{where} must say its kind, one of {sorted(named)}, not {value.get('kind')!r}")
         return _read(named[value["kind"]], value, where)
     reasons: list[Exception] = []

@@ -5,6 +5,7 @@ import pytest
 
 from messages import refused
 from romae.data.queries import grid_of_times, read_queries
+from romae.data.schema import Schema
 from romae.data.tables import from_table
 
 DATES = pd.to_datetime(["2024-03-01 08:00", "2024-03-02 08:00"])
@@ -36,6 +37,11 @@ def test_dates_with_a_zone_are_refused_where_the_data_have_none():
         read_queries(pd.DataFrame({"id": "a", "time": DATES.tz_localize("Europe/Rome")}), samples)
     with refused(ValueError, "grid", "time zone"):
         grid_of_times("2024-03-01T08:00+02:00:2024-03-02T08:00+02:00:2", samples.schema)
+
+
+def test_a_grid_of_more_times_than_memory_holds_is_refused():
+    with refused(ValueError, "grid", "not enough memory", "10 billion"):
+        grid_of_times(f"0:1:{'9' * 400}", Schema())
 
 
 def test_a_date_that_the_zone_lacks_is_named():

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 from messages import refused
 from romae.config import from_dict, to_dict
-from romae.data.scaling import Scaling, fit_ladders, fit_scaling, scaled
+from romae.data.scaling import Scaling, fit_ladders, fit_scaling, scaled, seen_also
 from romae.data.series import from_arrays
 from romae.tokens.ladder import Ladder
 from romae.tokens.sample import Sample
@@ -98,6 +98,38 @@ def test_known_answers():
     asinh = fit_scaling(samples, values="asinh")
     assert asinh.centre == ((0.0,),) and asinh.scale == ((4.0,),)
     assert float(asinh.apply(series(-40)).values) == pytest.approx(math.asinh(-10))
+    assert fit_scaling([series(-1, 2, 900)], values="asinh").scale == (
+        (2.0,),
+    )  # the median size, whatever outliers are
+
+
+@pytest.mark.parametrize("values", [*METHODS, "none"])
+def test_a_scaling_keeps_between_which_numbers_the_data_lay(values):
+    samples = from_arrays(
+        [np.array([[1.0, np.nan], [3.0, 50.0], [2.0, np.nan]]), np.array([[7.0, np.nan]])],
+        times=[[10.0, 14.0, 11.0], [20.0]],
+        tokens="scalars",
+        channels=["a", "b"],
+    )
+    scaling = fit_scaling(samples, values=values, origin="min")
+    assert scaling.seen.lowest == ((1.0,), (50.0,)) and scaling.seen.highest == ((7.0,), (50.0,))
+    assert scaling.seen.earliest[0] == 0.0 and scaling.seen.latest[0] == 4.0
+    assert scaling.seen.shortest_gap == 2.0 and scaling.seen.shortest_span == 4.0  # 10, 11, 14
+    assert from_dict(Scaling, to_dict(scaling)) == scaling
+    other = samples.map(lambda sample: replace(sample, values=10 * sample.values))
+    wider = seen_also(scaling, other[:1])
+    assert wider.seen.highest == ((30.0,), (500.0,)) and wider.seen.lowest == scaling.seen.lowest
+    assert replace(wider, seen=scaling.seen) == scaling
+    older = {name: part for name, part in to_dict(scaling).items() if name != "seen"}
+    assert from_dict(Scaling, older).seen is None and seen_also(from_dict(Scaling, older), other).seen is None
+
+
+def test_a_channel_that_data_lack_has_an_empty_range_until_others_bring_it():
+    one, two = (from_arrays(np.full((2, 3, 2), x), tokens="scalars") for x in (1.0, 2.0))
+    lacking = one.map(lambda sample: replace(sample, values=sample.values[::2], positions=sample.positions[::2]))
+    scaling = fit_scaling(lacking)
+    assert scaling.seen.lowest == ((1.0,), ())
+    assert seen_also(scaling, two).seen.highest == ((2.0,), (2.0,))
 
 
 def test_robust_scaling_of_normal_numbers_is_near_their_deviation():

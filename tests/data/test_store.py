@@ -3,6 +3,7 @@
 import mmap
 import pickle
 import re
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from messages import refused
+from messages import refused, warned
+from romae.data import checksums
 from romae.data import store as module
+from romae.data.checksums import checksum
+from romae.data.schema import Schema
 from romae.data.store import Store, write_store
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import collate
@@ -181,9 +185,11 @@ def test_a_file_larger_than_the_budget_does_not_stay_in_memory(tmp_path, read):
 
 
 def test_a_pickled_store_opens_its_file_again(tmp_path):
-    store = write_store(made([2, 3]), tmp_path / "a.arrow")
+    write_store(made([2, 3]), tmp_path / "a.arrow")
+    store = Store(tmp_path / "a.arrow", memory_budget=12_345)
     again = pickle.loads(pickle.dumps(store))
     assert_same(again[1], store[1])
+    assert again.memory_budget == 12_345
     assert repr(again) == "Store('a.arrow': 2 samples, 5 tokens)"
 
 
@@ -333,3 +339,134 @@ def test_damage_is_named(tmp_path):
         write_store(made([2]), path)[9]
     with refused(ValueError, "empty"):
         Store(path).batch([])
+
+
+# Checksums
+
+
+@pytest.fixture
+def sealed(tmp_path, monkeypatch) -> Path:
+    """A store of every kind of column, in several chunks, with names."""
+    monkeypatch.setattr(module, "CHUNK_TOKENS", 12)
+    samples = made([4, 5, 6, 7], TARGETS["rows"], hidden=lambda n: np.arange(n) % 2 == 0)
+    named = [sample.with_schema(Schema(values=("flux", "error"), positions=("x", "y"))) for sample in samples]
+    write_store(named, tmp_path / "a.arrow", metadata={"note": "text"})
+    return tmp_path / "a.arrow"
+
+
+def read_all(path: Path) -> None:
+    store = Store(path)
+    store.batch(range(len(store)))
+
+
+def test_a_flipped_bit_anywhere_in_the_file_is_refused(sealed):
+    whole = sealed.read_bytes()
+    random = np.random.default_rng(0)
+    # Some of everywhere, and all of the end, where the checksums and the footer are.
+    for place in [*random.integers(0, len(whole), 60), *range(len(whole) - 40, len(whole))]:
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << random.integers(8)
+        sealed.write_bytes(damaged)
+        with refused(ValueError, "a.arrow", "damaged"):
+            read_all(sealed)
+    sealed.write_bytes(whole)
+    read_all(sealed)
+
+
+def test_numbers_are_checked_when_they_are_read_and_the_rest_before(sealed, monkeypatch):
+    store, whole = Store(sealed), sealed.read_bytes()
+    damaged = bytearray(whole)
+    damaged[whole.rindex(store[3].values.numpy().tobytes())] ^= 1
+    sealed.write_bytes(damaged)
+    store = Store(sealed)
+    assert_same(store[0], store[0])  # another chunk, which is whole
+    for read in (lambda: store[3], lambda: store.batch([0, 3]), store.verify):
+        with refused(ValueError, "a.arrow", "damaged", "values", "write it again"):
+            read()
+    sealed.write_bytes(whole.replace(b'"flux"', b'"flax"'))
+    with refused(ValueError, "a.arrow", "damaged", "header"):
+        Store(sealed)
+
+
+@pytest.mark.parametrize("piece", [1, 7, 64, 1 << 18])
+def test_each_piece_is_checked_once_whatever_its_size(tmp_path, monkeypatch, piece):
+    monkeypatch.setattr(checksums, "PIECE", piece)
+    store = write_store(made([3, 1, 4], TARGETS["class"]), tmp_path / "a.arrow")
+    n_pieces, summed = store._pieces.n_left, []
+    monkeypatch.setattr(checksums, "checksum", lambda *parts: (summed.append(parts), checksum(*parts))[1])
+    for _ in range(2):
+        store.batch([2, 0])
+        store[1]
+        store.verify()
+    assert len(summed) == n_pieces and store._pieces.n_left == 0
+
+
+def test_a_store_without_checksums_is_read_with_a_note(sealed):
+    expected = list(Store(sealed))
+    rewritten(sealed, lambda table: without_note(table, b"checksums"))
+    with warned(UserWarning, "a.arrow", "no checksums", "write_store"):
+        store = Store(sealed)
+    for one, other in zip(store, expected, strict=True):
+        assert_same(one, other)
+    store.verify()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(pickle.loads(pickle.dumps(store))) == 4, "a worker process does not say it again"
+
+
+def test_a_store_that_lost_its_checksums_is_refused(sealed):
+    rewritten(sealed, lambda table: table)
+    with refused(ValueError, "damaged", "checksums are missing"):
+        Store(sealed)
+
+
+def test_the_same_samples_make_the_same_file(tmp_path):
+    for name in ("a", "b"):
+        write_store(made([3, 4], TARGETS["number"]), tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def changed(table: pa.Table, name: str, change) -> pa.Table:
+    rows = table[name].to_pylist()
+    change(rows)
+    table = table.set_column(table.column_names.index(name), name, pa.array(rows, table[name].type))
+    return without_note(table, b"checksums")
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "parts"),
+    [
+        ("values", lambda rows: rows[1][2].__setitem__(0, np.nan), ["values", "finite", "token 2 has nan"]),
+        ("positions", lambda rows: rows[1][0].__setitem__(1, np.inf), ["positions", "finite", "token 0 has inf"]),
+        ("target", lambda rows: rows.__setitem__(1, -np.inf), ["target", "finite"]),
+        ("hidden", lambda rows: rows.__setitem__(1, [0, 0, 0]), ["hidden", "all or none"]),
+        ("hidden", lambda rows: rows.__setitem__(1, [1, 1, 1]), ["hidden", "all or none"]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*no checksums")
+def test_a_batch_refuses_what_a_sample_refuses(tmp_path, name, change, parts):
+    path = tmp_path / "a.arrow"
+    write_store(made([2, 3, 2], TARGETS["number"], hidden=lambda n: np.arange(n) == 0), path)
+    rewritten(path, lambda table: changed(table, name, change))
+    store = Store(path)
+    assert len(store.batch([0, 2])) == 2
+    for read in (lambda: store[1], lambda: store.batch([0, 1]), lambda: store.packed([1])):
+        with refused(ValueError, "'star 1'", "a.arrow", *parts):
+            read()
+
+
+@pytest.mark.filterwarnings("ignore:.*no checksums")
+def test_a_batch_refuses_a_sample_without_tokens(tmp_path):
+    path = tmp_path / "a.arrow"
+    write_store(made([2, 3]), path)
+    rewritten(
+        path, lambda t: changed(changed(t, "values", lambda r: r[1].clear()), "positions", lambda r: r[1].clear())
+    )
+    for read in (lambda: Store(path)[1], lambda: Store(path).batch([0, 1])):
+        with refused(ValueError, "'star 1'", "at least one token"):
+            read()
+
+
+def test_values_whose_sum_is_beyond_single_precision_are_read(tmp_path):
+    store = write_store([Sample(np.full((4, 1), 3e38), np.arange(4.0)[:, None])], tmp_path / "a.arrow")
+    assert store.batch([0]).tokens.values.tolist() == store[0].values.tolist()

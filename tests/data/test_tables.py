@@ -138,6 +138,99 @@ def test_integers_as_ids_and_channels_sort_as_numbers(frame):
     assert samples.schema.channels == (2, 3, 12)
 
 
+@pytest.mark.parametrize("column", ["object", "band"])
+@pytest.mark.parametrize(
+    ("names", "parts"),
+    [
+        ([1, True, 1, 1, True], ["row 0 is 1", "row 1 is True", "astype(str)"]),
+        ([1, 1, 1.0, 1, 1], ["row 0 is 1", "row 2 is 1.0"]),
+        ([None, "1", 1, 1, "1"], ["row 1 is '1'", "row 2 is 1"]),
+    ],
+)
+def test_names_of_several_types_are_refused_before_equal_ones_become_one(frame, column, names, parts):
+    with refused(TypeError, *parts):
+        from_table(frame.assign(**{column: pd.Series(names, dtype=object)}), **COLUMNS)
+
+
+def test_whole_numbers_of_python_and_numpy_are_names_of_one_type(frame):
+    names = pd.Series([np.int64(2), 1, 2, np.uint8(2), 1], dtype=object)
+    assert [sample.id for sample in from_table(frame.assign(object=names), **COLUMNS)] == [1, 2]
+
+
+@pytest.mark.parametrize("column", ["mjd", "flux"])
+def test_numbers_beyond_double_precision_are_refused(frame, column):
+    numbers = pd.Series([1, 2, 3, 10**400, 5], dtype=object)
+    with refused(ValueError, column, "row 3", "larger units"):
+        from_table(frame.assign(**{column: numbers}), **COLUMNS)
+
+
+VITALS = pd.DataFrame(
+    {
+        "id": [2, 1, 1, 1, 2, 1],
+        "hour": [1.0, 0.0, 1.0, 2.0, 0.0, 3.0],
+        "HR": [np.nan, 80, np.nan, 82, 70, np.nan],
+        "BP": [111, np.nan, 120, 121, np.nan, np.nan],
+    }
+)
+WIDE = dict(id="id", time="hour", values=["HR", "BP"])
+
+
+def test_a_table_with_a_column_per_channel_keeps_every_number():
+    with warned(UserWarning, "4 of 6 rows", "HR, BP", "tokens='scalars'", "tokens='steps'"):
+        chosen = from_table(VITALS, **WIDE)
+    with warned(UserWarning, "dropped 1 of 6", "'HR and BP': 1"):
+        asked = from_table(VITALS, **WIDE, tokens="scalars")
+    long = VITALS.melt(id_vars=["id", "hour"], var_name="channel").dropna()
+    expected = from_table(long, id="id", time="hour", channel="channel", values="value", channels=["HR", "BP"])
+    for samples in (chosen, asked):
+        assert same(samples, expected) and samples.schema == expected.schema
+    with refused(ValueError, "sample 2"):
+        from_table(VITALS, **WIDE, tokens="steps")
+    with warned(UserWarning, "dropped 2 of 3"):
+        assert [len(s) for s in from_table(VITALS[VITALS["id"] == 1][1:], **WIDE, tokens="steps")] == [1]
+
+
+def test_a_table_whose_rows_are_whole_or_empty_has_a_token_for_each_row():
+    whole = VITALS.assign(BP=VITALS["HR"] + 40)
+    with warned(UserWarning, "dropped 3 of 6"):
+        samples = from_table(whole, **WIDE)
+    assert [s.values.tolist() for s in samples] == [[[80, 120], [82, 122]], [[70, 110]]]
+    assert samples.schema.channel is None
+
+
+def test_labels_and_positions_stay_with_each_number_of_a_row():
+    table = VITALS.dropna(how="all", subset=["HR", "BP"]).assign(depth=5.0, kind=["x", "y", "y", "y", "x"])
+    samples = from_table(table, **WIDE, tokens="scalars", positions="depth", label="kind")
+    assert samples[0].positions.tolist() == [[0, 5, 0], [1, 5, 1], [2, 5, 0], [2, 5, 1]]
+    assert [int(s.target) for s in samples] == [1, 0] and samples.schema.classes == ("x", "y")
+
+
+def test_a_table_like_one_with_a_column_per_channel_may_be_wide_or_long(tmp_path):
+    samples = from_table(VITALS[:5], **WIDE, tokens="scalars")
+    VITALS[:5].to_csv(tmp_path / "wide.csv", index=False)
+    for table in (VITALS[:5], tmp_path / "wide.csv", to_table(samples)):
+        again = from_table_like(table, samples.schema)
+        assert same(again, samples) and again.schema == samples.schema
+    whole = from_table_like(VITALS[3:4], samples.schema)
+    assert whole[0].positions.tolist() == [[2, 0], [2, 1]], "one complete row changes nothing"
+    with refused(ValueError, "none for 'BP'", "column 'channel'"):
+        from_table_like(VITALS.drop(columns="BP"), samples.schema)
+
+
+def test_columns_that_are_called_channel_and_value_do_not_get_in_the_way():
+    table = VITALS[:5].rename(columns={"HR": "value", "BP": "channel"})
+    samples = from_table(table, id="id", time="hour", values=["value", "channel"], tokens="scalars")
+    assert (samples.schema.channel, samples.schema.values) == ("channel_", ("value_",))
+    assert same(from_table_like(table, samples.schema), from_table(VITALS[:5], **WIDE, tokens="scalars"))
+
+
+def test_the_values_of_a_row_with_a_channel_are_no_scalars(frame, without_shape_checks):
+    with refused(ValueError, "tokens='scalars'", "'band'", "column per channel"):
+        from_table(frame, **COLUMNS, tokens="scalars")
+    with refused(ValueError, "'steps', 'scalars'", "'rows'"):
+        from_table(frame, **COLUMNS, tokens="rows")
+
+
 def test_names_given_fix_the_order_of_channels(frame):
     samples = from_table(frame, **COLUMNS, channels=["g", "r", "i", "z"])
     assert samples[1].positions[:, 1].tolist() == [0, 0, 1]
@@ -489,3 +582,6 @@ def test_nanoseconds_are_told_apart_within_a_sample_alone():
     assert len(from_table(table, **names)) == 2
     with refused(ValueError, "times", "1.7e+18", "subtract an offset"):
         from_table(table.assign(id=0), **names)
+    # One time may come several times in a sample: with two channels, say.
+    twice = table.assign(time=[start, start, start + 10**9, start + 10**9])
+    assert [s.positions[:, 0].tolist() for s in from_table(twice, **names)] == [[float(start)] * 2, [start + 1e9] * 2]

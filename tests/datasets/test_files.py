@@ -1,5 +1,6 @@
 """Downloads, archives and the catalogue: complete files or none, and sentences that say what to do."""
 
+import gzip
 import hashlib
 import io
 import os
@@ -16,8 +17,18 @@ import pytest
 
 from messages import refused
 from romae.experiments.datasets import discover, find
+from romae.experiments.datasets import files as module
 from romae.experiments.datasets.catalogue import DataFile, DataSet
-from romae.experiments.datasets.files import MissingFile, data_root, download, extract, members, verify_file
+from romae.experiments.datasets.files import (
+    BoundedGzip,
+    MissingFile,
+    data_root,
+    download,
+    extract,
+    members,
+    require_bounded_zip,
+    verify_file,
+)
 
 CONTENT = random.Random(0).randbytes(300_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -281,3 +292,64 @@ def test_find_knows_any_uea_name_and_suggests_near_ones():
 def test_a_data_set_without_a_list_of_files_points_to_its_page(tmp_path):
     with refused(ValueError, "elasticc", "https://portal"):
         find("elasticc").get(tmp_path)
+
+
+# Archives that unpack to far more than data do
+
+
+@pytest.fixture
+def bombs(tmp_path, monkeypatch) -> Path:
+    """A zip, a tar and a .gz file of 200 kB of zeros each, where 10 kB may come of any file."""
+    monkeypatch.setattr(module, "SMALL", 10_000)
+    zeros = bytes(200_000)
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("small.txt", "a few words")
+        archive.writestr("large.txt", zeros)
+    with tarfile.open(tmp_path / "bomb.tar.gz", "w:gz") as archive:
+        for i in range(40):  # of which each alone is small
+            info = tarfile.TarInfo(f"{i}.txt")
+            info.size = 5_000
+            archive.addfile(info, io.BytesIO(zeros[:5_000]))
+    (tmp_path / "bomb.gz").write_bytes(gzip.compress(zeros))
+    (tmp_path / "after.tar.gz").write_bytes(
+        gzip.compress(bytes(1_000_000))
+    )  # an archive that ends at once, and goes on
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["bomb.zip", "bomb.tar.gz", "after.tar.gz"])
+def test_an_archive_that_unpacks_to_far_more_than_data_do_is_refused(bombs, name):
+    before = names(bombs)
+    for use in (lambda: [member.read() for member in members(bombs / name)], lambda: extract(bombs / name, bombs)):
+        with refused(ValueError, name, "30 times", "publisher"):
+            use()
+    assert names(bombs) == before
+
+
+def test_a_compressed_file_is_read_up_to_a_bound(bombs, monkeypatch):
+    for read in (lambda file: file.read(), lambda file: file.read(10**9), lambda file: [*iter(file.read1, b"")]):
+        with BoundedGzip(bombs / "bomb.gz") as file, refused(ValueError, "bomb.gz", "30 times"):
+            read(file)
+    with refused(ValueError, "bomb.zip", "30 times"):
+        require_bounded_zip(bombs / "bomb.zip")
+    monkeypatch.setattr(module, "SMALL", 200_000)
+    with BoundedGzip(bombs / "bomb.gz") as file:
+        assert file.read() == bytes(200_000)
+
+
+def test_flipped_bits_in_the_names_of_an_archive_get_a_sentence(tmp_path):
+    """The flag that names are UTF-8, their lengths, and their letters, in both places where a zip file has them."""
+    with zipfile.ZipFile(tmp_path / "whole.zip", "w") as archive:
+        archive.writestr("records/é.txt", "a few words")
+    whole, random_bits = (tmp_path / "whole.zip").read_bytes(), random.Random(0)
+    directory = whole.index(b"PK\x01\x02")
+    for place in [*range(44), *range(directory, len(whole))]:
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << random_bits.randrange(8)
+        (tmp_path / "a.zip").write_bytes(damaged)
+        try:
+            contents = {member.read() for member in members(tmp_path / "a.zip")}
+        except ValueError as error:
+            assert type(error) is ValueError and "a.zip" in str(error)
+        else:
+            assert contents <= {b"a few words"}

@@ -187,3 +187,20 @@ def test_the_real_records_have_the_published_counts(real_data):
     assert stays.minutes.min() == 0 and stays.minutes.max() == 2880
     assert (stays.values == -1).sum() == pytest.approx(4505, abs=10)
     assert find("physionet2012").check(folder).startswith("8000 records, 438 tokens on average")
+
+
+@pytest.mark.parametrize("time", ["48:01", "99999999999:00", "9" * 400 + ":00", "00:00:1e308", "00:00:inf", "00:10:-1"])
+def test_times_that_no_record_can_have_are_named(tmp_path, time):
+    records = {"11": FIRST + f"{time},HR,70\n", "9": SECOND}
+    with refused(ValueError, "record 11", "line 10", "48:00"):
+        load("a", folder=write_set(tmp_path, records=records))
+
+
+def test_a_record_may_end_with_its_last_minute(tmp_path):
+    records = {"11": FIRST + "48:00,HR,70\n", "9": SECOND}
+    assert load("a", folder=write_set(tmp_path, records=records)).minutes.max() == 2880
+
+
+def test_a_record_number_of_hundreds_of_digits_is_named(tmp_path):
+    with refused(ValueError, "999", "record number"):
+        load("a", folder=write_set(tmp_path, records={"9" * 90: FIRST}))

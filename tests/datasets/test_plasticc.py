@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from messages import refused
-from romae.experiments.datasets import find
+from romae.experiments.datasets import files, find
 from romae.experiments.datasets.files import MissingFile
 from romae.experiments.datasets.plasticc import CLASSES, load
 
@@ -83,3 +83,10 @@ def test_check_compares_with_the_published_counts(tmp_path):
 def test_the_real_training_set_has_the_published_counts(real_data):
     report = find("plasticc").verify(real_data / "plasticc")
     assert report == "7848 objects, 1421705 points, 14 classes, 6 bands"
+
+
+def test_a_table_that_unpacks_to_far_more_than_data_do_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "SMALL", 10_000)
+    folder = write(tmp_path, points=POINTS + "\n" * 200_000)
+    with refused(ValueError, "plasticc_train_lightcurves.csv.gz", "30 times"):
+        load(folder=folder)

@@ -17,7 +17,8 @@ from romae.benchmark.picture import write_picture
 from romae.benchmark.positions import positions
 from romae.benchmark.steps import steps
 from romae.benchmark.timing import machine
-from romae.files import require_writable, write_whole_text
+from romae.config import parsed_json
+from romae.files import require_free, require_writable, write_whole_text
 
 SECTIONS: dict[str, Callable[..., dict[str, Any]]] = {
     "steps": steps,
@@ -29,15 +30,19 @@ SECTIONS: dict[str, Callable[..., dict[str, Any]]] = {
 }
 
 
-def run(names: Sequence[str], folder: str | Path) -> tuple[Path, dict[str, Any]]:
-    """Measure these sections, one after the other, and write each as soon as it is done."""
+def run(names: Sequence[str], folder: str | Path, *, force: bool = False) -> tuple[Path, dict[str, Any]]:
+    """Measure these sections, one after the other, and write each as soon as it is done.
+
+    Figures of before stay; files that are no benchmark are only overwritten by `force`.
+    """
     unknown = [name for name in names if name not in SECTIONS]
     if unknown:
         raise ValueError(f"there is no benchmark {unknown[0]!r}; there are {', '.join(SECTIONS)}")
     require_writable(folder)
     here = machine()
     path = Path(folder) / f"{here['device'].lower().replace(' ', '-')}.json"
-    previous, measured = _previous_sections(path), {}
+    previous, measured = _previous_sections(path, force), {}
+    require_free(path.with_suffix(".svg"), force=force, is_ours=lambda picture: path.is_file())
     for name in names:
         measured[name] = SECTIONS[name]() | {"machine": here}
         write_whole_text(path, json.dumps(previous | measured, indent=1) + "\n")
@@ -45,12 +50,16 @@ def run(names: Sequence[str], folder: str | Path) -> tuple[Path, dict[str, Any]]
     return path, measured
 
 
-def _previous_sections(path: Path) -> dict[str, Any]:
+def _previous_sections(path: Path, force: bool) -> dict[str, Any]:
     """What was measured before on this device; looked at first, so that nothing is measured in vain."""
     try:
-        previous = json.loads(path.read_text()) if path.is_file() else {}
-    except (json.JSONDecodeError, UnicodeDecodeError):
+        previous = parsed_json(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError:
         previous = None
-    if not isinstance(previous, dict):
-        raise ValueError(f"{path} is torn or no benchmark; remove it, or name another folder with --out")
+    if not isinstance(previous, dict) or not all(isinstance(x, dict) and "machine" in x for x in previous.values()):
+        if force:
+            return {}
+        raise ValueError(
+            f"{path} is torn or no benchmark; remove it, name another folder with --out, or overwrite it with --force"
+        )
     return previous

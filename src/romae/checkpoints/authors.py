@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from romae.checkpoints.native import load_weights, read_json, read_weights
+from romae.checkpoints.native import filled, read_json, read_weights, require_fit, require_room, without_weights
 from romae.model.autoencoder import Encoder
 from romae.model.config import SIZES, ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
@@ -62,14 +63,17 @@ def load_reference(directory: str | Path) -> Task:
     directory = Path(directory)
     settings = read_json(directory / "model_config.json")
     try:
-        task = _empty_task(settings)
-        weights = _renamed(read_weights(directory / "model.safetensors"))
+        config = _config(settings)
+        weights = {name: x.float() for name, x in _renamed(read_weights(directory / "model.safetensors")).items()}
+        with_decoder = settings.get("decoder_config") is not None
+        require_room(config, weights, directory, with_decoder=with_decoder)
+        task = without_weights(partial(_task, config, settings), directory)
     except KeyError as error:
         raise ValueError(f"the checkpoint {directory} lacks {error.args[0]!r}") from None
     except (TypeError, AttributeError, RuntimeError) as error:
         raise ValueError(f"{directory / 'model_config.json'} holds something unexpected: {error}") from None
-    load_weights(task, weights, str(directory))
-    return task.eval()
+    require_fit(task, weights, str(directory))
+    return filled(task, weights, partial(_task, config, settings)).eval()
 
 
 @torch.no_grad()
@@ -114,7 +118,7 @@ def _distance(ours: Tensor, theirs: Tensor) -> float:
     return float((ours - theirs).abs().max())
 
 
-def _empty_task(settings: Mapping[str, Any]) -> Task:
+def _config(settings: Mapping[str, Any]) -> ModelConfig:
     if settings["pos_encoding"] != "ropend":
         raise ValueError(
             f"the checkpoint uses {settings['pos_encoding']!r} positions; only the rotary ones ('ropend') are read: "
@@ -123,7 +127,7 @@ def _empty_task(settings: Mapping[str, Any]) -> Task:
     encoder, decoder = settings["encoder_config"], settings.get("decoder_config")
     if decoder is not None and decoder["layer_norm_eps"] != encoder["layer_norm_eps"]:
         raise ValueError("encoder and decoder differ in layer_norm_eps, and our models have one for both")
-    config = ModelConfig(
+    return ModelConfig(
         channels=math.prod(settings["tubelet_size"]) * settings["n_channels"],
         position_dims=settings["n_pos_dims"],
         encoder=_size(encoder),
@@ -136,7 +140,10 @@ def _empty_task(settings: Mapping[str, Any]) -> Task:
         stochastic_depth=encoder.get("drop_path_rate", 0.0),
         norm_eps=encoder["layer_norm_eps"],
     )
-    if decoder is not None:
+
+
+def _task(config: ModelConfig, settings: Mapping[str, Any]) -> Task:
+    if settings.get("decoder_config") is not None:
         return MaskedReconstruction(Encoder(config), normalise=settings["normalize_targets"])
     n_outputs = settings["dim_output"]
     return Regression(Encoder(config), 1) if n_outputs == 1 else Classification(Encoder(config), n_outputs)

@@ -1,8 +1,10 @@
 """The command line: each command is one call into the library."""
 
+import dis
 import json
 import math
 import sys
+import traceback
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +15,8 @@ from romae import __version__
 from romae.cli import data as cli_data
 from romae.cli import own_data as cli_own_data
 from romae.cli import recipes as cli_recipes
-from romae.cli.tables import Json, print_table
+from romae.cli.runs import require_new
+from romae.cli.tables import Force, Json, print_table
 
 app = typer.Typer(
     help="RoMAE: learn from measurements at real-valued positions. Start with: romae demo",
@@ -26,20 +29,51 @@ data_app = typer.Typer(
 app.add_typer(data_app, name="data")
 
 
+BAD_INPUT, FAILED, MISTAKE = 2, 1, 70  # exit codes; 70 is "internal software error" among those of sysexits.h
+
+
 def main() -> None:
-    """Run the command line; what is wrong becomes one sentence: exit code 2 for the input, 1 for a run that failed."""
+    """Run the command line; what is wrong becomes one sentence.
+
+    The exit code is 2 for bad input, 1 for a run that failed, and 70 for a mistake of ours, which asks to be reported.
+    """
     warnings.formatwarning = lambda message, *_: f"warning: {message}\n"
     try:
         app()
-    except (ValueError, TypeError, ImportError, OSError) as error:
-        typer.echo(f"romae: {error}", err=True)
-        sys.exit(2)
-    except MemoryError as error:
-        typer.echo(f"romae: there is not enough memory: {error}; ask for less at once", err=True)
-        sys.exit(2)
-    except (FloatingPointError, RuntimeError) as error:
-        typer.echo(f"romae: {error}", err=True)
-        sys.exit(1)
+    except Exception as error:
+        code, sentence = _told(error)
+        if "--traceback" in sys.argv[1:]:
+            traceback.print_exception(error)
+        typer.echo(f"romae: {sentence}", err=True)
+        sys.exit(code)
+
+
+def _told(error: Exception) -> tuple[int, str]:
+    """The exit code of an error, and what to say of it."""
+    place = error.__traceback__
+    assert place is not None
+    while place.tb_next is not None:
+        place = place.tb_next
+    code = place.tb_frame.f_code
+    # Sentences are raised by a statement; what is not is an operation of ours that failed, or of a library.
+    is_meant = code.co_code[place.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+    is_ours = Path(code.co_filename).is_relative_to(Path(__file__).parents[1])
+    is_torch = type(error).__module__.startswith("torch")
+    if isinstance(error, MemoryError):
+        return BAD_INPUT, f"there is not enough memory: {error}; ask for less at once"
+    if isinstance(error, RuntimeError) and any(words in str(error) for words in ("out of memory", "allocate memory")):
+        return FAILED, f"there is not enough memory: {str(error).splitlines()[0]}; ask for less at once"
+    if isinstance(error, ImportError | OSError) or (isinstance(error, ValueError) and (is_meant or not is_ours)):
+        return BAD_INPUT, str(error)
+    if type(error) is TypeError and is_meant:
+        return BAD_INPUT, str(error)
+    if isinstance(error, FloatingPointError) or (type(error) is RuntimeError and is_meant) or is_torch:
+        return FAILED, str(error)
+    return MISTAKE, (
+        f"this is a mistake of ours, not yours: {type(error).__name__}: {str(error)[:500]} "
+        f"({Path(code.co_filename).name}, line {place.tb_lineno}). Please report it, with what "
+        f"`romae --traceback {' '.join(sys.argv[1:2])} …` prints"
+    )
 
 
 def _version(is_requested: bool) -> bool:
@@ -54,6 +88,9 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    traceback: Annotated[
+        bool, typer.Option("--traceback", help="Where an error arose, in full, for a report; before the command.")
+    ] = False,
 ) -> None: ...
 
 
@@ -64,6 +101,7 @@ def demo(
     ),
     seed: Annotated[int, typer.Option(help="Another seed makes other data and another model.")] = 0,
     quick: Annotated[bool, typer.Option(help="A few seconds instead of two minutes; the numbers mean little.")] = False,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Two minutes on two CPU cores, no download: make data, pre-train, interpolate, classify, compare.
@@ -73,7 +111,7 @@ def demo(
     from romae.experiments import demo
 
     sizes = {"epochs": 2, "n_train": 100, "n_test": 20} if quick else {}
-    outcome = demo.run(out, seed=seed, **sizes)
+    outcome = demo.run(out, seed=seed, force=force, **sizes)
     rows = [{"method": name, "rmse": value} for name, value in outcome.rmse.items()]
     accuracies = [{"method": name, "accuracy": value} for name, value in outcome.accuracy.items()]
     if as_json:
@@ -98,6 +136,7 @@ for group, file in ((app, cli_own_data), (app, cli_recipes), (data_app, cli_data
 def import_reference(
     directory: Annotated[Path, typer.Argument(help="A checkpoint folder of the paper's authors.")],
     out: Annotated[Path, typer.Option(help="The folder to write, in the format of this library.")],
+    force: Force = False,
 ) -> None:
     """Turn a checkpoint of the paper's authors into one of ours.
 
@@ -105,9 +144,25 @@ def import_reference(
     """
     from romae.checkpoints.authors import load_reference
 
+    require_new(out, force)
     task = load_reference(directory)
     task.save(out)
     typer.echo(f"{out}: {type(task).__name__} with {sum(p.numel() for p in task.parameters()):,} parameters")
+
+
+@app.command()
+def digest(
+    directories: Annotated[list[Path], typer.Argument(help="Checkpoint folders.")],
+) -> None:
+    """Write the digests of checkpoints as they are: of an older version, or changed by you. Others refuse to load.
+
+    Example: romae digest models/icu models/light-curves
+    """
+    from romae.checkpoints.native import write_digests
+
+    for path in directories:
+        write_digests(path)
+        typer.echo(f"{path}: digests written")
 
 
 @app.command("check-reference")
@@ -148,6 +203,7 @@ def check_reference(
 def benchmark(
     names: Annotated[list[str] | None, typer.Argument(help="What to measure; everything by default.")] = None,
     out: Annotated[Path, typer.Option(help="The folder for the result.")] = Path("results/benchmark"),
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Measure speed and memory on this machine: steps, attached, positions, lengths, attention, loading.
@@ -156,7 +212,7 @@ def benchmark(
     """
     from romae import benchmark
 
-    path, sections = benchmark.run(names or list(benchmark.SECTIONS), out)
+    path, sections = benchmark.run(names or list(benchmark.SECTIONS), out, force=force)
     if as_json:
         typer.echo(json.dumps(sections))
         return

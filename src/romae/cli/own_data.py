@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from romae.cli.runs import is_first_rank, resumable
-from romae.cli.tables import Json
+from romae.cli.tables import Force, Json
+from romae.files import require_free
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,6 +68,7 @@ def pretrain(
     """
     from romae.training import tables as training_tables
 
+    _require_place(out, config_file, None, resume)
     columns = _columns(id, time, channel, value, position)
     before = _job(out) if resume else None
     config = _configured(training_tables.PretrainConfig, config_file, columns, settings, before)
@@ -99,6 +101,7 @@ def finetune(
     """
     from romae.training import tables as training_tables
 
+    _require_place(out, config_file, pretrained, resume)
     columns = _columns(id, time, channel, value, position)
     before = _job(out) if resume else None
     config = _configured(training_tables.FinetuneConfig, config_file, columns, settings, before, **_given(label=label))
@@ -117,6 +120,7 @@ def predict(
     position: Position = None,
     config_file: ConfigFile = None,
     settings: InferenceSettings = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Predict the label of each id: one row with the class and all probabilities, or with the number.
@@ -126,9 +130,10 @@ def predict(
     from romae.inference import tables as inference_tables
 
     inference_tables.require_output(out, data)
+    require_free(out, force=force)
     columns = _columns(id, time, channel, value, position)
     config = _configured(inference_tables.InferenceConfig, config_file, columns, settings)
-    _write(inference_tables.predict_table(config, data, model), out, as_json)
+    _write(inference_tables.predict_table(config, data, model), out, as_json, config.escape)
 
 
 def embed(
@@ -142,6 +147,7 @@ def embed(
     position: Position = None,
     config_file: ConfigFile = None,
     settings: InferenceSettings = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Turn each id into a vector, for search, clustering or a model of your own: one row per id.
@@ -151,9 +157,10 @@ def embed(
     from romae.inference import tables as inference_tables
 
     inference_tables.require_output(out, data)
+    require_free(out, force=force)
     columns = _columns(id, time, channel, value, position)
     config = _configured(inference_tables.InferenceConfig, config_file, columns, settings)
-    _write(inference_tables.embed_table(config, data, model), out, as_json)
+    _write(inference_tables.embed_table(config, data, model), out, as_json, config.escape)
 
 
 def interpolate(
@@ -173,6 +180,7 @@ def interpolate(
     position: Position = None,
     config_file: ConfigFile = None,
     settings: InferenceSettings = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Ask a pre-trained model for values at any time: at each row of a table of queries, or on a grid.
@@ -182,9 +190,10 @@ def interpolate(
     from romae.inference import tables as inference_tables
 
     inference_tables.require_output(out, data, queries)
+    require_free(out, force=force)
     columns = _columns(id, time, channel, value, position)
     config = _configured(inference_tables.InterpolateConfig, config_file, columns, settings)
-    _write(inference_tables.interpolate_table(config, data, model, queries=queries, at=at), out, as_json)
+    _write(inference_tables.interpolate_table(config, data, model, queries=queries, at=at), out, as_json, config.escape)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -212,6 +221,20 @@ def _job(out: Path) -> Path | None:
     from romae.training.run_folder import JOB
 
     return out / JOB if (out / JOB).is_file() else None
+
+
+def _require_place(out: Path, config_file: Path | None, pretrained: str | None, resume: bool) -> None:
+    """Refuse a folder where a run would write over what it reads, or over a model that no run in it has made."""
+    from romae.training.run_folder import NOTES, RunFolder
+
+    if resume:
+        return  # what is there is the run itself
+    for name in NOTES:
+        require_free(out / name, force=True, inputs=[config_file])
+    for model in (out / "best", out / "last"):
+        is_read = pretrained is not None and model.is_dir() and Path(pretrained).resolve() == model.resolve()
+        if is_read or (model.is_dir() and any(model.iterdir()) and RunFolder(out).is_fresh):
+            raise ValueError(f"{model} holds a model, which the run would write over; choose another folder for --out")
 
 
 def _configured(
@@ -263,11 +286,11 @@ def _print_summary(trained: "Trained", as_json: bool) -> None:
     )
 
 
-def _write(table: "pd.DataFrame", out: Path, as_json: bool) -> None:
+def _write(table: "pd.DataFrame", out: Path, as_json: bool, escape: bool) -> None:
     """Write a table and say what is in it."""
     from romae.inference.tables import write_table
 
-    write_table(table, out)
+    write_table(table, out, escape=escape)
     names = list(table.columns)
     if as_json:
         typer.echo(json.dumps({"out": str(out), "rows": len(table), "columns": names}))

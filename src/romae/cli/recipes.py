@@ -1,6 +1,7 @@
 """The commands for experiments and runs: list, show, run, report, page."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from romae.cli.runs import is_first_rank, resumable
-from romae.cli.tables import Json, print_table
+from romae.cli.runs import is_first_rank, require_new, resumable
+from romae.cli.tables import Force, Json, print_table
+from romae.files import require_free
 
 if TYPE_CHECKING:
     from romae.experiments.recipe import Finished, Recipe
@@ -23,6 +25,7 @@ Settings = Annotated[
     typer.Option("--set", help="One setting, as key=value: train.epochs=6, model.cls=false, data.…, stages.0.…"),
 ]
 Results = Annotated[Path, typer.Option("--results", help="The folder of results.")]
+MOST_SEEDS = 10_000  # at a time
 Quick = Annotated[bool, typer.Option("--quick", help="A few seconds; the numbers mean nothing and are not counted.")]
 
 
@@ -88,6 +91,7 @@ def run(
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in --out stopped.")] = False,
     save: Annotated[Path | None, typer.Option(help="A folder for the model, with a card; for one seed.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, or one GPU of several: cuda:1.")] = "auto",
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Run an experiment: make or read its data, train, measure, and write results/NAME/SEED.json.
@@ -101,6 +105,7 @@ def run(
     from romae.checkpoints.native import require_place
     from romae.experiments.recipe import effective_seed, find
     from romae.experiments.recipe import run as run_recipe
+    from romae.experiments.results import is_result, result_path
     from romae.files import require_writable
     from romae.training.config import require_device_name
 
@@ -116,7 +121,13 @@ def run(
     require_writable(results)
     if save is not None:
         require_place(save)
-    seeds_to_run = [effective_seed(requested, settings or [])[0] for requested in requested_seeds]
+        require_new(save, force)
+    seeds_to_run = []
+    for requested in requested_seeds:
+        run_seed, overrides = effective_seed(requested, settings or [])
+        path = result_path(results, recipe.name, run_seed, overrides, quick=quick)
+        require_free(path, force=force, is_ours=is_result)
+        seeds_to_run.append(run_seed)
     finished_results = []
     command = [word for word in sys.argv[1:] if word != "--resume"]
     start = partial(run_recipe, recipe, quick=quick, overrides=settings or (), device=device, resume=resume)
@@ -139,6 +150,7 @@ def report(
     page: Annotated[
         Path | None, typer.Option(help="The page with figures to write; results/report.html by default.")
     ] = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """All results beside baselines, floors and published values: REPRODUCTION.md and a page with figures.
@@ -156,7 +168,7 @@ def report(
         rows = summary.all_rows(summary.read_all(results))
         typer.echo(json.dumps([asdict(row) for row in rows if row.n or row.failed_seeds]))
         return
-    for path in report.write(results, markdown=markdown, page=page):
+    for path in report.write(results, markdown=markdown, page=page, force=force):
         typer.echo(f"written to {path}")
 
 
@@ -174,6 +186,7 @@ def page(
         typer.Option("--set", help="One setting, as key=value: ratio=0.3, columns.id=star; repeatable."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The page to write; page.html in the folder by default.")] = None,
+    force: Force = False,
 ) -> None:
     """One self-contained, interactive page for a run: losses and settings and, with --data, what the model says.
 
@@ -188,7 +201,7 @@ def page(
         raise ValueError("--label, --kept-out and --set say how to show a table; give it with --data")
     config = run_page.PageConfig(label=label, samples="kept out" if kept_out else "all")
     config = override(config, *(settings or ()))
-    typer.echo(f"written to {run_page.write(run, data=data, config=config, out=out)}")
+    typer.echo(f"written to {run_page.write(run, data=data, config=config, out=out, force=force)}")
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -225,9 +238,14 @@ def _read_seeds(text: str) -> list[int]:
     seeds: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
-            raise ValueError(f"cannot read the seeds {text!r}; write them as 0-4 or 0,2,5-7")
-        seeds += range(int(first), int(last or first) + 1)
+        if not re.fullmatch(r"\d{1,18}", first) or (dash and not re.fullmatch(r"\d{1,18}", last)):
+            raise ValueError(f"cannot read the seeds {text[:80]!r}; write them as 0-4 or 0,2,5-7")
+        n_seeds = int(last or first) - int(first) + 1
+        if not 0 < n_seeds <= MOST_SEEDS:
+            raise ValueError(
+                f"cannot read the seeds {part!r}; write them from the first to the last, at most {MOST_SEEDS} at a time"
+            )
+        seeds += range(int(first), int(first) + n_seeds)
     return seeds
 
 

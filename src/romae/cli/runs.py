@@ -18,6 +18,12 @@ def is_first_rank() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def require_new(folder: Path, force: bool) -> None:
+    """Refuse a folder for a model where something is, unless `force` is set."""
+    if folder.is_dir() and any(folder.iterdir()) and not force:
+        raise ValueError(f"{folder} holds something already; choose a new folder, or replace a checkpoint with --force")
+
+
 @contextlib.contextmanager
 def resumable(folder: Path | None, *command: str | Path) -> Iterator[None]:
     """Ctrl-C lets a run save its state first, and a run that was stopped says how to go on with it.

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Force = Annotated[bool, typer.Option("--force", help="Write over what is there already; never over what is read.")]
 
 
 def print_table(title: str, rows: Sequence[dict[str, Any]]) -> None:

@@ -28,6 +28,8 @@ from romae.tokens.sample import Sample
 SUFFIXES = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff")
 SIZE_FORMATS = {b"RIFF": "<I", b"RIFX": ">I", b"FORM": ">I"}  # how WAV and AIFF files announce theirs
 RATE = 16_000
+LARGEST_RATIO = 10**6  # of two sample rates, in whole numbers: the filter between them has twenty times as many taps
+MOST_STRETCHED = 1000  # times as many samples as there were
 
 
 def from_audio(
@@ -114,7 +116,7 @@ def from_spectrogram(
     id: Hashable = None,
 ) -> Sample:
     """A sample from a spectrogram that is at hand; see `from_audio` for the arguments."""
-    if not (math.isfinite(mean) and math.isfinite(std) and std > 0):
+    if not (_is_finite(mean) and _is_finite(std) and std > 0):
         raise ValueError(f"mean and std must be finite and std above 0, not {mean} and {std}")
     if frames is not None:
         if not isinstance(frames, numbers.Integral):
@@ -251,13 +253,28 @@ def read_waveform(
         from scipy.signal import resample_poly
 
         common = math.gcd(int(rate), int(resample_to))
-        sound = resample_poly(sound, int(resample_to) // common, int(rate) // common)
+        up, down = int(resample_to) // common, int(rate) // common
+        if max(up, down) > LARGEST_RATIO or up > MOST_STRETCHED * down:
+            raise ValueError(
+                f"{name} has a sample rate of {rate} Hz, from which {resample_to} Hz cannot be made; is it right? Give "
+                "another rate, or resample_to="
+            )
+        sound = resample_poly(sound, up, down)
     waveform = torch.tensor(sound, dtype=torch.float32)
     return waveform - waveform.mean()
 
 
 def _is_whole(number: Any) -> bool:
-    return isinstance(number, numbers.Real) and not isinstance(number, bool) and float(number).is_integer()
+    if isinstance(number, bool) or not isinstance(number, numbers.Real):
+        return False
+    return isinstance(number, numbers.Integral) or float(number).is_integer()
+
+
+def _is_finite(number: Any) -> bool:
+    try:
+        return isinstance(number, numbers.Real) and math.isfinite(number)
+    except OverflowError:  # a whole number beyond all floats
+        return False
 
 
 def _mixed(sound: np.ndarray, channels: int | None, name: str) -> np.ndarray:

@@ -7,15 +7,16 @@ the place of whatever cannot be used. Shapes: n rows, c columns.
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
+from decimal import Decimal
 from numbers import Complex, Integral, Number, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int64, Shaped
+from jaxtyping import Bool, Float, Float64, Int64, Shaped
 from torch import Tensor
 
-from romae.tokens.arrays import LARGEST_EXACT, native, require_exact
+from romae.tokens.arrays import LARGEST_EXACT, native, require_dense, require_exact
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,6 +25,8 @@ Name = str | int | bool
 Place = Callable[[int], str]
 
 _LARGEST_VALUE = np.float64(np.finfo(np.float32).max)
+_LARGEST_DOUBLE = int(np.finfo(np.float64).max)
+_FORMULA = r"[=+\-@\t\r]"  # what a formula begins with in a spreadsheet
 _LOST = 0.05  # of a column's deviation
 
 
@@ -34,11 +37,15 @@ def to_numpy(x: Any) -> np.ndarray:
     than 64 bits are rounded to 64.
     """
     if isinstance(x, Tensor):
+        require_dense(x)
         return (x.float() if x.dtype == torch.bfloat16 else x).detach().cpu().numpy()  # numpy has no bfloat16
     holds_masked = isinstance(x, list | tuple) and any(
         isinstance(entry, np.ma.MaskedArray) and entry.ndim for entry in x
     )
-    array = _unmasked(np.ma.array(x)) if holds_masked or isinstance(x, np.ma.MaskedArray) else np.asarray(x)
+    try:
+        array = _unmasked(np.ma.array(x)) if holds_masked or isinstance(x, np.ma.MaskedArray) else np.asarray(x)
+    except ValueError as error:  # lists of lists that differ in length
+        raise ValueError(f"a list cannot be read as an array: {error}") from None
     return array.astype(native(array.dtype), copy=False)
 
 
@@ -122,7 +129,7 @@ def as_numbers(column: "pd.Series", name: str, place: Place, *, exact: bool = Tr
         if exact and types.is_integer_dtype(column.dtype):
             require_exact(read, column.nunique, name)
         return read
-    is_missing = column.isna().to_numpy(dtype=bool)
+    is_missing = missing_in(column, place)
     wrong = {i: value for i, value in enumerate(column) if not is_missing[i] and not is_number(value)}
     if wrong:  # one slip makes a whole column of a CSV file text
         slip = next((i for i, value in wrong.items() if not _reads_as_number(value)), min(wrong))
@@ -130,10 +137,31 @@ def as_numbers(column: "pd.Series", name: str, place: Place, *, exact: bool = Tr
         advice = "; write a point for the decimal comma" if has_comma else ""
         raise TypeError(f"{name} must hold numbers, and {place(slip)} is {wrong[slip]!r}{advice}")
     column = column.astype(object).where(~is_missing, np.nan)
-    read = column.to_numpy().astype(np.float64)
+    try:
+        read = column.to_numpy().astype(np.float64)
+    except OverflowError:
+        i = next(i for i, value in enumerate(column) if abs(value) > _LARGEST_DOUBLE)
+        raise ValueError(f"{name} holds a number beyond 1.8e308 in {place(i)}; give it in larger units") from None
     if exact:
         require_exact(read, column.nunique, name)
     return read
+
+
+def missing_in(column: "pd.Series", place: Place) -> Bool[np.ndarray, "n"]:
+    """Where a column has no value; a NaN that may not be looked at is refused."""
+    try:
+        return column.isna().to_numpy(dtype=bool)
+    except ArithmeticError:
+        i = next(i for i, cell in enumerate(column) if isinstance(cell, Decimal) and cell.is_snan())
+        raise ValueError(f"{place(i)} holds the decimal number {column.iloc[i]}, a signalling NaN; use None") from None
+
+
+def inferred(column: "pd.Series") -> "pd.Series":
+    """A column of objects as one of the type that all of them have; others stay as they are."""
+    try:
+        return column.infer_objects()
+    except UnicodeEncodeError:  # pandas makes no text of one that has half of a character
+        return column
 
 
 def is_number(value: Any) -> bool:
@@ -158,6 +186,8 @@ def encode_names(
     """The index of each name, -1 for missing ones, and the names: the vocabulary, or those of the column, sorted."""
     import pandas as pd
 
+    if column.dtype == object:
+        _require_one_type(column, role, place)
     try:
         codes, uniques = pd.factorize(column)
     except TypeError:
@@ -178,6 +208,25 @@ def encode_names(
     return order[codes], names
 
 
+def _require_one_type(column: "pd.Series", role: str, place: Place) -> None:
+    """Refuse names of several types among objects: 1, 1.0 and True are equal, and would become one name."""
+    rows = np.flatnonzero(~missing_in(column, place))
+    types = [*map(type, column.iloc[rows])]
+    families = {_name_family(kind): int(rows[types.index(kind)]) for kind in set(types)}
+    if len(families) > 1:
+        shown = " and ".join(f"{place(i)} is {column.iloc[i]!r}" for i in sorted(families.values())[:2])
+        raise TypeError(
+            f"each {role} must be text or an integer, the same kind throughout, and {shown}; convert the column, for "
+            "example with .astype(str)"
+        )
+
+
+def _name_family(kind: type) -> type:
+    """What a type of names is taken for: text, truth values, whole numbers or floats, of Python or numpy."""
+    families = ((str, str), (bool | np.bool_, bool), (Integral, int), (Real, float))
+    return next((family for members, family in families if issubclass(kind, members)), kind)
+
+
 def _plain_name(name: Any, role: str) -> Any:
     if isinstance(name, str):
         return str(name)
@@ -189,6 +238,36 @@ def _plain_name(name: Any, role: str) -> Any:
             )
         return int(name)  # pandas makes floats of integers as soon as one of them is missing
     return name.item() if isinstance(name, np.generic) else name
+
+
+def escaped_for_spreadsheets(table: "pd.DataFrame") -> "pd.DataFrame":
+    """A table whose text no spreadsheet takes for a formula: what begins like one gets an apostrophe before it.
+
+    Text that begins so behind apostrophes gets one more, so that `unescaped` gives all of it back. Numbers stay.
+    """
+    from pandas.api import types
+
+    escaped = table.copy(deep=False)
+    for i, dtype in enumerate(table.dtypes):
+        if not (types.is_numeric_dtype(dtype) or types.is_datetime64_any_dtype(dtype)):
+            escaped.isetitem(i, table.iloc[:, i].astype(object).map(_escaped))
+    escaped.columns = [_escaped(name) for name in table.columns]
+    return escaped
+
+
+def _escaped(cell: Any) -> Any:
+    return f"'{cell}" if isinstance(cell, str) and re.match(f"'*{_FORMULA}", cell) else cell
+
+
+def unescaped(texts: Sequence[str | None]) -> list[str | None] | None:
+    """The texts without the apostrophes of `escaped_for_spreadsheets`, or None if they are not of its making.
+
+    It leaves no text that begins like a formula, so that where one does, an apostrophe is a letter of a name.
+    """
+    present = [text for text in texts if text is not None]
+    if any(re.match(_FORMULA, text) for text in present) or not any(re.match(f"'+{_FORMULA}", x) for x in present):
+        return None
+    return [x[1:] if x is not None and re.match(f"'+{_FORMULA}", x) else x for x in texts]
 
 
 def frame_columns(X: Any, *, has_times: bool) -> list[Any] | None:
@@ -275,13 +354,13 @@ def encode_labels(
     """Class indices and class names for text, integers and booleans; the numbers themselves for floats."""
     from pandas.api import types
 
-    missing = column.isna().to_numpy(dtype=bool)
+    missing = missing_in(column, place)
     if missing.any():
         raise ValueError(
             f"labels are missing in part: {place(int(missing.argmax()))} has none "
             f"({int(missing.sum())} of {len(missing)} lack one); leave those out or read without labels"
         )
-    column = column.infer_objects()  # a column of objects may hold nothing but floats
+    column = inferred(column)  # a column of objects may hold nothing but floats
     if not types.is_float_dtype(column.dtype):
         return encode_names(column, classes, "class", place)
     if classes is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float64, Shaped
 
-from romae.data.columns import Place, as_numbers, is_number
+from romae.data.columns import Place, as_numbers, inferred, is_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,7 +20,7 @@ _MICROSECONDS = {"second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6, "d
 
 def require_unit(unit: Any) -> None:
     """Refuse a unit of time that there is not."""
-    if unit not in _MICROSECONDS:
+    if not isinstance(unit, str) or unit not in _MICROSECONDS:
         raise ValueError(f"there is no time unit {unit!r}; there are second, minute, hour and day")
 
 
@@ -40,7 +40,7 @@ def read_times(
     from pandas.api import types
 
     if column.dtype == object:
-        column = column.infer_objects()
+        column = inferred(column)
     if types.is_datetime64_any_dtype(column.dtype):
         dates = pd.DatetimeIndex(column)
         own = dates.tz

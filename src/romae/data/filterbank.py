@@ -7,6 +7,7 @@ smallest float32 step at 1. Shapes: n samples, f frames, m mel bins, k frequenci
 """
 
 import math
+import numbers
 from functools import lru_cache
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 PRE_EMPHASIS = 0.97
 LOWEST_HZ = 20.0
 N_MELS = 128
+MOST_FRAMES = 1 << 21  # close to six hours, in a gibibyte
 FLOOR = torch.finfo(torch.float32).eps
 SILENCE = math.log(FLOOR)
 
@@ -52,8 +54,10 @@ def _frame(rate: int) -> tuple[int, int]:
 
 def with_frames(x: Float[Tensor, "*b f m"], n_frames: int, fill: float = SILENCE) -> Float[Tensor, "*b g m"]:
     """The spectrogram cut at its end, or lengthened with `fill`, to this many frames."""
-    if n_frames < 1:
-        raise ValueError(f"a spectrogram has at least 1 frame, not {n_frames}")
+    if not 1 <= n_frames <= MOST_FRAMES:
+        raise ValueError(f"a spectrogram has from 1 to {MOST_FRAMES:,} frames, not {n_frames}")
+    if not isinstance(fill, numbers.Real):
+        raise TypeError(f"fill is the number that a spectrogram is lengthened with, not {fill!r}")
     return torch.nn.functional.pad(x, (0, 0, 0, n_frames - x.shape[-2]), value=fill)
 
 

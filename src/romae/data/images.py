@@ -31,6 +31,7 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", "
 
 AXES = ("time", "height", "width")
 ORIENTATION, LYING = 0x0112, (5, 6, 7, 8)  # EXIF: which way up an image is, and the ways that swap height and width
+MOST_PIXELS = 1 << 27  # that an image is scaled to: half a gibibyte for each channel
 WHITE = {torch.bool: 1, torch.uint8: 255, torch.uint16: 65535}
 
 Mode = Literal["L", "RGB"]
@@ -439,6 +440,8 @@ def _as_sample(
     _require_sizes("patch", patch, grid.ndim - 1)
     if size is not None:
         _require_sizes("size", size, 2)
+        if math.prod(size) > MOST_PIXELS:
+            raise ValueError(f"the size {tuple(size)} has more than {MOST_PIXELS:,} pixels; choose a smaller one")
         grid = _resized(grid, size)
     if fit is not None:
         grid = _fitted(grid, patch, fit)
@@ -500,7 +503,10 @@ def _statistics(mean: Statistic, std: Statistic, n_channels: int) -> tuple[Float
     """The mean and the standard deviation of each channel, or one of both for all."""
     pair = []
     for name, statistic in (("mean", mean), ("std", std)):
-        x = torch.as_tensor(statistic, dtype=torch.float32).reshape(-1)
+        try:
+            x = torch.as_tensor(statistic, dtype=torch.float32).reshape(-1)
+        except (TypeError, ValueError, RuntimeError):
+            raise TypeError(f"{name} is a number, or one for each channel, not {statistic!r}") from None
         if len(x) not in (1, n_channels):
             raise ValueError(f"{name} has {len(x)} numbers for {n_channels} channels; give one, or one for each")
         if not x.isfinite().all() or (name == "std" and not (x > 0).all()):
@@ -552,7 +558,7 @@ def _from_array(image: np.ndarray | Tensor, channels: int | None) -> Float32[Ten
             f"an array of shape {shape} is not a grey image [h, w]; for colours say where the channels are, "
             "channels=-1 for [h, w, 3] or channels=0 for [3, h, w]"
         )
-    if channels is not None and (len(shape) != 3 or channels not in range(-3, 3)):
+    if channels is not None and (len(shape) != 3 or type(channels) is not int or channels not in range(-3, 3)):
         raise ValueError(f"an array of shape {shape} is not an image with its channels in dimension {channels}")
     if 0 in shape:
         raise ValueError(f"an image of shape {shape} has no pixels")

@@ -3,6 +3,7 @@
 import multiprocessing
 import numbers
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -326,9 +327,10 @@ def _with_plain_errors(pieces: Iterator[Any]) -> Iterator[Any]:
 
 
 def _end_with_parent(_: int) -> None:
-    """A worker ends when the process that asked for it does, killed or not.
+    """A worker ends when the process that asked for it does or says so, and at no signal of others.
 
     Torch looks at the process that made the worker, and where a server makes them (Python 3.14) that one lives on.
+    Signals that ask a run to stop often go to all of its processes; it needs its workers until it has saved its state.
     """
     parent = multiprocessing.parent_process()
     assert parent is not None, "only workers come here"
@@ -337,4 +339,13 @@ def _end_with_parent(_: int) -> None:
         parent.join()
         os._exit(1)
 
+    def obey(stops: set[signal.Signals]) -> None:
+        while signal.sigwaitinfo(stops).si_pid != parent.pid:
+            pass
+        os._exit(1)
+
+    if hasattr(signal, "sigwaitinfo"):  # not on Macs and Windows
+        stops = {signal.SIGTERM, signal.SIGUSR1}
+        signal.pthread_sigmask(signal.SIG_BLOCK, stops)  # in this thread and those that it starts
+        threading.Thread(target=obey, args=(stops,), daemon=True).start()
     threading.Thread(target=wait, daemon=True).start()

@@ -14,6 +14,8 @@ from romae.data.columns import as_numbers, encode_names
 from romae.data.dates import TimeUnit, read_times, require_same_zone
 from romae.data.schema import SampleSet, Schema
 
+MOST_DIGITS = 10  # of the number of times in a grid
+
 
 def grid_of_times(text: str, schema: Schema) -> Float64[np.ndarray, "n d"]:
     """Evenly spaced times for every channel, written as start:stop:n."""
@@ -23,8 +25,12 @@ def grid_of_times(text: str, schema: Schema) -> Float64[np.ndarray, "n d"]:
         )
     *ends, count = text.split(":")
     half = len(ends) // 2  # a date may itself hold colons
-    if len(ends) < 2 or len(ends) % 2 or not count.isdecimal() or int(count) < 1:
-        raise ValueError(f"cannot read the grid {text!r}; write it as start:stop:n, for example 0:10:101")
+    if len(ends) < 2 or len(ends) % 2 or not count.isdecimal() or not count.strip("0"):
+        raise ValueError(f"cannot read the grid {_shortened(text)!r}; write it as start:stop:n, for example 0:10:101")
+    if len(count) > MOST_DIGITS:
+        raise ValueError(
+            f"there is not enough memory for the grid {_shortened(text)!r}; ask for fewer than 10 billion times"
+        )
     start, stop = (_time(":".join(end), schema) for end in (ends[:half], ends[half:]))
     times = np.linspace(start, stop, int(count))
     if schema.channel is None:
@@ -49,8 +55,15 @@ def _time(text: str, schema: Schema) -> float:
     require_same_zone(zone, schema.time_zone, "the grid")
     if not np.isfinite(number):
         expected = "a number" if schema.time_unit is None else "a date"
-        raise ValueError(f"cannot read {text!r} as {expected}, which the times in column {schema.time!r} are")
+        raise ValueError(
+            f"cannot read {_shortened(text)!r} as {expected}, which the times in column {schema.time!r} are"
+        )
     return number
+
+
+def _shortened(text: str) -> str:
+    """A text as messages show it: whole, or its first characters."""
+    return text if len(text) <= 40 else f"{text[:40]}…"
 
 
 def read_queries(table: Any, samples: SampleSet) -> tuple[list[Float64[np.ndarray, "_ d"]], Int64[np.ndarray, "q"]]:

@@ -15,6 +15,8 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
+from romae.data.ranges import Ranges, ranges_of
+from romae.data.schema import Schema
 from romae.data.sources import SampleSource, Source, as_source
 from romae.tokens.ladder import Ladder
 from romae.tokens.packed import sample_extreme
@@ -59,6 +61,9 @@ class Scaling:
         What is subtracted from targets that are numbers, one entry per target.
     target_scale : tuple of float, optional
         What they are divided by.
+    seen : Ranges, optional
+        Between which numbers the data lay; predictions for others come with a warning. Models of older versions have
+        none.
 
     Raises
     ------
@@ -84,6 +89,7 @@ class Scaling:
     units: tuple[float, ...] = ()
     target_mean: tuple[float, ...] | None = None
     target_scale: tuple[float, ...] | None = None
+    seen: Ranges | None = None
 
     def __post_init__(self) -> None:
         if self.method != "none" and not (self.scale and len(self.centre) == len(self.scale)):
@@ -523,7 +529,7 @@ def fit_scaling(
         _require_gap(packed, axis) if axis_unit == "gap" else axis_unit
         for axis, axis_unit in enumerate(_per_axis(unit, n_dims, 1.0, "units"))
     ]
-    return Scaling(
+    fitted = Scaling(
         method=values,
         by_channel=per == "channel" and values != "none",
         centre=tuple(map(tuple, centre.tolist())),
@@ -533,6 +539,18 @@ def fit_scaling(
         target_mean=mean,
         target_scale=deviation,
     )
+    return replace(fitted, seen=_ranges(packed, fitted, schema))
+
+
+def seen_also(scaling: Scaling, samples: SampleSource) -> Scaling:
+    """The same scaling for a model that goes on to learn from these samples: it has then seen both data sets.
+
+    A scaling that does not say what it was fitted on, as in models of older versions, stays as it is.
+    """
+    if scaling.seen is None:
+        return scaling
+    source = as_source(samples)
+    return replace(scaling, seen=scaling.seen.joined(_ranges(_pack(source), scaling, source.schema)))
 
 
 def scaled(samples: SampleSource, scaling: Scaling | None) -> Source:
@@ -611,6 +629,24 @@ def _width(source: Source) -> tuple[int, int]:
     """The columns of values and of positions."""
     first = source[0]
     return first.values.shape[1], first.positions.shape[1]
+
+
+def _ranges(packed: _Packed, scaling: Scaling, schema: Schema | None) -> Ranges:
+    """Between which numbers the data lie; by channel where an axis names it."""
+    values, positions, starts = packed
+    own = np.zeros((len(starts), positions.shape[1]))
+    for axis, rule in enumerate(scaling.origins):
+        x = positions[:, axis]
+        if rule == "first":
+            own[:, axis] = x[starts]
+        elif rule == "min":
+            own[:, axis] = np.minimum.reduceat(x, starts)
+        elif rule != "none":
+            own[:, axis] = float(rule)
+    n_channels = 0 if schema is None else schema.n_channels or 0
+    n_channels = len(scaling.scale) if scaling.by_channel else n_channels
+    channel = channel_index(torch.from_numpy(positions), n_channels).numpy() if n_channels else None
+    return ranges_of(values, positions, starts, own, channel, n_channels)
 
 
 def _per_axis(setting: Any, n_dims: int, default: Any, name: str) -> list[Any]:

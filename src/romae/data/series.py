@@ -161,6 +161,9 @@ def _read_channels(channels: Sequence[Name], n_channels: int, tokens: str, *, ha
             f"the series have {n_channels} columns of values, but {len(names)} channels are named ({shown}); name each "
             "column once, or give series with all of these channels"
         )
+    for name in names:
+        if not isinstance(name, Hashable):
+            raise TypeError(f"a channel is called by text or a number, not {name!r}; name each column once")
     reserved = {"id", "time", *(["label"] if has_labels else [])}
     clash = [name for name in names if name in reserved]
     if clash and tokens == "steps":
@@ -249,7 +252,7 @@ def _float_array(x: Any, name: str) -> Float[np.ndarray, "..."]:
         return read
     import pandas as pd
 
-    return as_numbers(pd.Series(x.ravel()), name, lambda i: f"its element {i}").reshape(x.shape)
+    return as_numbers(pd.Series(x.ravel(), dtype=object), name, lambda i: f"its element {i}").reshape(x.shape)
 
 
 def _read_times(
@@ -314,10 +317,13 @@ def _read_targets(
     y = to_numpy(y) if isinstance(y, Tensor | np.ndarray) else y
     if len(y) != len(arrays):
         raise ValueError(f"y has {len(y)} entries for {len(arrays)} samples: each sample needs one")
-    if np.ndim(y[0]) == 0:
+    if np.ndim(to_numpy(y[0])) == 0:
         import pandas as pd
 
-        column, place = pd.Series(y), lambda i: f"sample {names[i]!r}"
+        try:
+            column, place = pd.Series(y), lambda i: f"sample {names[i]!r}"
+        except UnicodeEncodeError as error:
+            raise ValueError(f"a label is no valid text, since it has half of a character: {error.object!r}") from None
         labels, class_names = encode_labels(column, classes, place, for_training=for_training)
         return labels.tolist(), class_names
     if classes is not None:

@@ -2,11 +2,16 @@
 
 A row is a sample. Batches are gathered straight from the mapped file, without making `Sample`s on the way, and what
 has been read is handed back to the system when it exceeds the memory budget.
+
+A last record batch without rows carries checksums as its metadata: of the numbers in pieces, which are checked when
+they are first read, and of all the rest, which is checked when the store is opened. Stores of 0.1 have none.
 """
 
 import json
+import math
 import mmap
 import numbers
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -18,6 +23,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from romae.config import from_dict, to_dict
+from romae.data.checksums import Pieces, Range, checksum, checksum_of_frame, checksums_of_pieces
 from romae.data.schema import Schema
 from romae.data.sources import Source
 from romae.files import write_whole
@@ -76,6 +82,7 @@ def write_store(samples: Iterable[Sample], path: str | Path, *, metadata: Mappin
         raise ValueError("a store needs at least one sample, and there is none")
     names = getattr(samples, "schema", None) or getattr(first, "schema", None)
     notes = {"romae_store": FORMAT, "metadata": _as_json(metadata or {}), "schema": json.dumps(to_dict(names))}
+    notes["checksums"] = "sha256"
     schema = _schema(first, 0).with_metadata(notes)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,9 +90,16 @@ def write_store(samples: Iterable[Sample], path: str | Path, *, metadata: Mappin
         raise ValueError(f"there is a file where the folder {path.parent} of the store should be") from None
 
     def write(to: Path) -> None:
+        pieces = []
         with pa.OSFile(str(to), "wb") as file, pa.ipc.new_file(file, schema) as writer:
             for chunk in _chunks(first, stream):
-                writer.write_batch(_record_batch(chunk, schema))
+                batch = _record_batch(chunk, schema)
+                pieces += [checksums_of_pieces(flat) for flat in _Chunk(batch).numbers.values()]
+                writer.write_batch(batch)
+            sums = "".join(pieces)
+            seal = checksum(sums.encode())  # stands for the checksum of the frame until the file is whole
+            writer.write_batch(batch.slice(0, 0), custom_metadata={"pieces": sums, "frame": seal})
+        _set_seal(to, seal)
 
     write_whole(path, write)
     return Store(path)
@@ -107,7 +121,13 @@ class Store(Source):
     Raises
     ------
     ValueError
-        If there is no such file, it is damaged, or no store.
+        If there is no such file, it is damaged, or no store. Numbers that are not those that were written are refused
+        when they are first read, or all of them by `verify`.
+
+    Warns
+    -----
+    UserWarning
+        If the store was written by romae 0.1, without checksums, so that damage to its numbers goes unnoticed.
 
     Examples
     --------
@@ -122,6 +142,15 @@ class Store(Source):
     is_quick = True
 
     def __init__(self, path: str | Path, *, memory_budget: int = 1 << 30) -> None:
+        self._open(path, memory_budget)
+        if self._pieces is None:
+            warnings.warn(
+                f"{path} has no checksums, since an earlier version wrote it: damage to its numbers goes unnoticed; "
+                "write it again with write_store(store, path)",
+                stacklevel=2,
+            )
+
+    def _open(self, path: str | Path, memory_budget: int) -> None:
         self.path, self.memory_budget = Path(path).absolute(), memory_budget
         if not self.path.is_file():
             raise ValueError(f"there is no store at {path}; write one with write_store")
@@ -135,10 +164,13 @@ class Store(Source):
                 self.metadata: dict[str, Any] = json.loads(notes.get(b"metadata", b""))
                 names = json.loads(notes.get(b"schema", b"null"))  # stores of 0.1 have none
                 self.schema = None if names is None else from_dict(Schema, names, where="schema")
-                self._chunks = [_Chunk(reader.get_batch(i)) for i in range(reader.num_record_batches)]
+                self._chunks, sums = _read_chunks(reader, pa.py_buffer(self._map).address)
                 if not any(len(chunk.lengths) for chunk in self._chunks):
                     raise ValueError("it holds no samples")
-            except (pa.ArrowException, ValueError, TypeError, OSError) as error:
+                self._pieces = None
+                if sums or b"checksums" in notes:
+                    self._pieces = _checked_pieces(memoryview(self._map), self._chunks, sums)
+            except (pa.ArrowException, ValueError, TypeError, OSError, RecursionError) as error:
                 raise ValueError(f"{path} is damaged or no store: {error}") from None
         self.lengths = np.concatenate([chunk.lengths for chunk in self._chunks]).astype(np.int64)
         self._starts = np.cumsum([0, *(len(chunk.lengths) for chunk in self._chunks)])
@@ -160,11 +192,15 @@ class Store(Source):
     def __getitem__(self, index: int | slice) -> Sample | list[Sample]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        [(chunk, row)] = self._places(self._checked([index]))
+        [(chunk, row)] = places = self._places(self._checked([index]))
+        self._check_numbers(places)
         values, positions = chunk.rows("values", row).copy(), chunk.rows("positions", row).copy()
         target = chunk.target(row).copy() if chunk.has("target") else None
         hidden = chunk.rows("hidden", row).astype(bool) if chunk.has("hidden") else None
-        sample = Sample(values, positions, target=target, id=chunk.id(row), hidden=hidden, schema=self.schema)
+        try:
+            sample = Sample(values, positions, target=target, id=chunk.id(row), hidden=hidden, schema=self.schema)
+        except ValueError as error:
+            raise ValueError(f"sample {chunk.id(row)!r} of {self.path} cannot be used: {error}") from None
         self._release(values.nbytes + positions.nbytes)
         return sample
 
@@ -180,9 +216,15 @@ class Store(Source):
         -------
         PackedSamples
             In the data's own units.
+
+        Raises
+        ------
+        ValueError
+            If a sample is damaged, empty, or has numbers that are not finite.
         """
         checked = self._checked(indices)
         places = self._places(checked)
+        self._check_numbers(places)
 
         def gathered(name: str) -> Tensor:
             return torch.from_numpy(np.concatenate([chunk.rows(name, row) for chunk, row in places]))
@@ -190,7 +232,7 @@ class Store(Source):
         values, positions = gathered("values"), gathered("positions")
         target = _targets(places)
         self._release(values.nbytes + positions.nbytes)
-        return PackedSamples(
+        packed = PackedSamples(
             values,
             positions,
             Layout.of(torch.from_numpy(self.lengths[checked])),
@@ -199,6 +241,10 @@ class Store(Source):
             hidden=gathered("hidden").bool() if self._chunks[0].has("hidden") else None,
             is_target_per_token=self._chunks[0].has_targets_per_token,
         )
+        if not _is_sound(packed):
+            for i in checked.tolist():
+                self[i]  # says which sample it is, and what is wrong with it
+        return packed
 
     def batch(self, indices: Sequence[int] | np.ndarray) -> Batch:
         """The samples at these indices as a packed batch, gathered straight from the file.
@@ -214,6 +260,46 @@ class Store(Source):
             On the host.
         """
         return self.packed(indices).batch()
+
+    def verify(self) -> None:
+        """Check all numbers now, rather than each when it is first read.
+
+        Raises
+        ------
+        ValueError
+            If some are not those that were written.
+
+        Notes
+        -----
+        A store of romae 0.1 has no checksums, and nothing to be checked by.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import romae
+        >>> romae.write_store(romae.from_arrays(np.zeros((4, 3, 1))), "zeros.arrow").verify()
+        """
+        for chunk in self._chunks:
+            for name, place in chunk.ranges.items():
+                self._check_range(place, 0, place[1] - place[0], f"the column {name}")
+
+    def _check_numbers(self, places: list[tuple["_Chunk", int]]) -> None:
+        """Compare what is about to be read with its checksums, where that has not been done."""
+        if self._pieces is None or not self._pieces.n_left:
+            return
+        for chunk, row in places:
+            for name, place in chunk.ranges.items():
+                self._check_range(place, *chunk.byte_range(name, row), f"the {name} of a sample")
+
+    def _check_range(self, numbers: Range, start: int, stop: int, what: str) -> None:
+        if self._pieces is None:
+            return
+        try:
+            n_read = self._pieces.check(numbers, start, stop)
+        except ValueError as error:
+            raise ValueError(f"{self.path} is damaged in {what}: {error}; copy or write it again") from None
+        if n_read:
+            self._release(n_read)
 
     def _checked(self, indices: Sequence[Any] | np.ndarray) -> Int64[np.ndarray, "b"]:
         """Indices from 0 on, whatever end they were counted from."""
@@ -247,28 +333,99 @@ def _hand_back(mapped: mmap.mmap) -> None:
 
 
 def _reopened(path: Path, memory_budget: int) -> Store:
-    return Store(path, memory_budget=memory_budget)
+    """A store in another process, which need not say again that it has no checksums."""
+    store = object.__new__(Store)
+    store._open(path, memory_budget)
+    return store
+
+
+def _read_chunks(reader: pa.ipc.RecordBatchFileReader, origin: int) -> tuple[list["_Chunk"], dict[bytes, bytes]]:
+    """The chunks of a file that is mapped at this address, and the metadata of the last batch, if it has any."""
+    chunks: list[_Chunk] = []
+    sums: dict[bytes, bytes] = {}
+    for i in range(reader.num_record_batches):
+        batch, notes = reader.get_batch_with_custom_metadata(i)
+        sums |= dict(notes or {})
+        chunks.append(_Chunk(batch, origin))
+    return chunks, sums
+
+
+def _ranges(chunks: list["_Chunk"]) -> list[Range]:
+    """Where the numbers of all chunks lie in their file."""
+    return [numbers for chunk in chunks for numbers in chunk.ranges.values()]
+
+
+def _checked_pieces(file: memoryview, chunks: list["_Chunk"], sums: dict[bytes, bytes]) -> Pieces:
+    """The pieces of a file whose frame is as it was written; others are refused."""
+    if not {b"pieces", b"frame"} <= sums.keys():
+        raise ValueError("its checksums are missing")
+    seal, numbers = sums[b"frame"].decode(), _ranges(chunks)
+    if checksum_of_frame(file, numbers, seal) != seal:
+        raise ValueError("its header or its index is not what was written; copy or write it again")
+    return Pieces(file, numbers, sums[b"pieces"].decode())
+
+
+def _set_seal(path: Path, seal: str) -> None:
+    """Put the checksum of the frame in the place of what stands for it."""
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+        buffer = pa.py_buffer(mapped)
+        chunks, _ = _read_chunks(pa.ipc.open_file(buffer), buffer.address)
+        frame = checksum_of_frame(memoryview(mapped), _ranges(chunks), seal)
+        place = mapped.rfind(seal.encode())
+        del buffer, chunks  # a file that something looks at cannot be closed
+        file.seek(place)
+        file.write(frame.encode())
+
+
+def _is_sound(packed: PackedSamples) -> bool:
+    """Whether each of these samples could be a `Sample`: it has tokens, finite numbers, and a mask that hides some."""
+    lengths = packed.layout.lengths
+    floats = [x for x in (packed.values, packed.positions, packed.target) if x is not None and x.is_floating_point()]
+    if packed.hidden is not None:
+        n_hidden = packed.n_hidden
+        if not bool(((n_hidden > 0) & (n_hidden < lengths)).all()):
+            return False
+    return bool(lengths.all()) and all(map(_is_finite, floats))
+
+
+def _is_finite(x: Tensor) -> bool:
+    # One number that is not finite makes the sum so, which is cheaper to see; a sum may also be too large.
+    return math.isfinite(x.sum().item()) or bool(torch.isfinite(x).all())
 
 
 class _Chunk:
     """One record batch as flat arrays over the mapped file."""
 
-    def __init__(self, batch: pa.RecordBatch) -> None:
+    def __init__(self, batch: pa.RecordBatch, origin: int = 0) -> None:
         missing = [name for name in ("id", "values", "positions") if name not in batch.schema.names]
         if missing:
             raise ValueError(f"it has no column {' and '.join(missing)}")
         batch.validate(full=True)
         self._columns = {name: batch.column(name) for name in batch.schema.names}
         self._flat = {name: _flat(column) for name, column in self._columns.items() if name != "id"}
+        # Where the numbers of each column lie behind the address `origin`, which is that of a mapped file.
+        self.ranges = {name: _range(flat, origin) for name, flat in self._flat.items() if flat.nbytes}
         for name, dtype in (("values", np.float32), ("positions", np.float64)):
             arrow_type, flat = self._columns[name].type, self._flat[name]
             if not pa.types.is_list(arrow_type) or flat.ndim != 2 or flat.dtype != dtype:
                 raise ValueError(f"its column {name} holds {arrow_type}")
         self.offsets = self._columns["values"].offsets.to_numpy()
         self.lengths = np.diff(self.offsets)
+        self.is_ragged = {name: pa.types.is_list(column.type) for name, column in self._columns.items()}
         for name, column in self._columns.items():
             if pa.types.is_list(column.type) and not np.array_equal(column.offsets.to_numpy(), self.offsets):
                 raise ValueError(f"its columns values and {name} differ in length")
+
+    @property
+    def numbers(self) -> dict[str, np.ndarray]:
+        """The numbers of each column, end to end."""
+        return self._flat
+
+    def byte_range(self, name: str, row: int) -> Range:
+        """Where the numbers of a sample lie among those of a column, in bytes."""
+        flat = self._flat[name]
+        first, last = self.offsets[row : row + 2].tolist() if self.is_ragged[name] else (row, row + 1)
+        return first * flat.strides[0], last * flat.strides[0]
 
     def id(self, row: int) -> Any:
         return self._columns["id"][row].as_py()
@@ -287,6 +444,11 @@ class _Chunk:
         if pa.types.is_list(self._columns["target"].type):
             return self.rows("target", row)
         return self._flat["target"][row]
+
+
+def _range(flat: np.ndarray, origin: int) -> Range:
+    start = flat.__array_interface__["data"][0] - origin
+    return start, start + flat.nbytes
 
 
 def _flat(column: pa.Array) -> np.ndarray:

@@ -1,19 +1,27 @@
-"""Tables: one row per measurement becomes one token of a sample.
+"""Tables: one row per measurement becomes one token of a sample, or each number of a row one.
 
 Messages name rows by their place in the table, counting from 0.
 """
 
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int64
 
-from romae.data.columns import Name, as_numbers, encode_labels, encode_names, require_values, require_variation_kept
+from romae.data.columns import (
+    Name,
+    as_numbers,
+    encode_labels,
+    encode_names,
+    require_values,
+    require_variation_kept,
+    unescaped,
+)
 from romae.data.dates import TimeUnit, read_times, require_same_zone
 from romae.data.schema import SampleSet, Schema
 from romae.tokens.arrays import LARGEST_EXACT
@@ -22,6 +30,9 @@ from romae.tokens.sample import Sample
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+    from pyarrow import csv
+
+TokenForm = Literal["steps", "scalars"]
 
 
 def from_table(
@@ -31,6 +42,7 @@ def from_table(
     time: str,
     channel: str | None = None,
     values: str | Sequence[str],
+    tokens: TokenForm | None = None,
     label: str | None = None,
     positions: str | Sequence[str] = (),
     channels: Sequence[Name] | None = None,
@@ -52,6 +64,10 @@ def from_table(
         several. The index of the channel becomes the last position axis.
     values : str or sequence of str
         The column or columns with what was measured at that time, such as flux and its error.
+    tokens : {"steps", "scalars"}, optional
+        What a token is: a row with all its values, or a single number with the index of its column as last position,
+        so that any of them may be missing. By default it is a row, unless some rows have a part of their values and
+        there is no channel column: then it is a number, and a warning says so.
     label : str, optional
         The column with the target, the same in all rows of an id. Text and integers are classes, floats are numbers.
     positions : str or sequence of str, default ()
@@ -80,7 +96,7 @@ def from_table(
     Warns
     -----
     UserWarning
-        If rows lack a value and are dropped; it counts them.
+        If rows lack a value and are dropped, or if they lack some and `tokens` leaves the choice open; it counts them.
 
     See Also
     --------
@@ -98,22 +114,39 @@ def from_table(
     SampleSet(2 samples of flux, 2 classes)
     >>> samples[0]
     Sample('a': 2 tokens, 1 channels, 1 position dims, target 0)
+
+    A column for each of several sensors, which are read at different times:
+
+    >>> vitals = pd.DataFrame({"id": 1, "hour": [0.0, 2.0], "pulse": [80.0, 84.0], "pressure": [None, 120.0]})
+    >>> romae.from_table(vitals, id="id", time="hour", values=["pulse", "pressure"], tokens="scalars")[0]
+    Sample(1: 3 tokens, 1 channels, 2 position dims)
     """
+    if tokens not in (None, "steps", "scalars"):
+        raise ValueError(f"tokens must be 'steps', 'scalars' or None, not {tokens!r}")
     schema = Schema(
         id=id,
         time=time,
-        positions=(positions,) if isinstance(positions, str) else tuple(positions),
+        positions=_listed(positions, "positions"),
         channel=channel,
-        values=(values,) if isinstance(values, str) else tuple(values),
+        values=_listed(values, "values"),
         label=label,
-        classes=None if classes is None else tuple(classes),
+        classes=None if classes is None else _listed(classes, "classes"),
         time_unit=time_unit,
     )
     if channel is None and channels is not None:
         raise ValueError("channels are named, but no channel column is; say which it is with channel=")
     if label is None and classes is not None:
         raise ValueError("classes are named, but no label column is; say which it is with label=")
-    return _samples(table, schema, channels)
+    return _samples(table, schema, channels, tokens)
+
+
+def _listed(names: Any, argument: str) -> tuple[Any, ...]:
+    """The names that an argument lists; a single one need not be in a list."""
+    if isinstance(names, str):
+        return (names,)
+    if not isinstance(names, Iterable) or getattr(names, "ndim", 1) != 1:
+        raise TypeError(f"{argument} must be a name or a list of names, not {names!r}")
+    return tuple(names)
 
 
 def from_table_like(table: Any, schema: Schema) -> SampleSet:
@@ -122,7 +155,8 @@ def from_table_like(table: Any, schema: Schema) -> SampleSet:
     Parameters
     ----------
     table : pandas.DataFrame, pyarrow.Table, str or Path
-        What `from_table` reads. The label column may be absent.
+        What `from_table` reads. The label column may be absent. Where a schema has channels, a table without the
+        channel column may have a column for each of them instead.
     schema : Schema
         That of the training samples (`samples.schema`) or of a model (`task.schema`).
 
@@ -159,7 +193,9 @@ def from_table_like(table: Any, schema: Schema) -> SampleSet:
     label = schema.label if schema.label in _column_names(table) else None
     table_schema = replace(schema, label=label, classes=None if label is None else schema.classes)
     channels = None if schema.channel is None else schema.channels
-    samples = _samples(table, table_schema, channels, labels_are_numbers=schema.classes is None, for_training=False)
+    samples = _samples(
+        table, table_schema, channels, "steps", labels_are_numbers=schema.classes is None, for_training=False
+    )
     expected, actual = ("numbers" if unit is None else "dates" for unit in (schema.time_unit, samples.schema.time_unit))
     if expected != actual:
         raise ValueError(f"column {schema.time!r} holds {actual}, but the schema expects {expected}")
@@ -168,26 +204,42 @@ def from_table_like(table: Any, schema: Schema) -> SampleSet:
 
 
 def from_schema(
-    table: Any, schema: Schema, channels: Sequence[Name] | None = None, *, for_training: bool = True
+    table: Any,
+    schema: Schema,
+    channels: Sequence[Name] | None = None,
+    *,
+    tokens: TokenForm | None = None,
+    for_training: bool = True,
 ) -> SampleSet:
     """Samples from the columns that a schema names, in its time zone where dates have none; labels are what they are.
 
-    `channels` fix the names of the channels and their order. Data read `for_training` are refused where single
-    precision would lose the variation of a column.
+    `channels` fix the names of the channels and their order; `tokens` are as in `from_table`. Data read `for_training`
+    are refused where single precision would lose the variation of a column.
     """
-    return _samples(table, replace(schema, classes=None), channels, for_training=for_training)
+    return _samples(table, replace(schema, classes=None), channels, tokens, for_training=for_training)
 
 
 def _samples(
     table: Any,
     schema: Schema,
     channels: Sequence[Name] | None,
+    tokens: TokenForm | None,
     *,
     labels_are_numbers: bool = False,
     for_training: bool = True,
 ) -> SampleSet:
     """Samples from the columns of a schema, which comes back with what was found in them."""
+    if schema.channel is not None and channels and _has_column_per_channel(table, schema.channel, channels):
+        scalar_names = (schema.channel, schema.values[0])
+        schema, tokens = replace(schema, channel=None, channels=(), values=tuple(map(str, channels))), "scalars"
+    else:
+        scalar_names = _names_of_scalars(_column_names(table))
     id, time, channel = schema.id, schema.time, schema.channel
+    if tokens == "scalars" and channel is not None and len(schema.values) > 1:
+        raise ValueError(
+            f"tokens='scalars' is for a table with a column per channel, but column {channel!r} names the channel of "
+            "each row, whose values are one token; leave out one of both"
+        )
     names = {id: None} | ({} if channel is None else {channel: channels})
     if schema.label is not None and not labels_are_numbers:
         names[schema.label] = schema.classes
@@ -219,18 +271,78 @@ def _samples(
         fix = "subtract an offset first, or read data that are only to be predicted with from_table_like"
         require_variation_kept(value_table, [_column(name) for name in schema.values], fix)
 
+    is_scalar = channel is None and _are_scalars(tokens, missing, schema.values)
+    if is_scalar:
+        lacks_all = np.logical_and.reduce([missing.pop(name) for name in schema.values])
+        missing[" and ".join(schema.values)] = lacks_all
     rows = _complete_rows(missing, sample_of_row, ids)
+    positions = np.stack([x[rows] for x in coordinates.values()], axis=1)
+    values = value_table[rows]
+    if is_scalar:
+        rows, positions, values = _scalars(rows, positions, values)
+        channel_names = schema.values
+        schema = replace(schema, channel=scalar_names[0], values=scalar_names[1:])
     # Ties are broken by the values, so that the result does not depend on the order of the rows.
-    keys = [sample_of_row, *coordinates.values(), *measured.values()]
-    rows = rows[np.lexsort([key[rows] for key in reversed(keys)])]
+    order = np.lexsort([*reversed([sample_of_row[rows], *positions.T, *values.T])])
+    rows, positions, values = rows[order], positions[order], values[order]
     counts = np.bincount(sample_of_row[rows], minlength=len(ids))
     targets, class_names = _read_targets(frame, schema, rows, counts, ids, for_training=for_training)
     schema = replace(schema, channels=channel_names, classes=class_names, time_unit=unit, time_zone=zone)
 
-    all_values = torch.from_numpy(value_table[rows].astype(np.float32)).split(counts.tolist())
-    all_positions = torch.from_numpy(np.stack([x[rows] for x in coordinates.values()], 1)).split(counts.tolist())
+    all_values = torch.from_numpy(values.astype(np.float32)).split(counts.tolist())
+    all_positions = torch.from_numpy(positions).split(counts.tolist())
     parts = zip(all_values, all_positions, targets, ids, strict=True)
     return SampleSet([Sample(v, p, target=target, id=name) for v, p, target, name in parts], schema)
+
+
+def _has_column_per_channel(table: Any, channel: str, channels: Sequence[Name]) -> bool:
+    """Whether a table has a column for each channel instead of the one that names it."""
+    existing = _column_names(table)
+    if channel in existing or not any(name in existing for name in channels):
+        return False
+    if lacking := [name for name in channels if name not in existing]:
+        raise ValueError(
+            f"the table has a column per channel, but none for {lacking[0]!r}; give it one, empty where nothing was "
+            f"measured, or name channels in a column {channel!r}"
+        )
+    return True
+
+
+def _names_of_scalars(existing: Sequence[Any]) -> tuple[str, str]:
+    """What the channel and the value of a single number are called; the table has no columns of these names."""
+    channel, value = "channel", "value"
+    while channel in existing:
+        channel += "_"
+    while value in existing:
+        value += "_"
+    return channel, value
+
+
+def _are_scalars(tokens: TokenForm | None, missing: Mapping[str, Bool[np.ndarray, "n"]], values: Sequence[str]) -> bool:
+    """Whether each number is a token: where nobody says so, if rows have a part of their values and nothing else lacks.
+
+    Complete rows would be all that is left otherwise, and often few are: sensors have times of their own.
+    """
+    if tokens is not None:
+        return tokens == "scalars"
+    lacks = np.stack([missing[name] for name in values])
+    is_placed = ~np.logical_or.reduce([mask for name, mask in missing.items() if name not in values])
+    n_partial = int((is_placed & lacks.any(0) & ~lacks.all(0)).sum())
+    if n_partial:
+        warnings.warn(
+            f"{n_partial} of {lacks.shape[1]} rows have a part of {', '.join(values)}, so that each number becomes a "
+            "token with its column as channel; say tokens='scalars' if it should, or tokens='steps' to drop these rows",
+            stacklevel=4,
+        )
+    return n_partial > 0
+
+
+def _scalars(
+    rows: Int64[np.ndarray, "m"], positions: Float64[np.ndarray, "m d"], values: Float64[np.ndarray, "m c"]
+) -> tuple[Int64[np.ndarray, "t"], Float64[np.ndarray, "t e"], Float64[np.ndarray, "t 1"]]:
+    """A token for each number of these rows: its row, its position with its column last, and itself."""
+    row, column = np.nonzero(~np.isnan(values))
+    return rows[row], np.column_stack([positions[row], column.astype(np.float64)]), values[row, column, None]
 
 
 def row_number(i: int) -> str:
@@ -244,7 +356,7 @@ def _column(name: str) -> str:
 def _column_names(table: Any) -> list[Any]:
     import pandas as pd
     import pyarrow as pa
-    from pyarrow import csv, parquet
+    from pyarrow import parquet
 
     if isinstance(table, pd.DataFrame):
         return list(table.columns)
@@ -260,11 +372,30 @@ def _column_names(table: Any) -> list[Any]:
             return list(parquet.read_schema(path).names)
         if ".csv" in path.suffixes:
             _require_commas(path)
-            with csv.open_csv(path) as reader:
-                return list(reader.schema.names)
+            names = _header(path)
+            return unescaped(names) or names
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, error) from None
     raise ValueError(f"cannot tell what {path.name} is: expected .csv, .csv.gz or .parquet")
+
+
+def _header(path: str | Path) -> list[str]:
+    """The names of the columns of a CSV file as they are written there."""
+    from pyarrow import csv
+
+    with csv.open_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True)) as reader:
+        return list(reader.schema.names)
+
+
+def _read_csv(path: str | Path, options: "csv.ConvertOptions") -> "pa.Table":
+    """The columns of a CSV file. Few have cells of several lines, for which all files would be read more slowly."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    try:
+        return csv.read_csv(path, convert_options=options)
+    except pa.ArrowInvalid:
+        return csv.read_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True), convert_options=options)
 
 
 def _require_commas(path: Path) -> None:
@@ -314,23 +445,45 @@ def read_frame(table: Any, columns: Sequence[str], names: Mapping[str, Sequence[
             if Path(table).suffix in (".parquet", ".pq"):
                 table = parquet.read_table(table, columns=list(columns))
             else:
+                written = dict(zip(existing, _header(table), strict=True))  # what a column is called in the file
                 options = csv.ConvertOptions(
-                    include_columns=list(columns),
-                    column_types=dict.fromkeys(names, pa.string()),
+                    include_columns=[written[name] for name in columns],
+                    column_types={written[name]: pa.string() for name in names},
                     strings_can_be_null=True,
                 )
-                table = csv.read_csv(table, convert_options=options)
+                table = _read_csv(table, options).rename_columns(list(columns))
                 for name, vocabulary in names.items():
-                    if not (vocabulary and all(isinstance(word, str) for word in vocabulary)):
-                        table = table.set_column(table.column_names.index(name), name, _typed_names(table[name]))
+                    is_text = vocabulary and all(isinstance(word, str) for word in vocabulary)
+                    column = _names_in_csv(table[name], is_text=bool(is_text))
+                    table = table.set_column(table.column_names.index(name), name, column)
         except (pa.ArrowException, OSError) as error:
             raise _unreadable(table, error) from None
-    return table.select(list(columns)).to_pandas(
-        date_as_object=False,
-        ignore_metadata=True,
-        # The integers of numpy have no missing ones: pandas would make floats of them.
-        types_mapper=lambda dtype: pd.ArrowDtype(dtype) if pa.types.is_integer(dtype) else None,
+    # Without its metadata, in which pandas notes what is not needed here, and which may be damaged.
+    return (
+        table.select(list(columns))
+        .replace_schema_metadata(None)
+        .to_pandas(
+            date_as_object=False,
+            ignore_metadata=True,
+            # The integers of numpy have no missing ones: pandas would make floats of them.
+            types_mapper=lambda dtype: pd.ArrowDtype(dtype) if pa.types.is_integer(dtype) else None,
+        )
     )
+
+
+def _names_in_csv(texts: "pa.ChunkedArray", *, is_text: bool) -> "pa.ChunkedArray":
+    """The names in a column of a CSV file, in their type where they are not said to be text.
+
+    An apostrophe that was put before what a spreadsheet would take for a formula is taken away; it was put before text.
+    """
+    import pyarrow as pa
+
+    distinct = texts.unique().to_pylist()
+    originals = unescaped(distinct)
+    if originals is None:
+        return texts if is_text else _typed_names(texts)
+    original_of = dict(zip(distinct, originals, strict=True))
+    return pa.chunked_array([[original_of[text] for text in texts.to_pylist()]], pa.string())
 
 
 def _typed_names(texts: "pa.ChunkedArray") -> "pa.ChunkedArray":

@@ -7,7 +7,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from types import UnionType
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from jaxtyping import Shaped
@@ -17,15 +18,18 @@ from sklearn.utils.validation import check_is_fitted
 
 from romae.checkpoints import native as checkpoint
 from romae.config import from_dict, to_dict
-from romae.data.scaling import Method, Scaling, fit_ladders, fit_scaling
+from romae.data.scaling import READ_AT_ONCE, Method, Origin, Scaling, fit_ladders, fit_scaling, seen_also
 from romae.data.schema import SampleSet, Schema
-from romae.data.sources import lengths_of, schema_of
+from romae.data.sources import as_source, lengths_of, schema_of
 from romae.estimators import rules
+from romae.estimators.folds import TableRows
 from romae.estimators.inputs import Tokens, read_input
 from romae.files import write_whole_folder
+from romae.inference.calibration import calibration_of
+from romae.inference.outside import Outside
 from romae.model.autoencoder import Encoder
 from romae.model.config import ModelConfig, Size
-from romae.model.tasks import Task
+from romae.model.tasks import Classification, Task
 from romae.tokens.masking import UniformTokens
 from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig, chosen_device
@@ -35,6 +39,10 @@ from romae.training.tables import load_model
 E = TypeVar("E", bound="Estimator")
 FORMAT = 1
 DESCRIPTION, MODEL = "estimator.json", "model"
+DIGEST = "digest"  # in the description: of all else in it
+MOST_BYTES = 2**24  # of an array in a description
+
+Clock = Literal["sample", "shared"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +56,8 @@ class _SettingTypes:
     lr: float | None
     mask_ratio: float
     scaling: Method
+    clock: Clock
+    learn_hidden: bool
     frozen: bool
     early_stopping: bool
     validation_fraction: float | None
@@ -67,6 +77,7 @@ class Estimator(BaseEstimator):
     lr: float | None
     mask_ratio: float
     scaling: Any
+    clock: Clock
     tokens: Tokens | None
     columns: Mapping[str, Any] | None
     pretrained: str | Path | None
@@ -77,11 +88,13 @@ class Estimator(BaseEstimator):
     verbose: int
     epochs: int | None = None  # these two belong to estimators that learn from labels
     frozen: bool = False
+    learn_hidden: bool = False  # this one to those that learn without
 
     # What fitting leaves.
     task_: Task
     n_features_in_: int
     histories_: list[list[dict[str, Any]]]
+    _rows_of_fit: TableRows | None = None  # not saved: splitting, fitting and scoring go on in one process
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -123,7 +136,7 @@ class Estimator(BaseEstimator):
             _require_dimensions(samples, _dimensions(samples), "the other samples have")
         else:
             _require_dimensions_of_model(samples, before)
-        return samples
+        return samples if self.learn_hidden else _visible(samples)
 
     def _read_unlabelled(self, unlabelled: Any, samples: Sequence[Sample], before: Task | None) -> Sequence[Sample]:
         """Further samples to pre-train on, read under the names of those that have labels."""
@@ -138,7 +151,7 @@ class Estimator(BaseEstimator):
             _require_dimensions(more, _dimensions(samples), "the labelled ones have")
         except (ValueError, TypeError) as error:
             raise ValueError(f"unlabelled: {error}") from None
-        return more
+        return _visible(more)
 
     def _read_to_predict(self, X: Any, *, with_labels: bool = False) -> Sequence[Sample]:
         """The samples to predict for, read as those of the training were."""
@@ -152,6 +165,13 @@ class Estimator(BaseEstimator):
             for_training=False,
         )
         _require_dimensions_of_model(samples, self.task_)
+        return samples
+
+    def _read_to_judge(self, X: Any, *, with_labels: bool = False) -> Sequence[Sample]:
+        """The same, for answers that are held against the truth: a table must not be a fold of that of the training."""
+        samples = self._read_to_predict(X, with_labels=with_labels)
+        if self._rows_of_fit is not None:
+            self._rows_of_fit.require_no_fold(X, schema_of(samples))
         return samples
 
     # Training
@@ -194,7 +214,10 @@ class Estimator(BaseEstimator):
             )
             task, histories = outcome.task, [history.records for history in outcome.histories]
         assert task is not None
-        self.task_, self.histories_, self.n_features_in_ = self._on_device(task), histories, _n_channels(samples)
+        task = self._on_device(task)
+        if isinstance(task, Classification) and last is not None:
+            task.calibration = calibration_of(task, validation or ())
+        self.task_, self.histories_, self.n_features_in_ = task, histories, _n_channels(samples)
 
     def _split(
         self, samples: Sequence[Sample], groups: Shaped[np.ndarray, "b"] | None, seed: int, *, is_by_hiding: bool
@@ -215,9 +238,15 @@ class Estimator(BaseEstimator):
 
     def _scaling(self, samples: Sequence[Sample], before: Task | None) -> Scaling:
         """That of the model to start from, or one fitted to the data."""
-        if before is not None:
-            return (before.scaling or Scaling()).without_target()
-        return fit_scaling(samples, values=self.scaling, origin=rules.fitting_origin(samples))
+        if before is None:
+            origin: Origin = "min" if self.clock == "sample" else rules.first_time(samples)
+            return fit_scaling(samples, values=self.scaling, origin=origin)
+        scaling = (before.scaling or Scaling()).without_target()
+        outside, source = Outside(scaling, before.schema), as_source(samples)
+        for start in range(0, len(source), READ_AT_ONCE):
+            outside.add(source.packed(np.arange(start, min(start + READ_AT_ONCE, len(source)))))
+        outside.warn(stacklevel=4)
+        return seen_also(scaling, samples)
 
     def _model(
         self, pool: Sequence[Sample], scaling: Scaling, before: Task | None, n_kinds: int | None
@@ -343,26 +372,47 @@ class Estimator(BaseEstimator):
         path = Path(path)
         description = checkpoint.read_json(path / DESCRIPTION)
         parts = {"format", "estimator", "settings", "fitted"}
-        if not isinstance(description, dict) or not parts <= set(description):
+        if not isinstance(description, dict) or not parts <= set(description) <= parts | {DIGEST}:
             raise ValueError(f"{path / DESCRIPTION} is no description of an estimator: it must hold {sorted(parts)}")
-        if description.get("format") != FORMAT:
-            raise ValueError(
-                f"{path} has format {description.get('format')}; this version reads {FORMAT}: update romae"
-            )
+        if description["format"] != FORMAT:
+            raise ValueError(f"{path} has format {description['format']}; this version reads {FORMAT}: update romae")
         if description["estimator"] != cls.__name__:
             raise ValueError(f"{path} holds a {description['estimator']}; load it with {description['estimator']}.load")
-        settings = description["settings"]
-        if isinstance(settings["size"], Mapping):
-            settings["size"] = from_dict(Size, settings["size"])
+        digest = description.pop(DIGEST, None)  # older versions wrote none
+        if digest is not None and digest != checkpoint.json_digest(description):
+            raise ValueError(
+                f"{path / DESCRIPTION} is damaged or was changed since it was saved: its digest is another; take a "
+                "copy that is whole or, if you changed it yourself, take the digest out of it"
+            )
+        try:
+            estimator = cls._with_settings(description["settings"])
+            for name, value in _fitted(cls, description["fitted"]).items():
+                setattr(estimator, name, value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"{path / DESCRIPTION} is damaged: {error}") from None
+        task = checkpoint.load(path / MODEL)
+        n_classes = len(getattr(estimator, "classes_", ()))
+        if n_classes and getattr(task, "n_classes", None) != n_classes:
+            raise ValueError(f"{path} names {n_classes} classes, and its model was not made for them; it is damaged")
+        estimator.task_ = estimator._on_device(task)
+        return estimator
+
+    @classmethod
+    def _with_settings(cls: type[E], settings: Any) -> E:
+        """An estimator with settings from a file; one that it does not have, or of another type, is refused."""
+        if not isinstance(settings, dict) or not set(settings) <= (names := set(cls._get_param_names())):
+            unknown = sorted(set(settings) - names) if isinstance(settings, dict) else settings
+            raise ValueError(f"its settings {unknown} are none of {cls.__name__}")
+        if isinstance(settings.get("size"), Mapping):
+            settings = settings | {"size": from_dict(Size, settings["size"], where="size")}
         estimator = cls(**settings)
-        for name, value in description["fitted"].items():
-            setattr(estimator, name, _revived(value))
-        estimator.task_ = estimator._on_device(checkpoint.load(path / MODEL))
+        from_dict(_SettingTypes, {field.name: getattr(estimator, field.name) for field in fields(_SettingTypes)})
         return estimator
 
     def _described(self) -> str:
         try:
-            return json.dumps(self._description(), indent=2)
+            description = json.loads(json.dumps(self._description()))
+            return json.dumps({**description, DIGEST: checkpoint.json_digest(description)}, indent=2)
         except TypeError as error:
             raise ValueError(f"this estimator cannot be saved: {error}; labels are text, numbers or booleans") from None
 
@@ -383,6 +433,7 @@ class Estimator(BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and its relatives: the model travels as the files of its checkpoint."""
         state = dict(super().__getstate__())
+        state.pop("_rows_of_fit", None)
         if "task_" in state:
             with tempfile.TemporaryDirectory() as folder:
                 state["task_"].save(Path(folder) / MODEL)
@@ -411,15 +462,71 @@ def _written(value: Any) -> Any:
     return {"array": value.tolist(), "type": value.dtype.str} if isinstance(value, np.ndarray) else to_dict(value)
 
 
+def _fitted(cls: type[Estimator], stored: Any) -> dict[str, Any]:
+    """What fitting left, from a file: the attributes that the class says it saves, each of the type that it declares.
+
+    One that the class has a value for may be missing, for older versions did not save it.
+    """
+    if not isinstance(stored, dict) or not set(stored) <= set(cls._saved):
+        unknown = sorted(set(stored) - set(cls._saved)) if isinstance(stored, dict) else stored
+        raise ValueError(f"{unknown} is nothing that fitting leaves in a {cls.__name__}")
+    if missing := [name for name in cls._saved if name not in stored and not hasattr(cls, name)]:
+        raise ValueError(f"it lacks {missing}")
+    hints, fitted = get_type_hints(cls), {name: _revived(value) for name, value in stored.items()}
+    for name, value in fitted.items():
+        if not _is_of_type(value, hints[name]):
+            raise ValueError(f"{name} is of another type than fitting gives it")
+    return fitted
+
+
+def _is_of_type(value: Any, hint: Any) -> bool:
+    """Whether a value out of JSON is what an annotation says; arrays are known by being arrays."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_is_of_type(value, part) for part in inner)
+    if origin is list:
+        return isinstance(value, list) and all(_is_of_type(entry, inner[0]) for entry in value)
+    if origin is dict or hint is dict:
+        return isinstance(value, dict)
+    if hint is Any:
+        return True
+    if hint in (bool, int, float, str, type(None)):
+        return type(value) is hint or (hint is float and type(value) is int)
+    return isinstance(value, np.ndarray)
+
+
 def _revived(value: Any) -> Any:
-    is_array = isinstance(value, Mapping) and set(value) == {"array", "type"}
-    return np.array(value["array"], dtype=value["type"].replace("|O", "O")) if is_array else value
+    """A fitted attribute as it was before `_written`."""
+    if not isinstance(value, dict) or set(value) != {"array", "type"}:
+        return value
+    entries, dtype = value["array"], np.dtype(str(value["type"]).replace("|O", "O"))
+    if not isinstance(entries, list) or any(isinstance(entry, list | dict) for entry in entries):
+        raise ValueError("an array in it is no list of numbers or words")
+    if dtype.kind not in "biufUO" or dtype.itemsize * len(entries) > MOST_BYTES:
+        raise ValueError(f"an array in it has the type {value['type']!r}")
+    return np.array(entries, dtype=dtype)
 
 
 def _n_channels(samples: Sequence[Sample]) -> int:
     """The number of channels, whether they share a token or each has its own."""
     schema = schema_of(samples)
     return len(schema.channels) if schema is not None and schema.channels else samples[0].values.shape[1]
+
+
+def _visible(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """The samples without the tokens that they hide, which are to be predicted and not to be learned."""
+    schema = schema_of(samples)
+    if all(sample.hidden is None for sample in samples):
+        return samples
+    shown = [
+        sample
+        if sample.hidden is None
+        else replace(
+            sample, values=sample.values[~sample.hidden], positions=sample.positions[~sample.hidden], hidden=None
+        )
+        for sample in samples
+    ]
+    return shown if schema is None else SampleSet(shown, schema)
 
 
 def _pooled(samples: Sequence[Sample], schema: Schema | None) -> Sequence[Sample]:

@@ -42,7 +42,7 @@ def read_input(
     if tokens not in (None, "steps", "scalars"):
         raise ValueError(f"tokens must be 'steps', 'scalars' or None, not {tokens!r}")
     if is_table(X):
-        samples: Sequence[Sample] = _from_table(X, columns, expected_schema, with_labels, for_training)
+        samples: Sequence[Sample] = _from_table(X, columns, tokens, expected_schema, with_labels, for_training)
     else:
         samples = _from_series(X, tokens, expected_schema, for_training)
     schema = schema_of(samples)
@@ -85,7 +85,12 @@ def _from_series(X: Any, tokens: Tokens | None, expected_schema: Schema | None, 
 
 
 def _from_table(
-    table: Any, columns: Mapping[str, Any] | None, expected_schema: Schema | None, with_labels: bool, for_training: bool
+    table: Any,
+    columns: Mapping[str, Any] | None,
+    tokens: Tokens | None,
+    expected_schema: Schema | None,
+    with_labels: bool,
+    for_training: bool,
 ) -> SampleSet:
     schema = expected_schema if columns is None else _schema(columns)
     if schema is not None and expected_schema is not None and schema.time_unit is None:
@@ -96,7 +101,7 @@ def _from_table(
             "'flux'}, or hand over an array [samples, time steps]"
         )
     schema = schema if with_labels else replace(schema, label=None)
-    return read_table(table, schema, expected_schema, for_training=for_training)
+    return read_table(table, schema, expected_schema, tokens=tokens, for_training=for_training)
 
 
 def _schema(columns: Mapping[str, Any]) -> Schema:

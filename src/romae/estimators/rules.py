@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int64, Shaped
 
-from romae.data.scaling import Origin
 from romae.model.config import SIZES, Size
 from romae.tokens.sample import Sample
 
@@ -75,12 +74,6 @@ def held_out(groups: Shaped[np.ndarray, "b"], share: float, random: np.random.Ge
     return chosen
 
 
-def fitting_origin(samples: Sequence[Sample]) -> Origin:
-    """Where time begins: at one moment for all samples that share a clock, else at each sample's own first time.
-
-    Samples share a clock if they begin within less time of each other than a typical one lasts.
-    """
-    times = [sample.positions[:, 0] for sample in samples]
-    first = np.array([float(x.min()) for x in times])
-    spans = np.array([float(x.max()) for x in times]) - first
-    return float(first.min()) if np.ptp(first) <= np.median(spans) else "min"
+def first_time(samples: Sequence[Sample]) -> float:
+    """When the first of the samples begins: the origin of a clock that they share."""
+    return min(float(sample.positions[:, 0].min()) for sample in samples)

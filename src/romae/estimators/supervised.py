@@ -16,7 +16,8 @@ from romae.data.columns import require_variation_kept
 from romae.data.scaling import Method
 from romae.data.schema import SampleSet
 from romae.data.sources import schema_of
-from romae.estimators.base import Estimator
+from romae.estimators.base import Clock, Estimator
+from romae.estimators.folds import TableRows
 from romae.estimators.inputs import Tokens
 from romae.estimators.labels import labels_of
 from romae.inference import predictions as inference
@@ -44,6 +45,7 @@ class _Supervised(Estimator):
         lr: float | None = None,
         mask_ratio: float = 0.5,
         scaling: Method = "standard",
+        clock: Clock = "sample",
         tokens: Tokens | None = None,
         columns: Any = None,
         pretrained: str | Path | None = None,
@@ -61,6 +63,7 @@ class _Supervised(Estimator):
         self.lr = lr
         self.mask_ratio = mask_ratio
         self.scaling = scaling
+        self.clock = clock
         self.tokens = tokens
         self.columns = columns
         self.pretrained = pretrained
@@ -76,7 +79,7 @@ class _Supervised(Estimator):
 
     def _read_to_score(self, X: Any, y: Any) -> tuple[Sequence[Sample], Shaped[np.ndarray, "b *k"]]:
         """The samples to score on and their labels."""
-        samples = self._read_to_predict(X, with_labels=y is None)
+        samples = self._read_to_judge(X, with_labels=y is None)
         return samples, self._labels(X, samples, y)
 
 
@@ -105,6 +108,10 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         The share of each series to hide in pre-training.
     scaling : {"standard", "robust", "asinh", "none"}, default "standard"
         The normalisation of values, by channel, as in `fit_scaling`.
+    clock : {"sample", "shared"}, default "sample"
+        Where time begins: at each series' own first time, so that data recorded later get the same answers, or at one
+        moment for all, the first time in X, where it matters when something was measured. Predictions at times that
+        training did not have then come with a warning.
     tokens : "steps", "scalars" or None, default None
         What a token is: a time step, or a single number. None takes steps unless some lack a part of their channels.
     columns : dict, optional
@@ -204,11 +211,11 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         self._train(
             labelled, before, unlabelled=self._read_unlabelled(unlabelled, samples, before), groups=index, last=last
         )
-        self.classes_ = classes
+        self.classes_, self._rows_of_fit = classes, TableRows.of(X, schema_of(samples))
         return self
 
     def predict_proba(self, X: Any) -> Float64[np.ndarray, "b k"]:
-        """The probability of each class.
+        """The probability of each class, calibrated on the validation split.
 
         Parameters
         ----------
@@ -219,7 +226,8 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         Returns
         -------
         Float64 array [b, k]
-            In the order of `classes_`.
+            In the order of `classes_`. The label smoothing of the training is undone, and the validation split, where
+            there is one, sets a temperature and a bias for each class; `task_.calibration = None` switches it off.
 
         Raises
         ------
@@ -228,7 +236,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples = self._read_to_predict(X)
+        samples = self._read_to_judge(X)
         return inference.predict_proba(self.task_, samples)
 
     def predict(self, X: Any) -> Shaped[np.ndarray, "b"]:
@@ -309,6 +317,10 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         The share of each series to hide in pre-training.
     scaling : {"standard", "robust", "asinh", "none"}, default "standard"
         The normalisation of values, by channel, as in `fit_scaling`.
+    clock : {"sample", "shared"}, default "sample"
+        Where time begins: at each series' own first time, so that data recorded later get the same answers, or at one
+        moment for all, the first time in X, where it matters when something was measured. Predictions at times that
+        training did not have then come with a warning.
     tokens : "steps", "scalars" or None, default None
         What a token is: a time step, or a single number. None takes steps unless some lack a part of their channels.
     columns : dict, optional
@@ -412,6 +424,7 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         last = Regress(n_targets=n_outputs, frozen=self.frozen, drop_tokens=DROP_TOKENS, dropout=DROPOUT)
         self._train(labelled, before, unlabelled=self._read_unlabelled(unlabelled, samples, before), last=last)
         self.is_flat_, self.n_outputs_ = y.ndim == 1, n_outputs
+        self._rows_of_fit = TableRows.of(X, schema_of(samples))
         return self
 
     def predict(self, X: Any) -> Float64[np.ndarray, "b *k"]:
@@ -435,7 +448,7 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples = self._read_to_predict(X)
+        samples = self._read_to_judge(X)
         numbers = np.asarray(inference.predict(self.task_, samples))
         return numbers.reshape(len(samples)) if self.is_flat_ else numbers.reshape(len(samples), -1)
 

@@ -18,7 +18,9 @@ from romae.data.columns import to_numpy
 from romae.data.dates import positions_as_numbers
 from romae.data.scaling import Method
 from romae.data.schema import Schema
-from romae.estimators.base import Estimator
+from romae.data.sources import schema_of
+from romae.estimators.base import Clock, Estimator
+from romae.estimators.folds import TableRows
 from romae.estimators.inputs import Tokens, is_table
 from romae.inference import predictions as inference
 from romae.model.config import Size
@@ -41,6 +43,8 @@ class _Unsupervised(Estimator):
         lr: float | None = None,
         mask_ratio: float = 0.5,
         scaling: Method = "standard",
+        clock: Clock = "sample",
+        learn_hidden: bool = False,
         tokens: Tokens | None = None,
         columns: Any = None,
         pretrained: str | Path | None = None,
@@ -56,6 +60,8 @@ class _Unsupervised(Estimator):
         self.lr = lr
         self.mask_ratio = mask_ratio
         self.scaling = scaling
+        self.clock = clock
+        self.learn_hidden = learn_hidden
         self.tokens = tokens
         self.columns = columns
         self.pretrained = pretrained
@@ -89,7 +95,9 @@ class _Unsupervised(Estimator):
             If something is of another type.
         """
         before = self._begin()
-        self._train(self._read(X, before), before)
+        samples = self._read(X, before)
+        self._train(samples, before)
+        self._rows_of_fit = TableRows.of(X, schema_of(samples))
         return self
 
 
@@ -114,6 +122,13 @@ class RoMAEInterpolator(_Unsupervised):
         The share of each series to hide in pre-training.
     scaling : {"standard", "robust", "asinh", "none"}, default "standard"
         The normalisation of values, by channel, as in `fit_scaling`.
+    clock : {"sample", "shared"}, default "sample"
+        Where time begins: at each series' own first time, so that data recorded later get the same answers, or at one
+        moment for all, the first time in X, where it matters when something was measured. Predictions at times that
+        training did not have then come with a warning.
+    learn_hidden : bool, default False
+        Whether to learn what samples hide (`Sample.hidden`), as the targets of their pre-training. By default it is not
+        shown to training at all, so that it can be predicted afterwards.
     tokens : "steps", "scalars" or None, default None
         What a token is: a time step, or a single number. None takes steps unless some lack a part of their channels.
     columns : dict, optional
@@ -251,7 +266,7 @@ class RoMAEInterpolator(_Unsupervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples = _with_hidden([sample for sample in self._read_to_predict(X) if len(sample) > 1], self.mask_ratio)
+        samples = _with_hidden([sample for sample in self._read_to_judge(X) if len(sample) > 1], self.mask_ratio)
         predictions = np.concatenate(inference.predict(self.task_, samples))
         truth = torch.cat([sample.values[sample.hidden].double() for sample in samples]).numpy()
         channel = np.zeros(len(truth))
@@ -282,6 +297,13 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         The share of each series to hide in pre-training.
     scaling : {"standard", "robust", "asinh", "none"}, default "standard"
         The normalisation of values, by channel, as in `fit_scaling`.
+    clock : {"sample", "shared"}, default "sample"
+        Where time begins: at each series' own first time, so that data recorded later get the same answers, or at one
+        moment for all, the first time in X, where it matters when something was measured. Predictions at times that
+        training did not have then come with a warning.
+    learn_hidden : bool, default False
+        Whether to learn what samples hide (`Sample.hidden`), as the targets of their pre-training. By default it is not
+        shown to training at all, so that it can be predicted afterwards.
     tokens : "steps", "scalars" or None, default None
         What a token is: a time step, or a single number. None takes steps unless some lack a part of their channels.
     columns : dict, optional

@@ -16,7 +16,7 @@ from romae.data.export import to_table
 from romae.data.scaling import fit_ladders
 from romae.data.schema import SampleSet, Schema
 from romae.experiments import baselines, metrics
-from romae.files import require_writable
+from romae.files import require_free, require_writable, write_whole
 from romae.inference import predictions as inference
 from romae.inference.tables import write_table
 from romae.model.config import ModelConfig, Size
@@ -88,11 +88,26 @@ def oscillators(n_samples: int, seed: int) -> list[Sample]:
     return samples
 
 
-def run(folder: str | Path, *, seed: int = 0, epochs: int = 30, n_train: int = 1500, n_test: int = 300) -> Outcome:
-    """Pre-train on generated series, interpolate, classify, compare, and write picture, page and table."""
+def run(
+    folder: str | Path,
+    *,
+    seed: int = 0,
+    epochs: int = 30,
+    n_train: int = 1500,
+    n_test: int = 300,
+    force: bool = False,
+) -> Outcome:
+    """Pre-train on generated series, interpolate, classify, compare, and write picture, page and table.
+
+    Files that no demo has written are only overwritten by `force`.
+    """
     if seed < 0:
         raise ValueError(f"a seed is a whole number from 0 on, not {seed}")
     require_writable(folder)
+    folder = Path(folder)
+    picture, table, place = folder / "interpolation.png", folder / "series.csv", folder / "demo.html"
+    for path in (picture, table, place):
+        require_free(path, force=force, is_ours=lambda _: place.is_file() and page.is_page(place))
     training = [replace(sample, hidden=None) for sample in oscillators(n_train, seed)]
     testing = oscillators(n_test, seed + 1)
     models = _trained(training, seed, epochs)
@@ -100,16 +115,15 @@ def run(folder: str | Path, *, seed: int = 0, epochs: int = 30, n_train: int = 1
     whole = [replace(sample, hidden=None) for sample in testing]
     chosen = inference.predict_proba(models.classifier, whole).argmax(1)
     rmse, accuracy = _errors(predicted, training, testing), _accuracies(chosen, training, whole, seed)
-    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    picture, table = folder / "interpolation.png", folder / "series.csv"
     title = "Two sensors, one oscillator: each curve is drawn from the black points of both"
     shown = [
         panel._replace(title=f"series {sample.id}, {panel.title} sensor")
         for sample, prediction in zip(testing[:3], predicted, strict=False)
         for panel in panels(sample, prediction, SCHEMA, models.pretrained)
     ]
-    interpolation(shown, title=title).savefig(picture, dpi=150)
+    figure = interpolation(shown, title=title)
+    write_whole(picture, lambda to: figure.savefig(to, dpi=150, format="png"))
     write_table(to_table(SampleSet(whole, SCHEMA)), table)
     sections = [
         _interpolation_section(models.pretrained, testing, predicted, rmse),
@@ -117,7 +131,7 @@ def run(folder: str | Path, *, seed: int = 0, epochs: int = 30, n_train: int = 1
         _training_section(models),
     ]
     lead = "Two sensors watch one oscillator, each at times of its own. All of this was made by romae demo."
-    written = page.write(folder / "demo.html", "Masked autoencoding of irregular series", sections, lead=lead)
+    written = page.write(place, "Masked autoencoding of irregular series", sections, lead=lead)
     seconds = models.pretraining.seconds + models.finetuning.seconds
     return Outcome(rmse, accuracy, seconds, picture, written, table)
 

@@ -1,6 +1,7 @@
 """Figures of a recipe's results: diagnostics on test samples, what the source draws, and how the losses fell."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,36 @@ from romae.training.stages import TITLES
 
 
 def blocks(recipe: Recipe, results: Sequence[Result]) -> list[Block]:
-    """All that the results hold to be drawn; those of older versions hold less."""
-    return [*_diagnostics(results), *_figures(recipe, results), *_losses(results)]
+    """All that the results hold to be drawn; those of older versions hold less, and what is torn is named."""
+    drawers: list[Callable[[Sequence[Result]], list[Block]]] = [_diagnostics, partial(_figures, recipe), _losses]
+    try:
+        return [block for draw in drawers for block in draw(results)]
+    except _TORN as error:
+        for result in results:
+            for draw in drawers:
+                _require_drawn(draw, result)
+        raise ValueError(
+            f"the results of {recipe.name} cannot be drawn together: {_reason(error)}; run the seed again that differs "
+            "from the others, or remove its file"
+        ) from error
+
+
+_TORN = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
+
+
+def _require_drawn(draw: Callable[[Sequence[Result]], list[Block]], result: Result) -> None:
+    """Refuse a result that cannot be drawn by itself."""
+    try:
+        draw([result])
+    except _TORN as error:
+        raise ValueError(
+            f"the result of {result.recipe}, seed {result.seed}, is torn or was altered where it says what to draw: "
+            f"{_reason(error)}; run this seed again, or remove its file"
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    return f"it lacks {error}" if isinstance(error, KeyError) else str(error).partition("\n")[0]
 
 
 def _figures(recipe: Recipe, results: Sequence[Result]) -> list[Block]:

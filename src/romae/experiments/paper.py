@@ -8,14 +8,13 @@ at most; it is beaten or missed if ours is better or worse than that. A number i
 comparable, whatever ours is.
 """
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from romae.config import load_config
+from romae.config import load_config, parsed_json
 from romae.experiments.recipe import Better, gained
 from romae.experiments.summary import Row, blemish, number, ours
 
@@ -170,8 +169,8 @@ def _speed(item: Item, claim: Speed, folder: Path) -> Judgement:
 def _speeds(path: Path) -> tuple[str, dict[str, float]]:
     """The device of a benchmark, and the speed of positions by workload; none where they were not measured."""
     try:
-        report = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        report = parsed_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise ValueError(f"{path} is torn or no JSON: {error}; `romae benchmark` writes it anew") from None
     try:
         positions = report.get("positions")
@@ -180,5 +179,5 @@ def _speeds(path: Path) -> tuple[str, dict[str, float]]:
         return str(positions["machine"]["device"]), {
             row["workload"]: float(row["continuous_speed"]) for row in positions["rows"]
         }
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
         raise ValueError(f"{path} is no benchmark; remove it, and `romae benchmark` writes it anew") from None

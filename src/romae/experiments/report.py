@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from romae.experiments import figures
-from romae.experiments.paper import Judgement, judge, read_items
+from romae.experiments.paper import FILE, Judgement, judge, read_items
 from romae.experiments.recipe import Recipe, discover
-from romae.experiments.results import TRIALS, Result, renamed
+from romae.experiments.results import TRIALS, Result, is_seed, renamed
 from romae.experiments.summary import Row, all_rows, number, ours, published, read_all, summarise, target
-from romae.files import require_writable, write_whole_text
+from romae.files import require_free, write_whole_text
 from romae.pages import charts
-from romae.pages.page import Block, Chart, Choice, Section, Table, Text, to_html
+from romae.pages.page import Block, Chart, Choice, Section, Table, Text, is_page, to_html
 
 OURS = "RoMAE"
 
@@ -37,23 +37,33 @@ difference ± standard deviation over (n) seeds that both have. How to read all 
 """
 
 
+_BEGINNING = INTRODUCTION[: INTRODUCTION.index(" from the files")].encode()
+
+
 def strangers(folder: str | Path) -> list[str]:
     """Folders that hold what looks like results, but of no recipe that is known."""
     root, names = Path(folder), set()
     for path in root.rglob("*.json"):
         name = path.parent.relative_to(root).as_posix()
-        if path.stem.isdigit() and renamed(name) not in discover() and not name.startswith(f"{TRIALS}/"):
+        if is_seed(path.stem) and renamed(name) not in discover() and not name.startswith(f"{TRIALS}/"):
             names.add(name)
     return sorted(names)
 
 
 def write(
-    folder: str | Path, *, markdown: str | Path = "REPRODUCTION.md", page: str | Path | None = None
+    folder: str | Path,
+    *,
+    markdown: str | Path = "REPRODUCTION.md",
+    page: str | Path | None = None,
+    force: bool = False,
 ) -> list[Path]:
-    """Write the table and the page of a folder of results, and return where they are."""
+    """Write the table and the page of a folder of results, and return where they are.
+
+    Files that are no report are only overwritten by `force`, and those that the report is made from never.
+    """
     places = [Path(markdown), Path(folder) / "report.html" if page is None else Path(page)]
     require_results(folder)
-    _require_places(places)
+    _require_places(places, Path(folder), force)
     for path, text in zip(places, rendered(folder), strict=True):
         write_whole_text(path, text)
     return places
@@ -73,14 +83,19 @@ def require_results(folder: str | Path) -> None:
         raise ValueError(f"there is no folder of results {folder}; `romae run NAME` makes one")
 
 
-def _require_places(places: Sequence[Path]) -> None:
-    """Refuse what could not be written before anything is."""
+def _require_places(places: Sequence[Path], folder: Path, force: bool) -> None:
+    """Refuse what could not be written, or would be written over, before anything is."""
     if len({place.resolve() for place in places}) < len(places):
         raise ValueError(f"the table and the page cannot both be {places[0]}; give them two names")
-    for place in places:
-        if place.is_dir():
-            raise ValueError(f"cannot write {place}: it is a folder; name a file in it")
-        require_writable(place.parent)
+    inputs = [*folder.rglob("*.json"), folder / FILE]
+    for place, is_ours in zip(places, (_is_table, is_page), strict=True):
+        require_free(place, force=force, inputs=inputs, is_ours=is_ours)
+
+
+def _is_table(path: Path) -> bool:
+    """Whether a file is the table of a report."""
+    with path.open("rb") as file:
+        return file.read(len(_BEGINNING)) == _BEGINNING
 
 
 # The table

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from romae import __version__
-from romae.config import from_dict, to_dict
+from romae.config import from_dict, parsed_json, to_dict
 from romae.data.subsets import evenly_spread
 from romae.files import write_whole_text
 from romae.training.config import FREE
@@ -88,7 +88,7 @@ class Result:
 
     @property
     def is_trial(self) -> bool:
-        return self.quick or not all(_is_free(setting) for setting in self.overrides)
+        return _is_trial(self.overrides, self.quick)
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -98,11 +98,29 @@ class Result:
 
     def path(self, folder: str | Path) -> Path:
         """Where this result belongs."""
-        if not self.is_trial:
-            return Path(folder) / self.recipe / f"{self.seed}.json"
-        digest = hashlib.sha256("\n".join(self.overrides).encode()).hexdigest()[:8] if self.overrides else ""
-        name = "-".join(part for part in (str(self.seed), "quick" if self.quick else "", digest) if part)
-        return Path(folder) / TRIALS / self.recipe / f"{name}.json"
+        return result_path(folder, self.recipe, self.seed, self.overrides, quick=self.quick)
+
+
+def result_path(folder: str | Path, recipe: str, seed: int, overrides: Sequence[str], *, quick: bool) -> Path:
+    """Where the result of a run belongs, which is known before it is run."""
+    if not _is_trial(overrides, quick):
+        return Path(folder) / recipe / f"{seed}.json"
+    digest = hashlib.sha256("\n".join(overrides).encode()).hexdigest()[:8] if overrides else ""
+    name = "-".join(part for part in (str(seed), "quick" if quick else "", digest) if part)
+    return Path(folder) / TRIALS / recipe / f"{name}.json"
+
+
+def is_result(path: Path) -> bool:
+    """Whether a file is the result of a recipe, which another run may take the place of."""
+    try:
+        read_result(path)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_trial(overrides: Sequence[str], quick: bool) -> bool:
+    return quick or not all(_is_free(setting) for setting in overrides)
 
 
 def write_result(result: Result, folder: str | Path) -> Path:
@@ -118,11 +136,13 @@ def write_result(result: Result, folder: str | Path) -> Path:
 def read_result(path: str | Path) -> Result:
     """Read a result; a file that is torn or is no result is named."""
     try:
-        return from_dict(Result, migrated(json.loads(Path(path).read_text())))
+        body = migrated(parsed_json(Path(path).read_text(encoding="utf-8")))
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ValueError(f"{path} is torn or no JSON ({error}); run this seed again, or remove the file") from None
+    try:
+        return from_dict(Result, body)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is no result of a recipe: {error}") from None
 
@@ -161,7 +181,12 @@ def _is_free(setting: str) -> bool:
 
 def numbered_files(folder: Path) -> list[Path]:
     """The files in a folder that are called after a seed."""
-    return [path for path in folder.glob("*.json") if path.stem.isdigit()]
+    return [path for path in folder.glob("*.json") if is_seed(path.stem)]
+
+
+def is_seed(text: str) -> bool:
+    """Whether a text is a whole number as we write it."""
+    return text.isascii() and text.isdigit()
 
 
 def compact(x: Any) -> Any:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from numbers import Real
+from numbers import Integral
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from romae.data.dates import positions_as_numbers
 from romae.data.scaling import Scaling
 from romae.data.schema import Schema, require_same_names
 from romae.data.sources import SampleSource, Source, as_source
+from romae.inference.outside import Outside
 from romae.model.kernels.onednn import without_onednn
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens.layout import Layout
@@ -277,11 +278,13 @@ def interpolate(
         )
     source = _as_source(task, samples)
     scaling, queries = _scaling(task), _read_queries(task, source, positions)
+    outside = Outside(task.scaling, task.schema)
 
     def values(work: _Work) -> Sequence[Tensor]:
         counts = [len(queries[i]) for i in work.indices]
         raw_positions = torch.cat([queries[i] for i in work.indices])
         origin = scaling.origins_of(work.samples).repeat_interleave(torch.tensor(counts), 0)
+        outside.add_positions(raw_positions - origin, "queries")
         scaled = scaling.scale_positions(raw_positions, origin).float().split(counts)
         for name, places in zip(work.samples.ids, scaled, strict=True):
             if not bool(torch.isfinite(places).all()):
@@ -291,7 +294,7 @@ def interpolate(
         return scaling.invert_values(torch.cat(pieces), raw_positions).split(counts)
 
     n_queries = np.array([len(places) for places in queries], dtype=np.int64)
-    return _for_each(task, source, values, tokens_per_batch, "interpolating", n_queries)
+    return _for_each(task, source, values, tokens_per_batch, "interpolating", n_queries, outside)
 
 
 def _hidden_values(task: MaskedReconstruction, work: "_Work") -> Sequence[Tensor]:
@@ -366,14 +369,17 @@ def _for_each(
     budget: int,
     title: str,
     n_queries: Int64[np.ndarray, "b"] | None = None,
+    outside: Outside | None = None,
 ) -> list[np.ndarray]:
     """What a function makes of each sample of a batch, in the order of the samples.
 
-    With `n_queries`, samples are batched with their queries, and those without any are left out.
+    With `n_queries`, samples are batched with their queries, and those without any are left out. What lies far outside
+    the training data is counted over all batches, and told in one warning.
     """
     source = _as_source(task, samples)
-    if not isinstance(budget, Real) or budget < 1:
-        raise ValueError(f"tokens_per_batch must be at least 1, not {budget!r}")
+    outside = Outside(task.scaling, task.schema) if outside is None else outside
+    if isinstance(budget, bool) or not isinstance(budget, Integral) or budget < 1:
+        raise ValueError(f"tokens_per_batch must be a whole number of at least 1, not {budget!r}")
     lengths = source.lengths + task.config.cls
     costs = lengths if n_queries is None else np.where(n_queries > 0, lengths + n_queries, 0)
     order = np.argsort(costs, kind="stable")  # samples of one length meet
@@ -383,10 +389,12 @@ def _for_each(
         for run in _runs(costs[order].tolist(), budget):
             indices = order[run]
             packed = _packed(task, source, indices)
+            outside.add(packed)
             rows = function(_Work(indices, packed, _batch(task, packed), advance))
             advance(int(lengths[indices].sum()))
             for i, row in zip(indices, rows, strict=True):
                 results[i] = row.numpy()
+    outside.warn(stacklevel=3)
     return results
 
 
@@ -542,7 +550,7 @@ def _read_positions(array: Any, where: str, task: Task, clock: Schema) -> Float6
     except ValueError as error:
         raise ValueError(f"{where} cannot be read as an array: {error}") from None
     x = positions_as_numbers(x, clock.time_unit, clock.time_zone, where)
-    if x.size == 0:
+    if x.size == 0 and len(np.atleast_1d(x)) == 0:
         return np.zeros((0, dims))
     if x.dtype.kind not in "fiu":
         raise TypeError(f"{where} must be numbers, not {x.dtype}")

@@ -1,11 +1,13 @@
 """From a model and a table to a table of predictions, embeddings or values, in the data's own names and units."""
 
+import csv
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from romae.data.columns import escaped_for_spreadsheets
 from romae.data.export import to_sample_table, to_table
 from romae.data.queries import grid_of_times, read_queries
 from romae.data.schema import SampleSet, Schema
@@ -23,11 +25,15 @@ TABLE_ENDINGS = (".csv", ".csv.gz", ".parquet", ".pq")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceConfig:
-    """The settings of predicting, embedding and interpolating."""
+    """The settings of predicting, embedding and interpolating.
+
+    With `escape`, text in CSV files that a spreadsheet would take for a formula gets an apostrophe before it.
+    """
 
     columns: Columns = Columns()
     device: str = "auto"
     tokens_per_batch: int = inference.TOKENS_PER_BATCH
+    escape: bool = True
 
     def __post_init__(self) -> None:
         require_device_name(self.device)
@@ -106,8 +112,12 @@ def require_output(path: str | Path, *sources: Path | None) -> None:
         raise ValueError(f"{path} is the table that is read; write the answers to another one")
 
 
-def write_table(table: "pd.DataFrame", path: str | Path) -> None:
-    """Write a CSV or Parquet file, by its ending, whole or not at all."""
+def write_table(table: "pd.DataFrame", path: str | Path, *, escape: bool = True) -> None:
+    """Write a CSV or Parquet file, by its ending, whole or not at all.
+
+    With `escape`, text in a CSV file that a spreadsheet would take for a formula gets an apostrophe before it, which
+    `from_table` takes away again.
+    """
     require_table_ending(path)
     path = Path(path)
 
@@ -115,7 +125,13 @@ def write_table(table: "pd.DataFrame", path: str | Path) -> None:
         if path.suffix in (".parquet", ".pq"):
             table.to_parquet(to, index=False)
         else:
-            table.to_csv(to, index=False, compression="gzip" if path.suffix == ".gz" else None)
+            cells = escaped_for_spreadsheets(table) if escape else table
+            text = cells.select_dtypes(exclude=["number", "bool", "datetime", "datetimetz"])
+            has_returns = any(isinstance(x, str) and "\r" in x for name in text for x in text[name])
+            # A return within a cell ends a line where the cell has no quotes, and pandas sees to line feeds alone.
+            quoting = csv.QUOTE_NONNUMERIC if has_returns else csv.QUOTE_MINIMAL
+            compression = "gzip" if path.suffix == ".gz" else None
+            cells.to_csv(to, index=False, compression=compression, quoting=quoting)
 
     write_whole(path, write)
 

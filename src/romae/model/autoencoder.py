@@ -140,8 +140,8 @@ class Encoder(nn.Module):
         return encoder
 
 
-def misfits(module: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
-    """What is missing, unexpected or of another shape where weights meet a module, in words."""
+def misfits(module: nn.Module, weights: Mapping[str, Any]) -> list[str]:
+    """What is missing, unexpected or of another shape where weights, or what a file says of them, meet a module."""
     expected = module.state_dict()
     problems = [f"missing {key}" for key in expected if key not in weights]
     problems += [f"unexpected {key}" for key in weights if key not in expected]

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from romae.config import check_types
 from romae.tokens.ladder import Ladder, nearest_multiples
 
+WIDEST, MOST_LAYERS = 2**20, 10_000  # beyond any model: a size that is a slip must not fill the memory
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
@@ -29,7 +31,7 @@ class Size:
     Raises
     ------
     ValueError
-        If a number is below 1, or the width is no multiple of the heads.
+        If a number is below 1 or beyond any model, or the width is no multiple of the heads.
     TypeError
         If a number is not whole.
 
@@ -51,8 +53,9 @@ class Size:
         check_types(self)
         for name in ("width", "heads", "depth", "feed_forward"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
+            most = MOST_LAYERS if name == "depth" else WIDEST
+            if value is not None and not 1 <= value <= most:
+                raise ValueError(f"{name} must be at least 1 and at most {most}, not {value}")
         if self.width % self.heads:
             raise ValueError(
                 f"width {self.width} must be a multiple of {self.heads} heads; "

@@ -5,6 +5,7 @@ Shapes: t tokens, b samples, c channels, q hidden tokens, w width, k outputs.
 
 import operator
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, SupportsIndex
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from romae.model.autoencoder import Decoder, Encoder
+from romae.model.calibration import Calibration
 from romae.model.config import ModelConfig
 from romae.model.heads import Head
 from romae.tokens.augmentation import Augmentation, Noise, RandAugment
@@ -111,9 +113,9 @@ class Task(nn.Module):
 
     def __init__(self, encoder: Encoder | ModelConfig, drop_tokens: float, settings: dict[str, Any]) -> None:
         super().__init__()
-        if not 0 <= drop_tokens < 1:
+        if not isinstance(drop_tokens, float | Real) or not 0 <= drop_tokens < 1:
             raise ValueError(
-                f"drop_tokens is the largest share of tokens to drop, from 0 to below 1, not {drop_tokens}"
+                f"drop_tokens is the largest share of tokens to drop, from 0 to below 1, not {drop_tokens!r}"
             )
         if isinstance(encoder, Task):
             raise TypeError(
@@ -527,13 +529,16 @@ class Classification(Task):
         regulariser for small data.
     augment : RandAugment or Noise, optional
         Augmentation of values in training.
+    calibration : Calibration, optional
+        What makes probabilities of logits that mean what they say; the estimators fit it. None leaves logits as they
+        are, and so does `task.calibration = None` later.
 
     Raises
     ------
     ValueError
         If there are fewer than two classes, a number lies outside its range, or RandAugment meets `drop_tokens`.
     TypeError
-        If the augmentation is none.
+        If the augmentation or the calibration is none.
 
     Examples
     --------
@@ -553,6 +558,7 @@ class Classification(Task):
         confidence: float = 1.0,
         drop_tokens: float = 0.0,
         augment: Augmentation | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         if not isinstance(n_classes, SupportsIndex) or operator.index(n_classes) < 2:
             raise ValueError(f"classification needs at least two classes, n_classes=2 or more, not {n_classes!r}")
@@ -566,7 +572,25 @@ class Classification(Task):
         if isinstance(augment, RandAugment) and drop_tokens > 0:
             raise ValueError("augment changes whole images, and drop_tokens leaves parts of them out; use one of them")
         self.n_classes, self.confidence, self.augment = n_classes, confidence, augment
+        self.calibration = calibration
         self.head = Head(self.config.encoder.width, n_classes, self.config.norm_eps)
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """What is done to logits before they are handed out; the loss knows nothing of it."""
+        return self.settings.get("calibration")
+
+    @calibration.setter
+    def calibration(self, calibration: Calibration | None) -> None:
+        if not isinstance(calibration, Calibration | None):
+            raise TypeError(f"a calibration is Calibration(…) or None, not {calibration!r}")
+        self.settings.pop("calibration", None)  # without one, settings are those of older versions
+        if calibration is not None:
+            if len(calibration.bias) != self.n_classes:
+                raise ValueError(
+                    f"the calibration is for {len(calibration.bias)} classes, and the task has {self.n_classes}"
+                )
+            self.settings["calibration"] = calibration
 
     def _draw(self, batch: Batch, source: RandomSource) -> Batch:
         target = _require_target(batch)
@@ -593,7 +617,7 @@ class Classification(Task):
         return Loss(entropy * len(batch), _count(entropy, len(batch)))
 
     def predict(self, batch: Batch) -> Float[Tensor, "b k"]:
-        """The logits of each class.
+        """The logits of each class, calibrated if the task has a calibration.
 
         Parameters
         ----------
@@ -605,7 +629,8 @@ class Classification(Task):
         Tensor [b, k]
             One row per sample.
         """
-        return self._logits(batch.tokens).float()
+        logits = self._logits(batch.tokens).float()
+        return logits if self.calibration is None else self.calibration.apply(logits, self.confidence).float()
 
     def _logits(self, tokens: Tokens) -> Float[Tensor, "b k"]:
         return self.head(self.pooled(self.encoder(tokens)))
@@ -658,11 +683,12 @@ class Regression(Task):
         drop_tokens: float = 0.0,
         augment: Noise | None = None,
     ) -> None:
+        if not isinstance(n_targets, SupportsIndex) or operator.index(n_targets) < 1:
+            raise ValueError(f"regression needs at least one target, n_targets=1 or more, not {n_targets!r}")
+        n_targets = operator.index(n_targets)
         super().__init__(encoder, drop_tokens, {"n_targets": n_targets, "per": per, "augment": augment})
         if not isinstance(augment, Noise | None):
             raise TypeError(f"augment is Noise(…), not {augment!r}")
-        if n_targets != int(n_targets) or n_targets < 1:
-            raise ValueError(f"regression needs at least one target, not {n_targets}")
         if per not in ("sample", "token"):
             raise ValueError(f"per must be 'sample' or 'token', not {per!r}")
         self.n_targets, self.per, self.augment = n_targets, per, augment

@@ -19,6 +19,8 @@ require_extra("plots", "pages need")
 
 _FEW_COLUMNS = 5  # for which a phone has room
 _MANY_SECTIONS = 8  # as many are not found by scrolling
+_HEAD = 1000  # bytes that hold the marks of a page
+_MARKS = (b'<meta name="generator" content="romae">', b"script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +125,13 @@ def write(path: str | Path, title: str, sections: Sequence[Section], *, lead: st
     """Write a page, whole or not at all, and return where it is."""
     write_whole_text(Path(path), to_html(title, sections, lead=lead))
     return Path(path)
+
+
+def is_page(path: Path) -> bool:
+    """Whether a file is a page of ours, which another may take the place of; those of 0.1 are known by their policy."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    return head.lstrip().startswith(b"<!doctype html>") and any(mark in head for mark in _MARKS)
 
 
 def _resource(name: str) -> str:

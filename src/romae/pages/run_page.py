@@ -5,6 +5,8 @@ confusion matrix, a regression its numbers beside the true ones; every model sho
 """
 
 import json
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,9 +16,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64, Int64
 
 from romae.checkpoints.native import read_json
-from romae.config import flat, from_dict
+from romae.config import flat, from_dict, parsed_json
 from romae.data.schema import SampleSet, Schema
 from romae.data.sources import as_source
+from romae.files import require_free
 from romae.inference import baselines
 from romae.inference import predictions as inference
 from romae.inference.tables import InferenceConfig
@@ -52,32 +55,45 @@ class PageConfig(InferenceConfig):
 
 
 def write(
-    run: str | Path, *, data: Any = None, config: PageConfig | None = None, out: str | Path | None = None
+    run: str | Path,
+    *,
+    data: Any = None,
+    config: PageConfig | None = None,
+    out: str | Path | None = None,
+    force: bool = False,
 ) -> Path:
     """Write the page of a run, `page.html` in its folder unless told otherwise, and return where it is.
 
-    `data` is whatever `from_table` reads, or samples with their names: a table has no numbers for each token.
+    `data` is whatever `from_table` reads, or samples with their names: a table has no numbers for each token. A file
+    that is no page of ours is only overwritten by `force`, and what is read never.
     """
     folder = Path(run)
     stages = sorted(folder.rglob("history.jsonl"))
     if not stages:
         raise ValueError(f"{folder} is not the folder of a run: it holds no history.jsonl, which every run writes")
+    place = folder / "page.html" if out is None else Path(out)
+    inputs = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".html"]
+    if isinstance(data, str | os.PathLike):
+        inputs.append(Path(data))
+    require_free(place, force=force, inputs=inputs, is_ours=page.is_page)
     sections = [_training(stage, folder) for stage in stages]
     if data is not None:
         has_model = any((folder / name).is_dir() for name in ("best", "last"))
         sections += _predictions(folder if has_model else stages[-1].parent, data, config or PageConfig())
     sections += [_settings(stage.parent, folder) for stage in stages]
-    return page.write(out or folder / "page.html", f"Run {folder.resolve().name}", sections)
+    return page.write(place, f"Run {folder.resolve().name}", sections)
 
 
 def _training(history: Path, folder: Path) -> Section:
     try:
-        records = [json.loads(line) for line in history.read_text().splitlines()]
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        records = [parsed_json(line) for line in history.read_text(encoding="utf-8").splitlines()]
+    except ValueError as error:
         raise ValueError(f"{history} is torn or was altered: {error}") from None
     for number, record in enumerate(records, start=1):
         numbers = [record.get(name) for name in ("step", "epoch", "loss")] if isinstance(record, dict) else [None]
-        if not all(isinstance(value, int | float) for value in numbers):
+        if isinstance(record, dict) and record.get("validation") is not None:
+            numbers.append(record["validation"])
+        if not all(isinstance(value, int | float) and abs(value) <= sys.float_info.max for value in numbers):
             raise ValueError(f"{history} is torn or was altered: line {number} is no record of a run")
     if not records:
         return Section(title=_title("Training", history.parent, folder), blocks=[Text(text="No report yet.")])
@@ -135,7 +151,9 @@ def _kept_out(samples: SampleSet, folder: Path) -> SampleSet:
         if not (folder / name).is_file():
             raise ValueError(f"{folder} holds no {name}, so that nobody knows what was kept out; show all samples")
     job = read_json(folder / JOB)
-    config = from_dict(SplitConfig, job["validation"])
+    if not isinstance(job, dict) or not isinstance(job.get("validation"), dict):
+        raise ValueError(f"{folder / JOB} is torn or was altered: it does not say what was kept out; show all samples")
+    config = from_dict(SplitConfig, job["validation"], where="validation")
     validation = validation_split(samples, config)[1]
     if validation is None:
         raise ValueError("the run kept nothing out of training (validation.share=0); show all samples")
@@ -161,7 +179,7 @@ def _as_trained_on(samples: SampleSet, job: Mapping[str, Any]) -> SampleSet:
     classes = samples.schema.classes
     if "label" not in job:
         return samples.map(lambda sample: replace(sample, target=None))
-    if job["kind"] == "regress" and classes is not None:
+    if job.get("kind") == "regress" and classes is not None:
         numbers = [float(name) for name in classes]
         return samples.map(lambda sample: replace(sample, target=numbers[int(sample.target)]))
     return samples

@@ -30,12 +30,19 @@ def as_real(x: Any, name: str) -> Tensor:
 def as_tensor(x: Any, dtype: torch.dtype | None = None) -> Tensor:
     """A tensor without its gradient; of anything else a copy, so that later changes do not reach the sample."""
     if isinstance(x, Tensor):
+        require_dense(x)
         return x.detach() if x.requires_grad else x
     if not (isinstance(x, np.ndarray | np.generic) or _holds_arrays(x)):
         return torch.tensor(x, dtype=dtype)
     x = np.asarray(x)
     copy = torch.from_numpy(np.array(x, dtype=native(x.dtype), order="C"))  # torch knows no steps backwards either
     return copy if dtype is None else copy.to(dtype)
+
+
+def require_dense(x: Tensor) -> None:
+    """Refuse tensors that keep a part of their numbers only, which few functions of torch take."""
+    if x.layout != torch.strided:
+        raise TypeError(f"a tensor of the layout {x.layout} came where all numbers are needed; use x.to_dense()")
 
 
 def native(dtype: np.dtype) -> np.dtype:

@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from romae.tokens.arrays import require_dense
+
 
 def grid_counts(size: Sequence[int], patch: Sequence[int]) -> tuple[int, ...]:
     """How many patches lie along each dimension of a grid of this size."""
@@ -237,7 +239,14 @@ def _require_channels(channels: int | None, dims: int) -> None:
         raise ValueError(f"channels={channels} is outside a grid of {dims} dimensions and one for channels")
 
 
+def _require_tensor(x: Any, name: str) -> None:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} is a tensor, not {type(x).__name__}; make one of an array: torch.as_tensor(x)")
+    require_dense(x)
+
+
 def _channels_last(x: Tensor, dims: int, channels: int | None) -> tuple[Tensor, int]:
+    _require_tensor(x, "the grid")
     n_batch = x.ndim - dims - (channels is not None)
     if n_batch < 0:
         with_channels = "" if channels is None else " and a channel dimension"

@@ -97,7 +97,7 @@ class Sample:
         try:
             target = as_tensor(self.target)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise TypeError(f"target {self.target!r} is not a number or an array: {error}") from None
+            raise TypeError(f"target {_shown(self.target)} is not a number or an array: {error}") from None
         if target.is_complex():
             raise TypeError("targets are complex; use the real and the imaginary part as two targets")
         if target.dtype == torch.uint64:
@@ -147,8 +147,15 @@ class Sample:
     def __repr__(self) -> str:
         name = "" if self.id is None else f"{self.id!r}: "
         target = "" if self.target is None else f", target {list(self.target.shape) or self.target.item()}"
+        hidden = "" if self.hidden is None else f" ({int(self.hidden.sum())} hidden)"
         channels, dims = self.values.shape[1], self.positions.shape[1]
-        return f"Sample({name}{len(self)} tokens, {channels} channels, {dims} position dims{target})"
+        return f"Sample({name}{len(self)} tokens{hidden}, {channels} channels, {dims} position dims{target})"
+
+
+def _shown(x: Any) -> str:
+    """What messages show of an argument: it may be a number of hundreds of digits, or a long list."""
+    text = repr(x)
+    return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 def sample_list(samples: Any) -> list[Sample]:

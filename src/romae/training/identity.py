@@ -13,6 +13,8 @@ from romae.model.tasks import Task
 from romae.training.config import FREE, TrainConfig
 from romae.training.run_folder import CONFIG, DATA, RunFolder
 
+SEEN = "scaling.seen"
+
 
 def identity(task: Task, config: TrainConfig, data: dict[str, str | None]) -> dict[str, Any]:
     """What a run writes down when it begins; `data` are the digests of its samples."""
@@ -33,7 +35,8 @@ def was_made_from(folder: Path, source: Source, validation: Source | None) -> bo
     if (folder / DATA).is_file():  # 0.1 kept it apart
         written = read_json(folder / DATA)
         return all(written.get(name) == digest for name, digest in older_digests(source, validation, None).items())
-    return read_json(folder / CONFIG).get("data") == digests(source, validation)
+    stored = read_json(folder / CONFIG)
+    return isinstance(stored, dict) and stored.get("data") == digests(source, validation)
 
 
 def require_same_run(run: RunFolder, now: dict[str, Any], source: Source, validation: Source | None) -> None:
@@ -43,7 +46,9 @@ def require_same_run(run: RunFolder, now: dict[str, Any], source: Source, valida
         for n_read in (None, N_DIGEST):
             if stored.get("data") == (older := older_digests(source, validation, n_read)):
                 now = now | {"data": older}
-    if changed := [name for name in differences(stored, now) if name not in FREE]:
+    # What the data held follows from them, and they are compared; runs of older versions do not say it.
+    compared = [name for name in differences(stored, now) if not name.startswith(SEEN)]
+    if changed := [name for name in compared if name not in FREE]:
         raise ValueError(
             f"{run.folder} was started with other settings ({', '.join(changed)}); leave them as they were, or start a "
             "new run in another folder"

@@ -29,6 +29,7 @@ from romae.training.batches import NOTHING, Batches, StepShare
 from romae.training.config import TrainConfig, chosen_device
 from romae.training.identity import identity, require_same_run
 from romae.training.preflight import require_samples, require_trainable
+from romae.training.process import process_as_before
 from romae.training.progress import Progress
 from romae.training.run_folder import CONFIG, History, RunFolder, State
 from romae.training.step import Modes, Stepper, compile_blocks, uncompile_blocks
@@ -43,10 +44,20 @@ REQUEUE = 75  # EX_TEMPFAIL: a batch system may start the run again
 STEPS_BETWEEN_STOP_CHECKS = 10  # in which several ranks agree whether any was asked to stop
 
 
-class Interrupted(Exception):
+class Interrupted(SystemExit):
     """Raised when a run with a folder is asked to stop (SIGTERM or SIGUSR1); it has saved its state and can be resumed.
 
-    On the command line it is exit code 75, after which a batch system may start the run again.
+    A script or command that does not catch it ends with exit code 75, after which a batch system may start it again.
+
+    Parameters
+    ----------
+    message : str
+        After which step the run stopped, and how to resume it.
+
+    Notes
+    -----
+    It is a `SystemExit`, so that `except Exception` does not catch it, as with Ctrl-C: a loop over runs that goes on
+    when one fails ends when it is asked to. A notebook shows the message, and its kernel lives on.
 
     Examples
     --------
@@ -55,8 +66,14 @@ class Interrupted(Exception):
     ...     raise romae.Interrupted("the run was asked to stop and did so after step 40")
     ... except romae.Interrupted as stopped:
     ...     print(stopped)
+    ...     print(stopped.code)
     the run was asked to stop and did so after step 40
+    75
     """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.code = REQUEUE
 
 
 def train(
@@ -147,27 +164,27 @@ def train(
         raise ValueError("to resume a run, say where it is: out=…")
     folder = RunFolder(out) if isinstance(out, str | Path) else out
     before = task.scaling, task.schema
-    task.scaling, task.schema = scaling, _kept_schema(task, source, scaling)
     loop = None
-    try:
-        run_identity = None if folder is None else identity(task, config, digests(source, validation_source))
-        training_data = scaled(source, scaling)
-        validation_data = None if validation_source is None else scaled(validation_source, scaling)
-        loop = _Loop.ready(task, training_data, validation_data, config, folder)
-        loop.identity, loop.reporter = run_identity, Reporter(log, title, quiet)
-        with without_onednn():
+    with process_as_before(on_gpu=chosen_device(config.device) != "cpu"), without_onednn():
+        task.scaling, task.schema = scaling, _kept_schema(task, source, scaling)
+        try:
+            run_identity = None if folder is None else identity(task, config, digests(source, validation_source))
+            training_data = scaled(source, scaling)
+            validation_data = None if validation_source is None else scaled(validation_source, scaling)
+            loop = _Loop.ready(task, training_data, validation_data, config, folder)
+            loop.identity, loop.reporter = run_identity, Reporter(log, title, quiet)
             return loop.train(may_resume=resume)
-    except (ImportError, TypeError, ValueError):
-        if loop is None or loop.place.step == 0:
-            task.scaling, task.schema = before
-        if loop is not None and folder is not None:
-            folder.forget()
-        raise
-    finally:
-        if folder is not None:
-            folder.release()
-        if loop is not None:
-            loop.unwrap_task()
+        except (ImportError, TypeError, ValueError):
+            if loop is None or loop.place.step == 0:
+                task.scaling, task.schema = before
+            if loop is not None and folder is not None:
+                folder.forget()
+            raise
+        finally:
+            if folder is not None:
+                folder.release()
+            if loop is not None:
+                loop.unwrap_task()
 
 
 def _kept_schema(task: Task, source: Source, scaling: Scaling | None) -> Schema | None:
@@ -274,7 +291,9 @@ class _Loop:
         """One optimiser step over this rank's share of a batch."""
         if self.reporter.trivial is None:
             self.reporter.trivial = self.batches.trivial_loss_of(share)
-        seed = seed_step(self.config.seed, self.place.step, self.accelerator.process_index)
+        seed = seed_step(
+            self.config.seed, self.place.step, self.accelerator.process_index, device=self.accelerator.device
+        )
         if self.task.augment is not None:
             self.batches.generator.manual_seed(seed)
         sums = self.stepper.take(share, self.place.step)
@@ -282,8 +301,7 @@ class _Loop:
             self.history.n_skipped += 1
         else:
             self.sums += sums
-            if self.accelerator.scaler is None:  # which would leave such steps out, and lower its scale
-                watch.add(self.place.step, share.ids, sums[0])
+            watch.add(self.place.step, share.ids, sums[0])
         place = self.place
         place.step, place.batch = place.step + 1, place.batch + 1
         if place.batch == self.batches.n_batches[place.epoch]:
@@ -297,6 +315,7 @@ class _Loop:
             watch.check()
             self._save()
         if is_stopping:
+            progress.say(f"asked to stop; the state after step {self.place.step} is saved")
             resume = f" Resume it with resume=True and the folder {self.folder.folder}." if self.folder else ""
             raise Interrupted(f"the run was asked to stop and did so after step {self.place.step}.{resume}")
 
@@ -383,10 +402,11 @@ class _Loop:
             state = run.read()
             if state is not None:
                 self._restore(state)
-            if is_first:
-                run.sweep()
-                run.rewrite(self.history.records)
+        self.accelerator.wait_for_everyone()  # before anything that another rank may read is removed
         if is_first:
+            run.sweep(self.place.step)
+            if not run.is_fresh:
+                run.rewrite(self.history.records)
             run.write_notes()
         self.accelerator.wait_for_everyone()
 

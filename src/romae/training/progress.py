@@ -46,5 +46,10 @@ class Progress:
         self.n_tokens, self.since = 0, time.perf_counter()
         if self.is_terminal:
             self.bar.update(self.task, news=", ".join(shown))
-        elif self.is_shown:
-            print(f"{self.title}: step {self.step} of {self.n_steps}, {', '.join(shown)}", file=sys.stderr, flush=True)
+        else:
+            self.say(f"step {self.step} of {self.n_steps}, {', '.join(shown)}")
+
+    def say(self, sentence: str) -> None:
+        """Say something on a line of its own."""
+        if self.is_shown:
+            print(f"{self.title}: {sentence}", file=sys.stderr, flush=True)

@@ -12,10 +12,12 @@ A state is written under another name and moved into place when it is whole. Its
 file, so that a torn or altered one is found when it is read, and the state before it is used. Nothing is pickled.
 """
 
+import contextlib
 import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 import warnings
@@ -27,6 +29,7 @@ from typing import IO, Any, NamedTuple
 from torch import Tensor
 
 from romae.checkpoints.native import read_weights, require_place
+from romae.config import parsed_json
 from romae.files import write_whole_text
 
 try:
@@ -37,6 +40,11 @@ except ImportError:  # on Windows
 DESCRIPTION, LOCK = "state.json", ".lock"
 CONFIG, JOB, DATA = "config.json", "job.json", "data.json"
 NOTES = {CONFIG: "train", JOB: "train", DATA: "training"}  # and what stands in each
+# What a killed process leaves half-written: names of `tempfile`, with the prefixes of romae.files and of states.
+_LEFT_IN_RUN = re.compile(
+    rf"\.(?P<name>best|last|history\.jsonl|{'|'.join(map(re.escape, NOTES))})-(?P<is_aside>old-)?[a-z0-9_]{{8}}"
+)
+_LEFT_IN_STATES = re.compile(r"\.[a-z0-9_]{8}")
 _CLAIMED: set[Path] = set()  # the folders to which this process writes: a lock keeps out other processes alone
 
 
@@ -118,9 +126,7 @@ class RunFolder:
         before = set(self.folder.iterdir()) if self.folder.is_dir() else None
         try:
             (self.folder / "states").mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self.folder)
-            os.close(handle)
-            os.unlink(name)
+            tempfile.TemporaryFile(dir=self.folder).close()
         except OSError as error:
             raise ValueError(
                 f"cannot write to the folder {self.folder}: {error.strerror}; choose another one"
@@ -171,7 +177,8 @@ class RunFolder:
 
     def states(self) -> list[Path]:
         """The states that are there, oldest first."""
-        return sorted(path for path in (self.folder / "states").glob("*") if path.name.isdigit())
+        numbered = [path for path in (self.folder / "states").glob("*") if re.fullmatch("[0-9]+", path.name)]
+        return sorted(numbered, key=lambda path: int(path.name))  # names have 8 digits, or more in very long runs
 
     @property
     def is_fresh(self) -> bool:
@@ -201,24 +208,29 @@ class RunFolder:
             (written / DESCRIPTION).write_text(body)
             for file in written.iterdir():
                 _flush(file)
-            shutil.rmtree(place, ignore_errors=True)
+            _discard(place)
             os.replace(written, place)
             _flush(place.parent)
         except (OSError, SafetensorError) as error:
             raise self._cannot_write(error, place) from error
         finally:
             shutil.rmtree(written, ignore_errors=True)
-        for old in self.states()[: -self.n_states]:
-            shutil.rmtree(old, ignore_errors=True)
+        self._discard_old()
         return place
+
+    def _discard_old(self) -> None:
+        for old in self.states()[: -self.n_states]:
+            _discard(old)
 
     def read(self) -> State | None:
         """The newest state that is whole; those that are not are named in a warning."""
-        for path in reversed(self.states()):
+        states = self.states()
+        for number, path in reversed(list(enumerate(states))):
             try:
                 return _read_state(path)
             except ValueError as error:
-                warnings.warn(f"{error}; going back to the state before it", stacklevel=2)
+                instead = "going back to the state before it" if number else "there is no other, so the run begins anew"
+                warnings.warn(f"{error}; {instead}", stacklevel=2)
         return None
 
     def log(self, record: Mapping[str, Any]) -> None:
@@ -230,10 +242,28 @@ class RunFolder:
         except OSError as error:
             raise self._cannot_write(error, self.history) from error
 
-    def sweep(self) -> None:
-        """Remove what a killed process left half-written."""
-        for path in (self.folder / "states").glob(".*"):
-            shutil.rmtree(path, ignore_errors=True)
+    def sweep(self, step: int) -> None:
+        """Remove what a killed process left half-written, and states after the step that the run goes on from.
+
+        Those could not be read, and would pass for the newest ones.
+        """
+        for path in (self.folder / "states").iterdir():
+            if _LEFT_IN_STATES.fullmatch(path.name):
+                shutil.rmtree(path, ignore_errors=True)
+        for path in self.folder.iterdir():
+            if (left := _LEFT_IN_RUN.fullmatch(path.name)) is None:
+                continue
+            place = self.folder / left["name"]
+            if left["is_aside"] and not place.exists():
+                os.replace(path, place)  # the model of before, when the new one was about to take its place
+            elif path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        for path in self.states():
+            if int(path.name) > step:
+                _discard(path)
+        self._discard_old()
 
     def rewrite(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Set the history back to what it was when a state was written."""
@@ -248,27 +278,40 @@ class RunFolder:
 def _json_object(path: Path) -> Any:
     """The content of a JSON file if it is an object, else an empty dictionary."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError, UnicodeDecodeError):
+        content = parsed_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         content = None
     return content if isinstance(content, dict) else {}
 
 
 def _read_state(path: Path) -> State:
+    """A state as it was written; refused where a single byte differs."""
+    file = path / DESCRIPTION
     try:
-        outer = json.loads((path / DESCRIPTION).read_text())
-        body = outer["body"]
-        if hashlib.sha256(body.encode()).hexdigest() != outer["digest"]:
-            raise ValueError(f"{path / DESCRIPTION} was altered")
-        description = json.loads(body)
-    except (OSError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path / DESCRIPTION} is torn or missing ({error})") from None
-    tensors = {}
-    for name, digest in description["files"].items():
-        if not (path / name).is_file() or _digest(path / name) != digest:
-            raise ValueError(f"{path / name} is torn, altered or missing")
-        tensors[name.removesuffix(".safetensors")] = read_weights(path / name)
-    return State(tensors, description["numbers"])
+        outer = json.loads(file.read_text(encoding="utf-8"))
+        if hashlib.sha256(outer["body"].encode()).hexdigest() != outer["digest"]:
+            raise ValueError("its digest differs")
+        description, tensors = json.loads(outer["body"]), {}
+        for name, digest in description["files"].items():
+            file = path / name
+            if _digest(file) != digest:
+                raise ValueError("its digest differs")
+            tensors[name.removesuffix(".safetensors")] = read_weights(file)
+        return State(tensors, description["numbers"])
+    except (OSError, LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{file} is torn, altered or missing ({error})") from None
+
+
+def _discard(state: Path) -> None:
+    """Remove a state, if it is there; when this is cut short, nothing that is not whole bears a state's number."""
+    if not state.exists():
+        return
+    aside = Path(tempfile.mkdtemp(prefix=".", dir=state.parent))
+    with contextlib.suppress(OSError):
+        aside.rmdir()  # only its name was wanted; Windows replaces no folder
+        os.replace(state, aside)
+    for path in (state, aside):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _digest(path: Path) -> str:

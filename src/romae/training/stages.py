@@ -19,7 +19,7 @@ from romae.data.sources import SampleSource, Source, as_source
 from romae.model.autoencoder import Encoder
 from romae.model.config import ModelConfig
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
-from romae.seeds import seed_everything
+from romae.seeds import generators_as_before, seed_everything
 from romae.tokens.augmentation import Augmentation, Noise
 from romae.tokens.masking import Masking, Strategy, UniformTokens
 from romae.training.config import TrainConfig
@@ -275,6 +275,7 @@ class Outcome(NamedTuple):
     seconds: float
 
 
+@generators_as_before()
 def run_stages(
     model: ModelConfig | Encoder,
     stages: Sequence[Stage],

@@ -103,10 +103,10 @@ class Step:
                 accelerator.backward(loss.total * (part / unit) if is_shared else loss.mean)
             sums += torch.stack([loss.total.detach().double(), loss.weight]) * part
         sums = accelerator.reduce(sums, "sum")
-        accelerator.unscale_gradients(self.optimiser)
         if self.is_skipping and not bool(torch.isfinite(sums[0])):
-            self.optimiser.zero_grad()
+            self.optimiser.zero_grad()  # still scaled, in fp16: the scaler wants a step after each `unscale_`
             return None
+        accelerator.unscale_gradients(self.optimiser)
         if is_shared:
             gradients = [p.grad for p in self.parameters if p.grad is not None]
             factor = unit * accelerator.num_processes / sums[1].clamp(min=1)
@@ -202,9 +202,12 @@ class Stepper:
                 averaged = [] if self.average is None else list(self.average.weights.values())
                 return optimised(self.plain_optimiser) + averaged
 
+            random = torch.cuda.get_rng_state(self.device)
             try:
                 self.captured = Captured(work, changed)
             except RuntimeError as error:  # a task of the user's own may look at numbers on the device
+                self.optimiser.zero_grad()  # of a trial that did not come to its end
+                _restart_generator(self.device, random)
                 if self.config.graph:
                     raise
                 reason = str(error).splitlines()[0]
@@ -263,6 +266,17 @@ class Stepper:
         load_optimiser_tensors(self.plain_optimiser, moments)
         if self.average is not None:
             self.average.load(distributed_like(groups["average"], now))
+
+
+def _restart_generator(device: torch.device, state: Tensor) -> None:
+    """Bring the generator of a GPU back to a state of before a recording that failed.
+
+    It still counts itself as recorded then, and refuses to draw, so it gets a new state in the place of the old one.
+    """
+    fresh = torch.Generator(device)
+    fresh.set_state(state)
+    index = torch.cuda.current_device() if device.index is None else device.index
+    torch.cuda.default_generators[index].graphsafe_set_state(fresh.graphsafe_get_state())
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:

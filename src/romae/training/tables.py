@@ -18,10 +18,10 @@ from romae.data.dates import TimeUnit
 from romae.data.queries import require_same_clock
 from romae.data.scaling import Method, Origin, Scaling, Unit, fit_ladders, fit_scaling
 from romae.data.schema import SampleSet, Schema
-from romae.data.tables import from_schema
+from romae.data.tables import TokenForm, from_schema
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
-from romae.seeds import seed_everything
+from romae.seeds import generators_as_before, seed_everything
 from romae.tokens.masking import Strategy, UniformTokens
 from romae.tokens.sample import Sample
 from romae.training.config import FREE, TrainConfig
@@ -34,7 +34,7 @@ class Columns:
     """Which columns of a table hold what.
 
     What is not named is called as in the data that the model was trained on, or in pre-training id, time and value.
-    Times that are dates are counted in `time_unit`.
+    Times that are dates are counted in `time_unit`; `tokens` are as in `from_table`.
     """
 
     id: str | None = None
@@ -43,10 +43,18 @@ class Columns:
     values: tuple[str, ...] | None = None
     positions: tuple[str, ...] | None = None
     time_unit: TimeUnit | None = None
+    tokens: TokenForm | None = None
 
     def schema(self, base: Schema) -> Schema:
         """The columns to read, with the channels and classes of another schema."""
-        return replace(base, **{name: value for name, value in asdict(self).items() if value is not None})
+        given = {name: value for name, value in asdict(self).items() if value is not None and name != "tokens"}
+        if self.are_channels_of(base):
+            del given["values"]
+        return replace(base, **given)
+
+    def are_channels_of(self, schema: Schema) -> bool:
+        """Whether the columns of values are the channels of a schema: each number of a row is a token."""
+        return self.channel is None and len(self.values or ()) > 1 and set(self.values or ()) == set(schema.channels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,9 +166,10 @@ class Trained(NamedTuple):
     n_validation: int
 
 
+@generators_as_before()
 def pretrain(config: PretrainConfig, data: Any, out: str | Path, *, resume: bool = False) -> Trained:
     """Train a model to predict hidden rows of a table, which is whatever `from_table` reads, from the others."""
-    samples = read_table(data, config.columns.schema(Schema()), None)
+    samples = read_table(data, config.columns.schema(Schema()), None, tokens=config.columns.tokens)
     if all(len(sample) == 1 for sample in samples):
         raise ValueError(
             f"every sample has a single row, so that nothing can be hidden; is {samples.schema.id!r} the column that "
@@ -174,6 +183,7 @@ def pretrain(config: PretrainConfig, data: Any, out: str | Path, *, resume: bool
     return _trained(config, task, scaling, training, validation, Path(out), resume, "pre-training")
 
 
+@generators_as_before()
 def finetune(
     config: FinetuneConfig, data: Any, pretrained: str | Path, out: str | Path, *, resume: bool = False
 ) -> Trained:
@@ -207,12 +217,23 @@ def load_model(path: str | Path) -> Task:
     return load(checkpoints[0] if checkpoints else path)
 
 
-def read_table(data: Any, schema: Schema, model_schema: Schema | None, *, for_training: bool = True) -> SampleSet:
-    """Samples from a table; channels, the unit of time and its zone are those of a model, if there is one."""
+def read_table(
+    data: Any,
+    schema: Schema,
+    model_schema: Schema | None,
+    *,
+    tokens: TokenForm | None = None,
+    for_training: bool = True,
+) -> SampleSet:
+    """Samples from a table; channels, tokens, the unit of time and its zone are those of a model, if there is one."""
     if model_schema is None:
-        return from_schema(data, replace(schema, time_zone=None), for_training=for_training)
+        return from_schema(data, replace(schema, time_zone=None), tokens=tokens, for_training=for_training)
+    schema = replace(schema, time_zone=model_schema.time_zone)
     channels = model_schema.channels if model_schema.channel and schema.channel else None
-    samples = from_schema(data, replace(schema, time_zone=model_schema.time_zone), channels, for_training=for_training)
+    tokens = "steps"
+    if schema.channel is None and set(schema.values) == set(model_schema.channels):
+        schema, tokens = replace(schema, values=tuple(map(str, model_schema.channels))), "scalars"
+    samples = from_schema(data, schema, channels, tokens=tokens, for_training=for_training)
     require_same_clock(samples.schema.time_unit, model_schema.time_unit, samples.schema.time)
     return samples
 
@@ -274,6 +295,9 @@ def _trained(
     """The last part of pre-training and fine-tuning: write down the settings, then train."""
     schema = training.schema
     columns = {name: getattr(schema, name) for name in ("id", "time", "channel", "values", "positions", "time_unit")}
+    columns["tokens"] = config.columns.tokens
+    if config.columns.are_channels_of(schema):
+        columns |= {"channel": None, "values": schema.channels, "tokens": "scalars"}
     config = replace(config, columns=Columns(**columns))
     task.schema = schema
     notes = {JOB: to_dict(config)}
@@ -298,6 +322,8 @@ def read_job(config_type: type[C], path: Path) -> C:
     settings = read_json(path)
     if isinstance(settings, dict) and isinstance(settings.get("model"), dict):
         settings["model"].setdefault("kinds", False)  # older versions lack this setting
+    if isinstance(settings, dict) and isinstance(settings.get("columns"), dict):
+        settings["columns"].setdefault("tokens", "steps")  # and this one
     try:
         return from_dict(config_type, settings)
     except (TypeError, ValueError) as error:

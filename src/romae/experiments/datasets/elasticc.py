@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64, Int64
 
 from romae.experiments.datasets.catalogue import DataSet, Labelled
-from romae.experiments.datasets.files import MissingFile, data_root
+from romae.experiments.datasets.files import BoundedGzip, MissingFile, data_root
 from romae.experiments.datasets.light_curves import BANDS, light_curves
 from romae.extras import require_extra
 from romae.tokens.sample import Sample
@@ -155,7 +155,8 @@ def read_table(path: Path, columns: Sequence[str]) -> dict[str, np.ndarray]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", AstropyUserWarning)  # of what is cut off astropy warns, and goes on
-            with fits.open(path, memmap=False) as parts:
+            content = BoundedGzip(path) if path.suffix == ".gz" else path.open("rb")
+            with content, fits.open(content, memmap=False) as parts:
                 table = next((part for part in parts if isinstance(part, fits.BinTableHDU)), None)
                 arrays = {} if table is None else {name: np.asarray(table.data[name]) for name in table.columns.names}
     except Exception as error:  # astropy and the decoders that it asks raise what they like

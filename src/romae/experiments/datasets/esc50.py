@@ -24,7 +24,7 @@ from torch import Tensor
 from romae.data.audio import RATE, from_spectrogram, read_waveform
 from romae.data.filterbank import SILENCE, dequantise, log_mel, quantise
 from romae.experiments.datasets.catalogue import DataFile, DataSet, hint
-from romae.experiments.datasets.files import MissingFile, data_root
+from romae.experiments.datasets.files import MissingFile, data_root, require_bounded_zip
 from romae.tokens.sample import Sample
 
 N_CLIPS, N_CLASSES, N_FOLDS, N_FRAMES = 2000, 50, 5, 498
@@ -117,6 +117,7 @@ class Spectrograms:
     def read(cls, path: str | Path) -> "Spectrograms":
         """What `save` has written."""
         try:
+            require_bounded_zip(Path(path))
             with np.load(path, allow_pickle=False) as arrays:
                 parts: dict[str, Any] = {key: torch.from_numpy(arrays[key]) for key in TENSORS}
                 parts |= {key: tuple(arrays[key].tolist()) for key in WORDS}
@@ -124,7 +125,7 @@ class Spectrograms:
                 if len(parts[key]) != len(parts["codes"]):
                     raise ValueError(f"{len(parts[key])} {key} for {len(parts['codes'])} clips")
             return cls(**parts)
-        except (OSError, EOFError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
+        except (OSError, EOFError, KeyError, ValueError, TypeError, MemoryError, zipfile.BadZipFile) as error:
             raise ValueError(f"cannot read {path} as prepared spectrograms: {error}; write it again") from None
 
     def samples(

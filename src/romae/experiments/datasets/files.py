@@ -1,11 +1,13 @@
 """Where data sets live on disk, how they get there, and how archives are read and unpacked."""
 
 import contextlib
+import gzip
 import hashlib
 import lzma
 import os
 import shutil
 import stat
+import struct
 import sys
 import tarfile
 import tempfile
@@ -23,6 +25,10 @@ from romae.extras import require_extra
 TIMEOUT_S = 60
 CHUNK = 1 << 16  # bytes; as many at most are lost where a connection breaks
 BLOCK = 1 << 20
+# What a file may unpack to. Those of the data sets here unpack to 2 to 5 times their size; one that was made to fill
+# the memory of whoever opens it, to a thousand times.
+EXPANSION = 30
+SMALL = 1 << 26  # bytes, which may come of any file
 
 
 class MissingFile(ValueError, FileNotFoundError):
@@ -155,19 +161,76 @@ def verify_file(path: Path, size: int | None = None, sha256: str | None = None) 
         raise ValueError(f"{path} has sha256 {digest} instead of {sha256}; remove it and download it again")
 
 
+def shortened(text: str, most: int = 80) -> str:
+    """A text as messages show it: whole, or its first characters."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+class _Allowance:
+    """The bytes that may come of a compressed file, and how many have."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.n_packed = path, path.stat().st_size
+        self.left = max(SMALL, EXPANSION * self.n_packed)
+
+    def take(self, n_bytes: int) -> None:
+        """Refuse the file once more has come of it than may."""
+        self.left -= n_bytes
+        if self.left < 0:
+            raise ValueError(
+                f"{self.path} unpacks to more than {EXPANSION} times its {self.n_packed} bytes, as no data set here "
+                "does; download it again from its publisher, or unpack it yourself if you trust it"
+            )
+
+
+def require_bounded_zip(path: Path) -> None:
+    """Refuse a zip archive, such as an .npz file, that says it unpacks to far more than data do."""
+    allowance = _Allowance(path)
+    with _archive_errors(path), zipfile.ZipFile(path) as file:
+        for info in file.infolist():
+            allowance.take(info.file_size)
+
+
+class BoundedGzip(gzip.GzipFile):
+    """A .gz file that is read up to where no data set would end."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "rb")
+        self.allowance = _Allowance(path)
+
+    def read(self, size: int | None = -1) -> bytes:
+        return self._bounded(super().read, -1 if size is None else size)
+
+    def read1(self, size: int = -1) -> bytes:
+        return self._bounded(super().read1, size)
+
+    def _bounded(self, read: Callable[[int], bytes], size: int) -> bytes:
+        most = self.allowance.left - self.tell()
+        content = read(most + 1 if size < 0 or size > most else size)
+        if len(content) > most:
+            self.allowance.take(self.allowance.left + 1)
+        return content
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One file of an archive or a folder, named with forward slashes."""
+    """One file of an archive or a folder, named with forward slashes; an archive says how large it is."""
 
     source: Path
     name: str
     open: Callable[[], IO[bytes]]
     is_folder: bool = False
     problem: str = ""
+    size: int | None = None
 
     def read(self) -> bytes:
         with _archive_errors(self.source), self.open() as file:
-            return file.read()
+            if self.size is None:
+                return file.read()
+            content = file.read(self.size + 1)
+        if len(content) > self.size:
+            raise ValueError(f"{self.source} is corrupt: {self.name!r} is longer than its {self.size} bytes")
+        return content
 
 
 def members(source: Path) -> Iterator[Member]:
@@ -212,31 +275,37 @@ def extract(archive: Path, folder: Path) -> Path:
 def _entries(archive: Path) -> Iterator[Member]:
     """Everything in an archive, with what speaks against unpacking it."""
     with _archive_errors(archive):
-        entries = _zip_entries(archive) if zipfile.is_zipfile(archive) else _tar_entries(archive)
-        for name, open_member, entry_type in entries:
+        allowance = _Allowance(archive)
+        entries = _zip_entries(archive) if zipfile.is_zipfile(archive) else _tar_entries(archive, allowance)
+        for name, open_member, entry_type, size in entries:
+            allowance.take(size)
             path = PurePosixPath(name)
             is_outside = path.is_absolute() or ".." in path.parts or "\\" in name or PureWindowsPath(name).drive
             problem = "" if entry_type in ("file", "folder") else f"is a {entry_type}"
             problem = "lies outside the folder" if is_outside else problem
             if path.parts:  # not the folder itself
-                yield Member(archive, str(path), open_member, entry_type == "folder", problem)
+                yield Member(archive, str(path), open_member, entry_type == "folder", problem, size)
 
 
-def _zip_entries(archive: Path) -> Iterator[tuple[str, Callable[[], IO[bytes]], str]]:
+_Entry = tuple[str, Callable[[], IO[bytes]], str, int]  # name, how to open it, what it is, bytes
+
+
+def _zip_entries(archive: Path) -> Iterator[_Entry]:
     with zipfile.ZipFile(archive) as file:
         for info in file.infolist():
             entry_type = "link" if stat.S_ISLNK(info.external_attr >> 16) else "folder" if info.is_dir() else "file"
-            yield info.filename, partial(file.open, info), entry_type
+            yield info.filename, partial(file.open, info), entry_type, info.file_size
 
 
-def _tar_entries(archive: Path) -> Iterator[tuple[str, Callable[[], IO[bytes]], str]]:
+def _tar_entries(archive: Path, allowance: _Allowance) -> Iterator[_Entry]:
     with tarfile.open(archive) as file:
         for info in file:
             is_link = info.issym() or info.islnk()
             entry_type = "link" if is_link else "folder" if info.isdir() else "file" if info.isfile() else "device"
-            yield info.name, partial(file.extractfile, info), entry_type  # type: ignore[misc]  # None only for the others
-        while file.fileobj is not None and file.fileobj.read(BLOCK):
-            pass  # the checksum of a compressed tar stands at its very end
+            # None only for the others
+            yield info.name, partial(file.extractfile, info), entry_type, info.size  # type: ignore[misc]
+        while file.fileobj is not None and (block := file.fileobj.read(BLOCK)):
+            allowance.take(len(block))  # the checksum of a compressed tar stands at its very end
 
 
 @contextlib.contextmanager
@@ -244,7 +313,17 @@ def _archive_errors(archive: Path) -> Iterator[None]:
     """Turn what the archive modules raise on corrupt, truncated or locked files into one sentence."""
     try:
         yield
-    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError) as error:
+    except (
+        zipfile.BadZipFile,
+        tarfile.TarError,
+        zlib.error,
+        lzma.LZMAError,
+        EOFError,
+        struct.error,
+        UnicodeError,  # names that are no text
+        LookupError,
+        OverflowError,
+    ) as error:
         raise ValueError(f"{archive} is corrupt or not a zip or tar archive: {error}") from None
     except (OSError, RuntimeError) as error:  # no space, no permission; a password, an unknown compression
         raise ValueError(f"cannot read or unpack {archive}: {error}") from None

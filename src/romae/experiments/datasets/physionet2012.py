@@ -15,7 +15,7 @@ import pandas as pd
 from jaxtyping import Float64, Int64
 
 from romae.experiments.datasets.catalogue import DataFile, DataSet, hint
-from romae.experiments.datasets.files import MissingFile, data_root, is_filled, members
+from romae.experiments.datasets.files import MissingFile, data_root, is_filled, members, shortened
 from romae.tokens.sample import Sample
 
 VARIABLES = tuple(
@@ -23,6 +23,8 @@ VARIABLES = tuple(
     "Glucose HCO3 HCT HR K Lactate Mg MAP MechVent Na NIDiasABP NIMAP NISysABP PaCO2 PaO2 pH Platelets RespRate SaO2 "
     "SysABP Temp TroponinI TroponinT Urine WBC".split()
 )
+LAST_MINUTE = 48 * 60
+MOST_DIGITS = 18  # of a number with 64 bits
 HEADER = b"Time,Parameter,Value"
 OUTCOME_COLUMNS = ("RecordID", "SAPS-I", "SOFA", "Length_of_stay", "Survival", "In-hospital_death")
 
@@ -130,8 +132,8 @@ def _record_texts(source: Path) -> dict[int, bytes]:
         path = PurePosixPath(member.name)
         if path.suffix != ".txt" or path.name.startswith("."):
             continue  # the public folders come with web pages
-        if not path.stem.isdecimal():
-            raise ValueError(f"{source}/{path} is not named after a record number such as 132539.txt")
+        if not path.stem.isdecimal() or len(path.stem) > MOST_DIGITS:
+            raise ValueError(f"{source}/{shortened(str(path))} is not named after a record number such as 132539.txt")
         record = int(path.stem)
         if record in paths:
             raise ValueError(f"{source} holds record {record} twice, as {paths[record]} and as {path}; remove one")
@@ -191,11 +193,14 @@ def _measurements(
 
 
 def _minute(time: str) -> int:
-    """The minute of a time written as hours and minutes; the seconds of a longer one are rounded."""
+    """The minute of a time within 48 hours, written as hours and minutes; the seconds of a longer one are rounded."""
     hours, minutes, *seconds = time.split(":")
-    if not 0 <= int(minutes) < 60 or int(hours) < 0 or len(seconds) > 1:
+    if not 0 <= int(minutes) < 60 or int(hours) < 0 or len(seconds) > 1 or not all(0 <= float(s) < 60 for s in seconds):
         raise ValueError(time)
-    return 60 * int(hours) + int(minutes) + (round(float(seconds[0]) / 60) if seconds else 0)
+    minute = 60 * int(hours) + int(minutes) + (round(float(seconds[0]) / 60) if seconds else 0)
+    if minute > LAST_MINUTE:
+        raise ValueError(time)
+    return minute
 
 
 def _bad_row(texts: list[bytes], record_ids: Int64[np.ndarray, "r"]) -> ValueError:
@@ -209,7 +214,10 @@ def _bad_row(texts: list[bytes], record_ids: Int64[np.ndarray, "r"]) -> ValueErr
             except ValueError:
                 is_good = False
             if not is_good:
-                return ValueError(f"record {record}, line {i}: cannot read {line!r} as time, known variable and number")
+                return ValueError(
+                    f"record {record}, line {i}: cannot read {shortened(line)!r} as time up to 48:00, known variable "
+                    "and number"
+                )
     return ValueError("the records cannot be read: no measurement in any of them")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from romae.experiments.datasets.catalogue import DataFile, DataSet, Labelled, hint
-from romae.experiments.datasets.files import MissingFile, data_root
+from romae.experiments.datasets.files import BoundedGzip, MissingFile, data_root, shortened
 from romae.experiments.datasets.light_curves import BANDS, light_curves
 
 # The codes of the challenge and what they stood for; the class index is the place in this table.
@@ -74,7 +74,8 @@ def _read(file: DataFile, folder: Path, columns: Sequence[str]) -> pd.DataFrame:
     if not path.exists():
         raise MissingFile(f"cannot find {folder / file.path}; {hint(file, folder)}")
     try:
-        table = pd.read_csv(path, skipinitialspace=True, usecols=lambda name: name.strip() in columns)
+        with BoundedGzip(path) if path.suffix == ".gz" else path.open("rb") as content:
+            table = pd.read_csv(content, skipinitialspace=True, usecols=lambda name: name.strip() in columns)
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise ValueError(f"cannot read {path}: {error}") from None
     if absent := [name for name in columns if name not in table]:
@@ -84,7 +85,9 @@ def _read(file: DataFile, folder: Path, columns: Sequence[str]) -> pd.DataFrame:
         is_bad = ~np.isfinite(numbers) | ((numbers % 1 != 0) & (name in WHOLE_NUMBERS))
         if is_bad.any():
             row, expected = int(is_bad.argmax()), "a whole number" if name in WHOLE_NUMBERS else "a finite number"
-            raise ValueError(f"{path}, row {row + 1}: {name} is {table[name].iloc[row]}, which is not {expected}")
+            raise ValueError(
+                f"{path}, row {row + 1}: {name} is {shortened(str(table[name].iloc[row]))}, which is not {expected}"
+            )
         table[name] = numbers
     return table
 

@@ -24,7 +24,7 @@ from jaxtyping import Int64, UInt8
 from romae.data.images import Statistic, from_image
 from romae.data.pixels import Pixels
 from romae.experiments.datasets.catalogue import DataFile, DataSet, hint
-from romae.experiments.datasets.files import MissingFile, data_root
+from romae.experiments.datasets.files import MissingFile, data_root, require_bounded_zip
 from romae.tokens.sample import Sample
 
 Split = Literal["train", "val"]
@@ -153,6 +153,8 @@ def _files(split: Split, folder: Path | None) -> _Files:
 def _packed_files(present: list[Path]) -> _Files:
     """The files in all parts of a split."""
     split, _, _, total = present[0].stem.rsplit("-", 3)
+    if not total.isdecimal() or len(total) > 4:
+        raise ValueError(f"{present[0]} is not named after a number of parts such as {split}-1-of-4.npz")
     parts = [present[0].with_name(f"{split}-{number}-of-{total}.npz") for number in range(1, int(total) + 1)]
     if missing := [part for part in parts if part not in present]:
         raise MissingFile(f"{missing[0]} is missing, though {present[0].name} is there; copy it, or pack again")
@@ -165,11 +167,21 @@ def _packed_files(present: list[Path]) -> _Files:
 
 def _packed_part(path: Path) -> _Files:
     try:
+        require_bounded_zip(path)
         with np.load(path, allow_pickle=False) as arrays:
             content, ends = arrays["content"].tobytes(), np.cumsum(arrays["lengths"]).tolist()
             sources = [content[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
             names, targets, class_names = (arrays[key].tolist() for key in ("names", "targets", "class_names"))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        EOFError,
+        MemoryError,
+        zipfile.BadZipFile,
+    ) as error:
         raise ValueError(f"{path} cannot be read as packed images ({error}); copy it, or pack again") from None
     return _Files(sources, names, targets, tuple(class_names))
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float64
 
+from romae.data.schema import Schema
 from romae.experiments.datasets.catalogue import DataFile, DataSet, Labelled
-from romae.experiments.datasets.files import MissingFile, data_root, members
+from romae.experiments.datasets.files import MissingFile, data_root, members, shortened
 from romae.tokens.sample import Sample
 
 # The sets of the paper: cases to train on and to test on, channels, shortest and longest case, classes.
@@ -52,7 +53,13 @@ def parse(text: str, *, missing: float | str = "error", where: str = "the .ts te
             samples.append(_read_case(line.strip(), header, missing, f"{where}, line {i}", f"{prefix}{len(samples)}"))
     if not samples:
         raise ValueError(f"{where} has no cases after @data")
-    return Labelled(samples, header.class_names)
+    schema = Schema(
+        time="step",
+        values=tuple(f"channel {i}" for i in range(samples[0].values.shape[1])),
+        label="class" if header.has_classes else None,
+        classes=header.class_names if header.has_classes else None,
+    )
+    return Labelled([sample.with_schema(schema) for sample in samples], header.class_names)
 
 
 @dataclass
@@ -89,7 +96,7 @@ def _read_header(lines: list[str], where: str) -> tuple[_Header, int]:
                 case "@data":
                     return header, i
         except ValueError:
-            raise ValueError(f"{where}, line {i}: cannot read the directive {line.strip()!r}") from None
+            raise ValueError(f"{where}, line {i}: cannot read the directive {shortened(line.strip())!r}") from None
         if key and key[0] not in "@#":
             raise ValueError(f"{where}, line {i}: expected a directive such as @data before the cases")
     raise ValueError(f"{where} is not a .ts file: it has no @data line")
@@ -113,7 +120,7 @@ def _read_case(line: str, header: _Header, missing: float | str, where: str, id:
     target = None
     if header.has_classes:
         if label.strip() not in header.class_names:
-            raise ValueError(f"{where}: class {label.strip()!r} is not among {list(header.class_names)}")
+            raise ValueError(f"{where}: class {shortened(label.strip())!r} is not among {list(header.class_names)}")
         target = header.class_names.index(label.strip())
     if header.has_times:
         times, values = _timed_values(channels, where)
@@ -174,7 +181,7 @@ def _parse_floats(words: list[str], where: str) -> Float64[np.ndarray, "n"]:
         numbers = np.array(words, dtype=np.float64)
     except ValueError:
         i, word = next((i, word) for i, word in enumerate(words) if not _is_number(word))
-        raise ValueError(f"{where}: {word.strip()!r} at step {i} is not a number") from None
+        raise ValueError(f"{where}: {shortened(word.strip())!r} at step {i} is not a number") from None
     if np.isinf(numbers).any():
         raise ValueError(f"{where}: the value at step {int(np.isinf(numbers).argmax())} is infinite")
     return numbers

@@ -25,12 +25,12 @@ def without_onednn() -> Iterator[None]:
         yield
         return
     with _LOCK:
-        _BEFORE.append(_BEFORE[0] if _BEFORE else torch.backends.mkldnn.enabled)
-        torch.backends.mkldnn.enabled = False
+        _BEFORE.append(_BEFORE[0] if _BEFORE else bool(torch.backends.mkldnn.enabled))
+        torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
     try:
         yield
     finally:
         with _LOCK:
             before = _BEFORE.pop()
             if not _BEFORE:
-                torch.backends.mkldnn.enabled = before
+                torch.backends.mkldnn.enabled = before  # type: ignore[assignment]

@@ -1,0 +1,67 @@
+"""Edges of model, training and answers: the smallest, the empty and the last of what is taken."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from messages import refused
+from romae.inference import baselines
+from romae.inference.predictions import _runs, embed
+from romae.model.autoencoder import Decoder
+from romae.model.config import ModelConfig, Size
+from romae.model.tasks import Classification
+from romae.tokens.sample import Sample
+
+SIZE = Size(width=12, heads=1, depth=1)
+CONFIG = ModelConfig(channels=1, position_dims=1, encoder=SIZE, decoder=SIZE)
+
+
+@given(st.lists(st.integers(1, 9), max_size=12), st.integers(1, 12))
+def test_runs_take_all_in_order_and_as_many_as_fit(costs, budget):
+    runs = list(_runs(costs, budget))
+    assert [i for run in runs for i in range(len(costs))[run]] == list(range(len(costs)))
+    sums = [sum(costs[run]) for run in runs]
+    assert all(total <= budget or run.stop - run.start == 1 for run, total in zip(runs, sums, strict=True))
+    firsts = [costs[run.start] for run in runs[1:]]
+    assert all(total + first > budget for total, first in zip(sums, firsts, strict=False))  # the next one did not fit
+
+
+def test_what_some_samples_hide_is_not_seen_and_the_others_are_as_they_were():
+    torch.manual_seed(0)
+    task = Classification(CONFIG, 2)
+    values, positions = torch.tensor([[1.0], [-2.0], [3.0]]), torch.arange(3.0)[:, None]
+    hiding = Sample(values, positions, hidden=[False, True, False])
+    plain = Sample(values, positions)
+    found = embed(task, [hiding, plain])
+    visible = Sample(values[[0, 2]], positions[[0, 2]])
+    np.testing.assert_allclose(found, embed(task, [visible, plain]), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("eps", [0.0, -1e-6])
+def test_a_norm_needs_an_epsilon_above_zero(eps):
+    with refused(ValueError, "norm_eps"):
+        replace(CONFIG, norm_eps=eps)
+
+
+def test_a_mask_token_begins_small():
+    torch.manual_seed(0)
+    token = Decoder(replace(CONFIG, decoder=Size(width=240, heads=2, depth=1))).mask_token
+    assert 0.015 < float(token.detach().std()) < 0.025
+
+
+def test_answers_are_quiet_where_there_is_no_terminal(capfd):
+    embed(Classification(CONFIG, 2), [Sample([[1.0]], [[0.0]])])
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("method", [baselines.mean, baselines.last_value, baselines.linear])
+@pytest.mark.parametrize("place", ["times", "values"])
+def test_baselines_take_finite_times_and_values(method, place):
+    observed = {"times": np.array([0.0, 1.0]), "values": np.array([[1.0], [2.0]])}
+    observed[place] = np.full_like(observed[place], np.nan)
+    with refused(ValueError, "must be finite", "leave missing"):
+        method(observed["times"], observed["values"], np.array([0.5]))
