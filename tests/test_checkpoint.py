@@ -6,7 +6,6 @@ import os
 import resource
 import shutil
 import stat
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -471,11 +470,10 @@ def test_a_small_file_cannot_ask_for_much_memory(tmp_path, number, changes):
         for key, value in settings.items():
             config[part][key] = config[part][key] | value if isinstance(value, dict) else value
     edit(path, **config)
-    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with refused(ValueError, str(tmp_path)):
         load(tmp_path / "a")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kB
-    assert time.monotonic() - start < 2
 
 
 def test_loading_initialises_nothing(tmp_path, monkeypatch):

@@ -311,9 +311,13 @@ class _OnMeta(TorchFunctionMode):
         if function in (torch.empty, torch.randn):  # weights before their first values; CLS and MASK tokens
             options = {key: value for key, value in (kwargs or {}).items() if key != "generator"}
             return torch.empty(*args, **{**options, "device": "meta"})
-        is_meta = bool(args) and isinstance(args[0], Tensor) and args[0].is_meta
-        if is_meta and getattr(function, "__name__", "") in _FIRST_VALUES:
-            return args[0]
+        first = args[0] if args else (kwargs or {}).get("tensor")  # as torch.nn.init hands it over
+        is_first_value = (
+            getattr(function, "__module__", "") == "torch.nn.init"  # slots of tensors have no module
+            or getattr(function, "__name__", "") in _FIRST_VALUES
+        )
+        if is_first_value and isinstance(first, Tensor) and first.is_meta:
+            return first
         return function(*args, **(kwargs or {}))
 
 
