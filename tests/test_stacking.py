@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax, softmax
 
-from romae.estimators.stacking import fit_class_pool, fit_number_weights
+from romae.estimators.stacking import Stack, fit_class_pool, fit_number_weights, fit_stack
 
 
 def made(n: int, seed: int = 0) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -49,3 +49,27 @@ def test_weights_of_numbers_are_parts_of_one_and_follow_the_errors(n):
     weights = fit_number_weights([near, far], targets)
     assert weights.sum() == pytest.approx(1) and (weights >= 0).all()
     assert (weights[0] > 0.95) if n > 1000 else (0.5 < weights[0] < 0.75)
+
+
+def test_a_stack_is_fitted_on_some_samples_and_weighed_on_others():
+    """Features that tell the class, and a network that guesses: the features get the weight."""
+    random = np.random.default_rng(0)
+    labels = np.arange(400) % 2
+    features = random.normal(size=(400, 3)) + 2 * labels[:, None]
+    guess = log_softmax(random.normal(size=(200, 2)), axis=1)
+    halves = (features[:200], labels[:200]), (features[200:], labels[200:], guess)
+    stack = fit_stack(*halves, n_classes=2, seed=0)
+    assert stack.weights[0] < 0.2 and stack.weights[1:].sum() > 0.5
+    answers = stack.answers(guess, features[200:])
+    assert answers.sum(1) == pytest.approx(np.ones(200)) and (answers.argmax(1) == labels[200:]).mean() > 0.85
+    again = Stack.from_arrays({name: array.copy() for name, array in stack.arrays().items()})
+    np.testing.assert_array_equal(again.answers(guess, features[200:]), answers)
+
+
+def test_without_validation_all_have_equal_parts():
+    random = np.random.default_rng(0)
+    features, targets = random.normal(size=(40, 2)), random.normal(size=(40, 1))
+    stack = fit_stack((features, targets), None, n_classes=None, seed=0)
+    np.testing.assert_allclose(stack.weights, 1 / 3)
+    members = [member.scores(features) for member in stack.members.values()]
+    np.testing.assert_allclose(stack.answers(targets, features), (targets + members[0] + members[1]) / 3)

@@ -8,7 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64, Int64
 
+from romae.data.schema import Schema
 from romae.data.sources import SampleSource, as_source, schema_of
+from romae.tokens.tokens import PackedSamples
 
 PER_VALUE = ("mean", "std", "min", "q25", "median", "q75", "max", "first", "last", "change", "slope")
 PER_KIND = ("count", "since_last")
@@ -58,9 +60,8 @@ def summary_features(samples: SampleSource, *, n_kinds: int | None = None) -> Su
     Examples
     --------
     >>> import romae
-    >>> from romae.data.summary import summary_features
     >>> samples = romae.from_arrays([[[1.0], [3.0], [2.0]]])
-    >>> table = summary_features(samples)
+    >>> table = romae.summary_features(samples)
     >>> dict(zip(table.names, table.values[0].tolist()))["max"]
     3.0
     """
@@ -76,7 +77,7 @@ def summary_features(samples: SampleSource, *, n_kinds: int | None = None) -> Su
     return SummaryFeatures(np.concatenate(parts), _names(schema, n_values, n_kinds))
 
 
-def _of_packed(packed, n_kinds: int | None) -> Float64[np.ndarray, "b k"]:
+def _of_packed(packed: PackedSamples, n_kinds: int | None) -> Float64[np.ndarray, "b k"]:
     """Features of packed samples: tokens are sorted once by cell and time, once by cell and value."""
     values, positions = packed.values.double().numpy(), packed.positions.double().numpy()
     sample = np.repeat(np.arange(len(packed)), packed.layout.lengths.numpy())
@@ -153,7 +154,7 @@ def _statistics(
     return np.stack(columns, axis=1)
 
 
-def _names(schema, n_values: int, n_kinds: int | None) -> tuple[str, ...]:
+def _names(schema: Schema | None, n_values: int, n_kinds: int | None) -> tuple[str, ...]:
     kinds = [""] if n_kinds is None else [f"channel {i} " for i in range(n_kinds)]
     values = [""] if n_values == 1 else [f"value {i} " for i in range(n_values)]
     if schema is not None and n_kinds is not None and schema.channels and len(schema.channels) == n_kinds:

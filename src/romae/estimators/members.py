@@ -8,14 +8,14 @@ Shapes: b samples, k features, o outputs (logits of classes, or targets), n node
 
 import warnings
 from dataclasses import dataclass, fields
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64, Shaped
 
 Features = Float64[np.ndarray, "b k"]
 Scores = Float64[np.ndarray, "b o"]
-Labels = Shaped[np.ndarray, "b *o"]
+Labels = Shaped[np.ndarray, "b *targets"]
 A = TypeVar("A", bound="_Arrays")
 
 ROUNDS, RATE = 200, 0.05
@@ -24,6 +24,7 @@ PENALTIES = tuple(np.logspace(-2, 4, 7).tolist())  # of regression
 FAR = 5.0  # standard deviations; a feature farther out counts as this far, so that one outlier decides nothing
 
 
+@runtime_checkable
 class Member(Protocol):
     """A fitted model on summary features."""
 
