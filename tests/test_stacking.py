@@ -55,13 +55,15 @@ def test_a_stack_is_fitted_on_some_samples_and_weighed_on_others():
     """Features that tell the class, and a network that guesses: the features get the weight."""
     random = np.random.default_rng(0)
     labels = np.arange(400) % 2
-    features = random.normal(size=(400, 3)) + 2 * labels[:, None]
+    features = random.normal(size=(400, 3)) + labels[:, None]
     guess = log_softmax(random.normal(size=(200, 2)), axis=1)
     halves = (features[:200], labels[:200]), (features[200:], labels[200:], guess)
     stack = fit_stack(*halves, n_classes=2, seed=0)
     assert stack.weights[0] < 0.2 and stack.weights[1:].sum() > 0.5
     answers = stack.answers(guess, features[200:])
-    assert answers.sum(1) == pytest.approx(np.ones(200)) and (answers.argmax(1) == labels[200:]).mean() > 0.85
+    assert (
+        answers.sum(1) == pytest.approx(np.ones(200)) and (answers.argmax(1) == labels[200:]).mean() > 0.78
+    )  # 0.81 at best
     again = Stack.from_arrays({name: array.copy() for name, array in stack.arrays().items()})
     np.testing.assert_array_equal(again.answers(guess, features[200:]), answers)
 
