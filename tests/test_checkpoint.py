@@ -161,8 +161,9 @@ def test_the_hub_is_a_folder_far_away(tmp_path, monkeypatch, without_shape_check
 
     monkeypatch.setattr("huggingface_hub.HfApi", Hub)
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-    TASKS[0].push_to_hub("someone/sines")
+    TASKS[0].push_to_hub("someone/sines", card="Sines of a clock.")
     assert load("someone/sines").config == CONFIG and uploaded["name"] == "someone/sines"
+    assert (tmp_path / "hub" / "someone/sines" / "README.md").read_text() == "Sines of a clock."
     assert uploaded["asked"] == {"revision": None, "token": None, "cache_dir": None}
     asked = {"revision": "v2", "token": "secret", "cache_dir": tmp_path / "cache"}
     load("someone/sines", **asked)

@@ -107,6 +107,22 @@ def test_settings_are_read_together():
     assert changed.model.encoder == Size(width=64, heads=4, depth=12)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Lists:
+    one: tuple[int] = (1,)
+    two: tuple[int, float] = (1, 2.0)
+    any_number: tuple[int, ...] = ()
+
+
+def test_a_list_has_as_many_entries_as_its_type_says():
+    assert from_dict(Lists, {"one": [3], "two": [3, 4], "any_number": [3, 4, 5]}) == Lists(
+        one=(3,), two=(3, 4.0), any_number=(3, 4, 5)
+    )
+    for name, value, n in (("one", [3, 4], "1 entries, not 2"), ("two", [3], "2 entries, not 1")):
+        with refused(ValueError, name, n):
+            from_dict(Lists, {name: value})
+
+
 @pytest.mark.usefixtures("without_shape_checks")
 def test_numbers_of_numpy_become_pythons():
     config = ModelConfig(

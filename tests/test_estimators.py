@@ -28,6 +28,7 @@ import romae
 from messages import refused, warned
 from romae import RoMAEClassifier, RoMAEEmbedder, RoMAEInterpolator, RoMAERegressor, Size
 from romae.estimators import base, rules
+from romae.estimators.folds import TableRows
 from romae.estimators.inputs import read_input
 from romae.estimators.labels import labels_of
 from romae.experiments.datasets import uea
@@ -214,6 +215,12 @@ def test_labels_come_back_as_they_were(labels, tmp_path):
     assert_allclose(fitted.predict_proba(PAIRS).sum(1), 1)
 
 
+def test_the_class_that_is_predicted_is_the_most_probable(classifier):
+    probabilities = classifier.predict_proba(PAIRS)
+    column = [classifier.classes_.tolist().index(name) for name in classifier.predict(PAIRS)]
+    assert_array_equal(probabilities[range(len(PAIRS)), column], probabilities.max(1))
+
+
 def test_a_classifier_learns_what_can_be_learned():
     pairs, kinds = waves(64)
     fitted = RoMAEClassifier(**SMALL | {"epochs": 40, "pretrain_epochs": 5}).fit(pairs, kinds)
@@ -327,6 +334,13 @@ def test_dates_without_a_time_zone_are_in_that_of_the_training_data():
     assert_array_equal(*positions)
 
 
+def test_dates_of_a_series_are_in_the_unit_of_the_training_data():
+    days = pd.date_range("2024-01-01", periods=3)
+    known = read_input(in_bands(t=days[0]), columns=IN_BANDS | {"values": "flux", "time_unit": "day"}).schema
+    (sample,) = read_input([(days, np.ones((3, 3)))], expected_schema=known)
+    assert_array_equal(np.unique(np.diff(sample.positions[:, 0])), [0, 1])
+
+
 def test_embeddings_of_a_table_are_a_frame_by_id():
     fitted = RoMAEEmbedder(**SMALL, columns=IN_BANDS | {"values": "flux"}).fit(in_bands())
     vectors = fitted.transform(in_bands())
@@ -430,7 +444,7 @@ FAST = {**SMALL, "epochs": 1, "columns": BANDS}
 
 
 def test_unlabelled_series_are_read_under_the_names_of_the_others():
-    fitted = RoMAEClassifier(**FAST).fit(banded("abc"), unlabelled=banded("bc"))
+    fitted = RoMAEClassifier(**FAST).fit(banded("abc"), unlabelled=banded("bc").drop(columns="kind"))
     assert_allclose(np.ravel(fitted.task_.scaling.centre), list(LEVELS.values()), atol=1)
     gaps = np.random.default_rng(0).normal(size=(24, 6, 2))
     gaps[0, 1, 0] = np.nan
@@ -554,6 +568,7 @@ def changed(folder: Path, **parts):
         ({"fitted": {"n_features_in_": "1"}}, ["n_features_in_", "type"]),
         ({"fitted": {"n_features_in_": True}}, ["n_features_in_", "type"]),
         ({"fitted": {"histories_": [{"loss": 1}]}}, ["histories_", "type"]),
+        ({"fitted": {"histories_": [[{"loss": 1}], {"loss": 1}]}}, ["histories_", "type"]),
         ({"fitted": {"classes_": ["a", "b"]}}, ["classes_", "type"]),
         ({"fitted": {"classes_": {"array": ["a", "b"], "type": "<U1000000000"}}}, ["<U1000000000"]),
         ({"fitted": {"classes_": {"array": [["a"], ["b"]], "type": "<U1"}}}, ["no list"]),
@@ -569,6 +584,28 @@ def test_a_description_sets_what_fitting_leaves_and_nothing_else(classifier, tmp
     classifier.save(tmp_path / "saved")
     with refused(ValueError, str(tmp_path), *words):
         RoMAEClassifier.load(changed(tmp_path / "saved", **parts))
+
+
+@pytest.mark.parametrize(
+    ("value", "hint", "is_of_it"),
+    [
+        (1, int, True),
+        (1, float, True),  # JSON writes 1.0 as 1 in other languages
+        (1.5, float, True),
+        (1.5, int, False),
+        (1, bool, False),
+        (1, str, False),
+        (True, float, False),
+        ("1", float, False),
+        ("1", int | str, True),
+        (None, int | str, False),
+        ([], list[int], True),
+        ([1, 2], list[int], True),
+        ([1, "2"], list[int], False),
+    ],
+)
+def test_a_number_out_of_a_file_is_of_its_type_and_whole_ones_are_floats(value, hint, is_of_it):
+    assert base._is_of_type(value, hint) is is_of_it
 
 
 def test_a_description_without_a_digest_is_read(classifier, tmp_path):
@@ -661,6 +698,13 @@ def test_samples_and_tables_mean_the_same_to_a_pretrained_model(three_bands):
     assert fitted.task_.schema.channels == ("a", "b", "c") and len(fitted.predict(from_bands(banded("abc")))) == 24
 
 
+def test_samples_of_fewer_channels_are_read_under_the_names_of_the_training_data():
+    known = from_bands(banded("abc", n=2)).schema
+    samples = from_bands(banded("ab", n=2))
+    assert samples.schema.channels == ("a", "b")
+    assert read_input(samples, expected_schema=known).schema.channels == ("a", "b", "c")
+
+
 def test_times_of_another_kind_are_refused_where_answers_are_asked_for(classifier):
     dates = [(np.datetime64("2024-01-01") + (60 * times).astype("timedelta64[s]"), values) for times, values in PAIRS]
     with refused(ValueError, "time unit"):
@@ -734,7 +778,8 @@ def test_nothing_is_overwritten_that_is_no_estimator(classifier, tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
     with pytest.raises(NotFittedError):
         clone(classifier).save(tmp_path / "unfitted")
-    classifier.save(tmp_path / "kinds")
+    (tmp_path / "kinds").mkdir()
+    classifier.save(tmp_path / "kinds")  # an empty folder is as good as none
     with refused(ValueError, "RoMAEClassifier.load"):
         RoMAERegressor.load(tmp_path / "kinds")
 
@@ -932,6 +977,25 @@ def test_a_table_split_by_rows_is_refused_with_the_way_out():
         by_position.predict(pa.Table.from_pandas(table.iloc[test]))
 
 
+def test_rows_are_known_by_the_index_of_a_pandas_table_and_else_by_their_positions():
+    table = pd.DataFrame({"star": [0, 0, 1, 1], "day": [0.0, 1.0, 0.0, 1.0], "flux": 1.0})
+    schema = read_input(table, columns=BY_ID).schema
+    known, rest = TableRows.of(table[:3], schema), table[3:]
+    assert known.has_index
+    with refused(ValueError, "split by rows", "1 of its ids", "such as 1"):
+        known.require_no_fold(rest, schema)
+    known.require_no_fold(table, schema)
+    known.require_no_fold(table[:3].assign(day=7.0), schema)  # ids numbered anew: the index is the same
+    known.require_no_fold(rest.assign(star=2), schema)
+    known.require_no_fold(pa.Table.from_pandas(rest), schema)  # without the index nothing can be told
+    known = TableRows.of(table[:3].set_axis([0, 0, 0]), schema)
+    assert not known.has_index
+    known.require_no_fold(table.set_axis([5, 6, 7, 8]), schema)
+    for form in (rest, pa.Table.from_pandas(rest)):
+        with refused(ValueError, "split by rows"):
+            known.require_no_fold(form, schema)
+
+
 def test_a_table_split_by_id_is_cross_validated():
     table = table_of(PAIRS, NAMES)
     estimator = clone(CLASSIFIER).set_params(columns=COLUMNS, epochs=1)
@@ -944,7 +1008,8 @@ def test_a_score_of_hidden_measurements_is_refused_on_a_fold():
     fitted = clone(INTERPOLATOR).set_params(columns=COLUMNS).fit(table[::2])
     with refused(ValueError, "split by rows"):
         fitted.score(table[1::2])
-    assert len(fitted.interpolate(table[1::2], [1.0])) == len(PAIRS)  # curves through new measurements are no score
+    others = table[1::2].drop(columns="kind")  # nor are labels asked for
+    assert len(fitted.interpolate(others, [1.0])) == len(PAIRS)  # curves through new measurements are no score
 
 
 # What samples hide
@@ -1023,6 +1088,7 @@ def test_a_pretrained_model_tells_of_data_unlike_its_own_and_learns_their_range(
         (PAIRS[0], ["single pair", "[(times, values)]"]),
         (tuple(map(tuple, PAIRS[0])), ["a single pair"]),
         (([t for t, _ in PAIRS], [v for _, v in PAIRS]), ["list(zip(times, values))"]),
+        (([t for t, _ in PAIRS[:2]], [v for _, v in PAIRS[:2]]), ["list(zip(times, values))"]),
         ([[t, v] for t, v in PAIRS], ["two sequences", "tuples (times, values)"]),
         ([[[0.0, 1.0, 2.0], [5.0, 6.0, 7.0]]] * 24, ["two sequences"]),
         ([[t[:8], v[:8, None]] for t, v in PAIRS], ["two sequences"]),
@@ -1044,8 +1110,17 @@ def test_bad_series_get_a_sentence(X, parts):
         ([np.zeros((2, 5))] * 3, [(2, 5)] * 3),
         ([[1.0, 2.0]] * 3, [(2, 1)] * 3),
         (tuple(PAIRS[:2]), [values[:, None].shape for _, values in PAIRS[:2]]),
+        ((np.zeros((2, 5)),) * 3, [(2, 5)] * 3),
     ],
-    ids=["one channel", "two channels", "two steps among others", "arrays", "flat", "two pairs in a tuple"],
+    ids=[
+        "one channel",
+        "two channels",
+        "two steps among others",
+        "arrays",
+        "flat",
+        "two pairs in a tuple",
+        "arrays in a tuple",
+    ],
 )
 def test_two_time_steps_are_no_pair(X, shapes):
     assert [tuple(sample.values.shape) for sample in read_input(X)] == shapes
@@ -1128,6 +1203,7 @@ def test_a_size_may_be_given_as_on_the_command_line(classifier, tmp_path):
         ([1, "b"] * 16, ["mixes labels", "1 and 'b'"]),
         (np.array([1, "b"] * 16, dtype=object), ["mixes labels", "1 and 'b'"]),
         ([True, "b"] * 16, ["mixes labels", "True and 'b'"]),
+        ([1, "b", True, 2] * 8, ["mixes labels", "1 and 'b'"]),
         ([True, 2] * 16, ["mixes labels", "True and 2"]),
     ],
 )
@@ -1325,6 +1401,14 @@ def test_a_head_on_a_frozen_encoder_learns_at_the_rate_of_probing(saved, monkeyp
     assert rates == [rules.PROBING.lr, rules.FINE_TUNING.lr]
 
 
+def test_a_learning_rate_that_is_given_is_that_of_every_course():
+    for course in (rules.PRETRAINING, rules.FINE_TUNING, rules.PROBING):
+        rates = [
+            RoMAEClassifier(lr=lr)._settings(SMALL["size"], 8, 1, course, is_validated=False).lr for lr in (0.25, None)
+        ]
+        assert rates == [0.25, rules.fitting_rate(SMALL["size"], course)]
+
+
 def test_classes_of_a_ts_file_keep_their_names():
     cases = "\n".join(f"{i},{i + 1},{i}:{['walk', 'run'][i % 2]}" for i in range(8))
     text = f"@univariate true\n@classLabel true walk run\n@data\n{cases}"
@@ -1383,3 +1467,55 @@ def test_what_was_read_in_fit_is_read_in_parts():
     labels = pd.Series(["a", "b"] * 3, index=ids)
     fitted = RoMAEClassifier(epochs=1, columns=columns, **SMALL).fit(table[table["id"] != ids[0]], labels)
     assert fitted.classes_.dtype.kind == "U" and fitted.score(table, labels) >= 0
+
+
+@pytest.fixture(scope="module")
+def stacked() -> tuple[RoMAEClassifier, np.ndarray, np.ndarray]:
+    """Series whose class is the size of their values, and a network that has hardly been trained."""
+    random = np.random.default_rng(0)
+    y = np.array(["calm", "wild"] * 40)
+    X = random.normal(size=(80, 10, 1)) * np.where(y == "wild", 3, 1)[:, None, None]
+    return RoMAEClassifier(features="summary", epochs=1, **SMALL).fit(X, y), X, y
+
+
+def test_what_statistics_say_is_contained(stacked):
+    classifier, X, y = stacked
+    fresh = np.random.default_rng(1).normal(size=(80, 10, 1)) * np.where(y == "wild", 3, 1)[:, None, None]
+    alone = RoMAEClassifier(epochs=1, **SMALL).fit(X, y)
+    assert classifier.score(fresh, y) > 0.9 > alone.score(fresh, y)
+    assert classifier.predict_proba(fresh).sum(1) == pytest.approx(np.ones(80))
+
+
+def test_the_models_beside_the_network_are_saved_and_pickled(stacked, tmp_path):
+    classifier, X, _ = stacked
+    classifier.save(tmp_path / "saved")
+    classifier.save(tmp_path / "saved")  # takes the place of one of before
+    for again in (RoMAEClassifier.load(tmp_path / "saved"), pickle.loads(pickle.dumps(classifier))):
+        np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
+
+
+def test_models_beside_the_network_that_are_damaged_or_gone_are_refused(stacked, tmp_path):
+    stacked[0].save(tmp_path / "saved")
+    file = tmp_path / "saved" / "stack.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-9] ^= 4
+    file.write_bytes(content)
+    with refused(ValueError, "stack.safetensors", "damaged"):
+        RoMAEClassifier.load(tmp_path / "saved")
+    file.unlink()
+    with refused(ValueError, "stack.safetensors", "missing"):
+        RoMAEClassifier.load(tmp_path / "saved")
+
+
+def test_a_regressor_beside_trees_predicts_what_statistics_say():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(80, 10, 2))
+    y = np.stack([X[:, :, 0].mean(1), 100 * X[:, :, 1].max(1)], axis=1)
+    fitted = RoMAERegressor(features="summary", epochs=1, **SMALL).fit(X, y)
+    assert fitted.predict(X).shape == (80, 2) and fitted.score(X, y) > 0.8
+
+
+def test_summary_features_are_those_of_series():
+    samples = [romae.Sample(np.ones((3, 1)), np.random.default_rng(i).uniform(size=(3, 3))) for i in range(6)]
+    with refused(ValueError, "3 position axes", "leave features out"):
+        RoMAEClassifier(features="summary", epochs=1, **SMALL).fit(samples, ["a", "b"] * 3)
