@@ -229,3 +229,9 @@ def test_what_a_class_takes_includes_what_it_hands_on():
 def test_a_kind_that_is_no_word_is_refused():
     with refused(ValueError, "masking", "kind", "not ['rows']"):
         from_dict(PretrainConfig, {"masking": {"kind": ["rows"]}})
+
+
+def test_messages_show_the_beginning_of_what_is_long(without_shape_checks):
+    with pytest.raises(TypeError) as caught:
+        from_dict(ModelConfig, ["a" * 10_000])
+    assert "aaa" in str(caught.value) and len(str(caught.value)) < 500

@@ -432,6 +432,7 @@ def test_names_are_the_same_however_they_are_written():
     ("arguments", "error", "parts"),
     [
         ({"time_unit": ["day"]}, ValueError, ["time unit", "['day']", "second, minute"]),
+        ({"classes": [["up"]]}, TypeError, ["classes", "text or numbers", "['up']"]),
         ({"channels": [["flux"]]}, TypeError, ["channel", "text or a number", "['flux']"]),
         ({"times": [[[0.0], [1.0, 2.0]]]}, ValueError, ["cannot be read", "array"]),
         ({"y": [[[1], [2, 3]]]}, ValueError, ["cannot be read", "array"]),
