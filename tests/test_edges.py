@@ -37,6 +37,11 @@ def test_runs_take_all_in_order_and_as_many_as_fit(costs, budget):
     assert all(total + first > budget for total, first in zip(sums, firsts, strict=False))  # the next one did not fit
 
 
+def test_a_sample_has_all_of_its_numbers():
+    with refused(TypeError, "sparse", "to_dense"):
+        Sample(torch.ones(2, 1).to_sparse(), torch.arange(2.0)[:, None])
+
+
 def test_what_some_samples_hide_is_not_seen_and_the_others_are_as_they_were():
     torch.manual_seed(0)
     task = Classification(CONFIG, 2)

@@ -1484,6 +1484,7 @@ def test_what_statistics_say_is_contained(stacked):
     alone = RoMAEClassifier(epochs=1, **SMALL).fit(X, y)
     assert classifier.score(fresh, y) > 0.9 > alone.score(fresh, y)
     assert classifier.predict_proba(fresh).sum(1) == pytest.approx(np.ones(80))
+    assert classifier.stack_.weights[0] < classifier.stack_.weights[1:].min(), "the split has shown who knows more"
 
 
 def test_the_models_beside_the_network_are_saved_and_pickled(stacked, tmp_path):

@@ -181,6 +181,11 @@ def test_no_cell_of_a_table_is_a_formula_and_ids_come_back_as_they_were(tmp_path
     assert romae.from_table(tmp_path / "a.parquet", id="=id", time="time", values="value")[0].id in ids
 
 
+def test_text_that_is_missing_stays_missing(tmp_path):
+    write_table(pd.DataFrame({"id": ["a", None], "value": [1.0, 2.0]}), tmp_path / "a.csv")
+    assert (tmp_path / "a.csv").read_text().splitlines() == ["id,value", "a,1.0", ",2.0"]
+
+
 def test_apostrophes_of_others_are_letters_of_a_name(tmp_path):
     (tmp_path / "a.csv").write_text("id,time,value\n'=a,0,1\n=a,0,2\n'b,0,3\n")
     samples = romae.from_table(tmp_path / "a.csv", id="id", time="time", values="value")

@@ -54,7 +54,7 @@ def fit_class_pool(of_models: Sequence[Float64[np.ndarray, "b k"]], labels: Int6
         return value / b, slope / b
 
     bounds = [(0, None)] * m + [(None, None)] * k
-    best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+    best = minimize(loss, start, jac=True, bounds=bounds).x
     return ClassPool(best[:m], best[m:])
 
 
