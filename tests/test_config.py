@@ -12,6 +12,7 @@ from romae.config import DEEPEST, from_dict, load_config, override, parameters, 
 from romae.model.config import SIZES, ModelConfig, Size
 from romae.tokens.ladder import Ladder
 from romae.tokens.masking import Rows, Strategy, UniformTokens
+from romae.training.tables import PretrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +105,22 @@ def test_what_is_not_understood_is_refused(make, parts):
 def test_settings_are_read_together():
     changed = override(EXAMPLE, "model.encoder.width=64", "model.encoder.heads=4")  # 64 would not go with 6 heads
     assert changed.model.encoder == Size(width=64, heads=4, depth=12)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lists:
+    one: tuple[int] = (1,)
+    two: tuple[int, float] = (1, 2.0)
+    any_number: tuple[int, ...] = ()
+
+
+def test_a_list_has_as_many_entries_as_its_type_says():
+    assert from_dict(Lists, {"one": [3], "two": [3, 4], "any_number": [3, 4, 5]}) == Lists(
+        one=(3,), two=(3, 4.0), any_number=(3, 4, 5)
+    )
+    for name, value, n in (("one", [3, 4], "1 entries, not 2"), ("two", [3], "2 entries, not 1")):
+        with refused(ValueError, name, n):
+            from_dict(Lists, {name: value})
 
 
 @pytest.mark.usefixtures("without_shape_checks")
@@ -207,3 +224,14 @@ def test_what_a_class_takes_includes_what_it_hands_on():
     taken = parameters(Derived)
     assert list(taken) == ["third", "first", "second"]
     assert (taken["first"].annotation, taken["third"].annotation) == (int, Any)
+
+
+def test_a_kind_that_is_no_word_is_refused():
+    with refused(ValueError, "masking", "kind", "not ['rows']"):
+        from_dict(PretrainConfig, {"masking": {"kind": ["rows"]}})
+
+
+def test_messages_show_the_beginning_of_what_is_long(without_shape_checks):
+    with pytest.raises(TypeError) as caught:
+        from_dict(ModelConfig, ["a" * 10_000])
+    assert "aaa" in str(caught.value) and len(str(caught.value)) < 500

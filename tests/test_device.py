@@ -9,8 +9,9 @@ import torch
 import romae
 import training_job
 from romae.config import override
-from romae.training.config import chosen_device
-from romae.training.loop import train
+from romae.training.config import TrainConfig, chosen_device
+from romae.training.loop import _accelerator, train
+from romae.training.process import process_as_before
 
 ARRAYS = np.random.default_rng(0).normal(size=(8, 6, 1))
 
@@ -50,6 +51,12 @@ def test_a_gpu_that_is_not_there_is_refused(n_gpus, device, parts, machine):
     with pytest.raises(ValueError) as caught:
         chosen_device(device)
     assert all(part in str(caught.value) for part in parts)
+
+
+def test_a_run_on_the_cpu_is_there_beside_a_gpu(machine):
+    machine(1)
+    with process_as_before(on_gpu=False):
+        assert _accelerator(TrainConfig(device="cpu"), None).device.type == "cpu"
 
 
 @pytest.mark.cuda

@@ -1,5 +1,7 @@
 """Edges of model, training and answers: the smallest, the empty and the last of what is taken."""
 
+import ast
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,12 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messages import refused
+from romae.checkpoints.authors import _config
+from romae.checkpoints.native import read_json
 from romae.inference import baselines
 from romae.inference.predictions import _runs, embed
 from romae.model.autoencoder import Decoder
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification
 from romae.tokens.sample import Sample
+from romae.training.config import TrainConfig
+from romae.training.progress import Progress
 
 SIZE = Size(width=12, heads=1, depth=1)
 CONFIG = ModelConfig(channels=1, position_dims=1, encoder=SIZE, decoder=SIZE)
@@ -24,6 +30,7 @@ CONFIG = ModelConfig(channels=1, position_dims=1, encoder=SIZE, decoder=SIZE)
 def test_runs_take_all_in_order_and_as_many_as_fit(costs, budget):
     runs = list(_runs(costs, budget))
     assert [i for run in runs for i in range(len(costs))[run]] == list(range(len(costs)))
+    assert all(run.start < run.stop for run in runs)
     sums = [sum(costs[run]) for run in runs]
     assert all(total <= budget or run.stop - run.start == 1 for run, total in zip(runs, sums, strict=True))
     firsts = [costs[run.start] for run in runs[1:]]
@@ -65,3 +72,27 @@ def test_baselines_take_finite_times_and_values(method, place):
     observed[place] = np.full_like(observed[place], np.nan)
     with refused(ValueError, "must be finite", "leave missing"):
         method(observed["times"], observed["values"], np.array([0.5]))
+
+
+def test_settings_have_the_defaults_that_their_page_gives():
+    pattern = re.compile(r"^ *(\w+) : .*, default (.+)$", re.MULTILINE)
+    given = {name: ast.literal_eval(value) for name, value in pattern.findall(TrainConfig.__doc__)}
+    assert len(given) > 15 and given == {name: getattr(TrainConfig(), name) for name in given}
+
+
+def test_a_run_of_which_no_step_is_taken_is_at_its_beginning(capsys):
+    Progress("run", 3).report({"loss": 1.0})
+    Progress("run", 3, start=2).report({"loss": 1.0})
+    assert capsys.readouterr().err.splitlines() == ["run: step 0 of 3, loss 1", "run: step 2 of 3, loss 1"]
+
+
+def test_settings_of_the_authors_that_name_no_dropout_have_none():
+    sizes = {"d_model": 12, "nhead": 1, "depth": 1, "dim_feedforward": 24, "layer_norm_eps": 1e-6}
+    settings = {"encoder_config": sizes, "tubelet_size": [1, 1, 1], "n_channels": 1, "n_pos_dims": 1, "use_cls": True}
+    config = _config(settings | {"p_rope_val": 0.75, "pos_encoding": "ropend"})
+    assert config.dropout == config.attention_dropout == config.stochastic_depth == 0
+
+
+def test_a_file_of_a_checkpoint_that_is_not_there_is_named(tmp_path):
+    with refused(ValueError, str(tmp_path / "config.json"), "does not exist"):
+        read_json(tmp_path / "config.json")

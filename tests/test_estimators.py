@@ -1480,3 +1480,55 @@ def test_what_was_read_in_fit_is_read_in_parts():
     labels = pd.Series(["a", "b"] * 3, index=ids)
     fitted = RoMAEClassifier(epochs=1, columns=columns, **SMALL).fit(table[table["id"] != ids[0]], labels)
     assert fitted.classes_.dtype.kind == "U" and fitted.score(table, labels) >= 0
+
+
+@pytest.fixture(scope="module")
+def stacked() -> tuple[RoMAEClassifier, np.ndarray, np.ndarray]:
+    """Series whose class is the size of their values, and a network that has hardly been trained."""
+    random = np.random.default_rng(0)
+    y = np.array(["calm", "wild"] * 40)
+    X = random.normal(size=(80, 10, 1)) * np.where(y == "wild", 3, 1)[:, None, None]
+    return RoMAEClassifier(features="summary", epochs=1, **SMALL).fit(X, y), X, y
+
+
+def test_what_statistics_say_is_contained(stacked):
+    classifier, X, y = stacked
+    fresh = np.random.default_rng(1).normal(size=(80, 10, 1)) * np.where(y == "wild", 3, 1)[:, None, None]
+    alone = RoMAEClassifier(epochs=1, **SMALL).fit(X, y)
+    assert classifier.score(fresh, y) > 0.9 > alone.score(fresh, y)
+    assert classifier.predict_proba(fresh).sum(1) == pytest.approx(np.ones(80))
+
+
+def test_the_models_beside_the_network_are_saved_and_pickled(stacked, tmp_path):
+    classifier, X, _ = stacked
+    classifier.save(tmp_path / "saved")
+    classifier.save(tmp_path / "saved")  # takes the place of one of before
+    for again in (RoMAEClassifier.load(tmp_path / "saved"), pickle.loads(pickle.dumps(classifier))):
+        np.testing.assert_array_equal(again.predict_proba(X), classifier.predict_proba(X))
+
+
+def test_models_beside_the_network_that_are_damaged_or_gone_are_refused(stacked, tmp_path):
+    stacked[0].save(tmp_path / "saved")
+    file = tmp_path / "saved" / "stack.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-9] ^= 4
+    file.write_bytes(content)
+    with refused(ValueError, "stack.safetensors", "damaged"):
+        RoMAEClassifier.load(tmp_path / "saved")
+    file.unlink()
+    with refused(ValueError, "stack.safetensors", "missing"):
+        RoMAEClassifier.load(tmp_path / "saved")
+
+
+def test_a_regressor_beside_trees_predicts_what_statistics_say():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(80, 10, 2))
+    y = np.stack([X[:, :, 0].mean(1), 100 * X[:, :, 1].max(1)], axis=1)
+    fitted = RoMAERegressor(features="summary", epochs=1, **SMALL).fit(X, y)
+    assert fitted.predict(X).shape == (80, 2) and fitted.score(X, y) > 0.8
+
+
+def test_summary_features_are_those_of_series():
+    samples = [romae.Sample(np.ones((3, 1)), np.random.default_rng(i).uniform(size=(3, 3))) for i in range(6)]
+    with refused(ValueError, "3 position axes", "leave features out"):
+        RoMAEClassifier(features="summary", epochs=1, **SMALL).fit(samples, ["a", "b"] * 3)

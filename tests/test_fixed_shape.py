@@ -96,6 +96,30 @@ def test_what_a_capacity_was_made_around_fits_unless_it_is_unlike_the_rest(batch
     assert capacity.filled(largest) is not None
 
 
+def test_batches_that_are_equal_within_and_not_among_each_other_all_fit():
+    task = TASKS["classification"]()
+    batches = [prepared(task, lengths) for lengths in ([3, 3], [5, 5])]
+    capacity = FixedShape.around(batches, n_samples=2, longest=5)
+    assert not capacity.tokens.is_equal
+    assert all(capacity.filled(batch) is not None for batch in batches)
+
+
+def test_samples_that_show_as_many_tokens_and_hide_fewer_or_more_fit():
+    """There are fillers where visible or hidden tokens ask for them, for a filler has both."""
+    batch = prepared(TASKS["reconstruction"](), [5, 6])
+    assert batch.tokens.layout.is_equal and not batch.hidden.layout.is_equal
+    assert FixedShape.around([batch], n_samples=2, longest=6).filled(batch) is not None
+
+
+def test_a_batch_that_hides_nothing_has_no_place_in_a_shape_with_hidden_tokens():
+    """Samples of a classifier may hide tokens of their own, those of one batch and not those of another."""
+    values, positions = torch.ones(4, 2), torch.arange(4.0)[:, None]
+    hiding = collate([Sample(values, positions, target=1, hidden=[False, True, False, False])])
+    plain = collate([Sample(values[:3], positions[:3], target=1)])
+    capacity = FixedShape.around([hiding, plain], n_samples=1, longest=4)
+    assert capacity.filled(hiding) is not None and capacity.filled(plain) is None
+
+
 def test_targets_of_tokens_are_told_from_targets_of_samples_where_a_batch_has_single_tokens():
     task = TASKS["regression per token"]()
     batches = [prepared(task, lengths) for lengths in ([1, 1, 1], [4, 2, 1])]

@@ -449,7 +449,7 @@ def test_bad_input_is_a_sentence(without_shape_checks):
         embed(task, (sample for sample in samples))
     with refused(TypeError, "number 0 is ndarray", "Sample"):
         embed(task, [np.ones((3, 3))])
-    for wrong in (0, None, 0.5):
+    for wrong in (0, None, 0.5, 2.5, True):
         with refused(ValueError, "tokens_per_batch", "at least 1", f"not {wrong}"):
             embed(task, samples, tokens_per_batch=wrong)
     with refused(ValueError, "'sample' or 'token'", "not 'batch'"):

@@ -197,11 +197,15 @@ def imported_at_the_top(path: Path) -> set[str]:
     return names
 
 
-def test_answers_do_not_load_the_compiler_of_torch():
+def test_answers_do_not_load_the_compiler_of_torch(tmp_path):
     """It takes longer than all of romae, and only training needs it (torch's optimisers load it)."""
-    code = """
+    code = f"""
 import sys, torch, romae
 size = romae.Size(width=24, heads=2, depth=1)
+config = romae.ModelConfig(channels=1, position_dims=2, encoder=size, decoder=size, kinds=2)
+for made in (romae.Classification(config, 3), romae.MaskedReconstruction(config)):
+    made.save("{tmp_path}/model")
+    romae.load("{tmp_path}/model")
 task = romae.Classification(romae.ModelConfig(channels=1, position_dims=1, encoder=size, decoder=size), 3)
 romae.predict_proba(task, [romae.Sample(torch.zeros(n, 1), torch.arange(n).float()[:, None]) for n in (5, 7)])
 import romae.cli.main, romae.experiments.report

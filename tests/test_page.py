@@ -78,6 +78,11 @@ def test_the_same_blocks_give_the_same_page():
     assert example() == example()
 
 
+def test_a_page_is_drawn_with_a_seed_from_0_on():
+    with refused(ValueError, "seed", "at least 0", "not -1"):
+        PageConfig(seed=-1)
+
+
 def test_a_page_asks_the_network_for_nothing():
     ours = example().split("<script>")[0]
     assert "default-src 'none'" in ours and "connect-src" not in ours

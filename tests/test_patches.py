@@ -108,3 +108,11 @@ def test_coordinates_that_are_no_numbers_get_a_sentence():
 def test_a_single_number_is_no_patch():
     with refused(TypeError, "patch sizes", "(16, 16)", "not 4"):
         patchify(torch.zeros(8, 8), 4)
+
+
+@pytest.mark.usefixtures("without_shape_checks")
+def test_a_grid_is_a_dense_tensor():
+    with refused(TypeError, "the grid", "not ndarray", "torch.as_tensor"):
+        patchify(torch.zeros(8, 8).numpy(), (4, 4))
+    with refused(TypeError, "sparse", "to_dense"):
+        patchify(torch.eye(8).to_sparse(), (4, 4))

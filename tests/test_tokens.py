@@ -14,7 +14,7 @@ from messages import refused
 from romae.tokens.arrays import as_real
 from romae.tokens.ladder import nearest_multiples
 from romae.tokens.packed import sample_mean, second_part
-from romae.tokens.sample import Sample
+from romae.tokens.sample import Sample, _shown
 from romae.tokens.tokens import Layout, PackedSamples, Tokens, collate, concat, require_kinds
 
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=6)
@@ -445,3 +445,9 @@ def test_a_kind_that_a_model_lacks_is_named_with_its_sample():
 
 def test_the_multiples_around_a_size_leave_out_zero():
     assert nearest_multiples(7, 3) == "6 and 9" and nearest_multiples(2, 3) == "3"
+
+
+@pytest.mark.parametrize("n", [80, 81])
+def test_messages_show_arguments_of_up_to_80_characters_whole(n):
+    text = repr("x" * (n - 2))
+    assert _shown("x" * (n - 2)) == (text if n == 80 else f"{text[:80]}…")

@@ -169,8 +169,11 @@ def test_images_are_changed_in_training_and_nowhere_else():
 
 
 def test_half_precision_trains_on_cpu_too():
-    _, history = trained("precision=bf16", "epochs=20")
-    assert history.last["loss"] < history.records[0]["loss"]
+    task, dtypes = training_job.task(), set()
+    linear = next(module for module in task.modules() if isinstance(module, torch.nn.Linear))
+    linear.register_forward_hook(lambda module, inputs, output: dtypes.add(output.dtype))
+    history = train(task, training_job.samples(), training_job.config("precision=bf16", "epochs=5"))
+    assert history.last["loss"] < history.records[0]["loss"] and dtypes == {torch.bfloat16}
     with refused(ValueError, "'fp16'", "GPU", "'bf16' or 'float32'"):
         trained("precision=fp16")
 
@@ -324,6 +327,9 @@ def test_old_states_are_forgotten(tmp_path):
     for step in range(5):
         run.write(step, State({}, {"step": step}))
     assert [path.name for path in run.states()] == ["00000003", "00000004"]
+    run.n_states = 1  # as a resumed run may have it
+    run.sweep(4)
+    assert [path.name for path in run.states()] == ["00000004"]
 
 
 def names_in(folder: Path) -> set[str]:

@@ -37,6 +37,7 @@ _HOME = {
     "Scaling": "data.scaling",
     "fit_scaling": "data.scaling",
     "fit_ladders": "data.scaling",
+    "summary_features": "data.summary",
     "to_table": "data.export",
     "to_sample_table": "data.export",
     "Store": "data.store",
@@ -107,6 +108,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test holds 
     from romae.data.series import from_arrays as from_arrays
     from romae.data.store import Store as Store
     from romae.data.store import write_store as write_store
+    from romae.data.summary import summary_features as summary_features
     from romae.data.tables import from_table as from_table
     from romae.data.tables import from_table_like as from_table_like
     from romae.estimators.supervised import RoMAEClassifier as RoMAEClassifier

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 C = TypeVar("C")
 LARGEST = 2**64 - 1  # of whole numbers: what a table or an array can hold
+LONGEST_SHOWN = 300  # characters of a value in a message
 DEEPEST = 100  # tables and lists within each other: ours are a dozen
 
 
@@ -38,7 +39,7 @@ def read_arguments(
 ) -> dict[str, Any]:
     """Settings read as the arguments that a class is built with, less those already given; strict."""
     if not isinstance(data, Mapping):
-        raise TypeError(f"{where or cls.__name__} must be a table of settings, not {data!r}")
+        raise TypeError(f"{where or cls.__name__} must be a table of settings, not {_shown(data)}")
     open_ones = {key: parameter for key, parameter in parameters(cls).items() if key not in given}
     for key in data:
         if key not in open_ones:
@@ -190,13 +191,13 @@ def _read(hint: Any, value: Any, where: str) -> Any:
         return _read_union(arguments, value, where)
     if origin is Literal:
         if value not in arguments:
-            raise ValueError(f"{where} must be one of {list(arguments)}, not {value!r}")
+            raise ValueError(f"{where} must be one of {list(arguments)}, not {_shown(value)}")
         return value
     if origin is tuple:
         return _read_tuple(arguments, value, where)
     if origin in (dict, Mapping) or hint is dict:
         if not isinstance(value, Mapping):
-            raise TypeError(f"{where} must be a table, not {value!r}")
+            raise TypeError(f"{where} must be a table, not {_shown(value)}")
         return {
             key: _read(arguments[1] if arguments else Any, entry, _join(where, key)) for key, entry in value.items()
         }
@@ -206,15 +207,21 @@ def _read(hint: Any, value: Any, where: str) -> Any:
         if isinstance(value, str) and hasattr(hint, "named"):
             return hint.named(value)
         if not isinstance(value, Mapping):
-            raise TypeError(f"{where} must be a {hint.__name__}, not {value!r}")  # type: ignore[union-attr]
+            raise TypeError(f"{where} must be a {hint.__name__}, not {_shown(value)}")  # type: ignore[union-attr]
         return from_dict(hint, value, where=where)  # type: ignore[arg-type]
     if hint in (int, float) and type(value) is int and abs(value) > LARGEST:
         raise ValueError(f"{where} is a whole number of {len(str(abs(value)))} digits; the largest is 2**64 - 1")
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(hint, type) or not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
-        raise TypeError(f"{where} must be {getattr(hint, '__name__', hint)}, not {value!r}")
+        raise TypeError(f"{where} must be {getattr(hint, '__name__', hint)}, not {_shown(value)}")
     return value
+
+
+def _shown(value: Any) -> str:
+    """A value in a message: the beginning of a long one."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
 
 
 def _plain(value: Any) -> Any:
@@ -225,7 +232,7 @@ def _plain(value: Any) -> Any:
 
 def _read_tuple(arguments: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
     if not isinstance(value, list | tuple):
-        raise TypeError(f"{where} must be a list, not {value!r}")
+        raise TypeError(f"{where} must be a list, not {_shown(value)}")
     if len(arguments) == 2 and arguments[1] is Ellipsis:
         return tuple(_read(arguments[0], entry, f"{where}[{i}]") for i, entry in enumerate(value))
     if len(arguments) != len(value):
@@ -263,7 +270,7 @@ def _read_union(arguments: tuple[Any, ...], value: Any, where: str) -> Any:
     tables = [i for i, hint in enumerate(hints) if dataclasses.is_dataclass(hint)]
     if isinstance(value, Mapping) and len(tables) == 1 and len(reasons) == len(hints):
         raise reasons[tables[0]]
-    raise TypeError(f"{where} must be {' or '.join(map(_type_name, hints))}, not {value!r}")
+    raise TypeError(f"{where} must be {' or '.join(map(_type_name, hints))}, not {_shown(value)}")
 
 
 def _type_name(hint: Any) -> str:

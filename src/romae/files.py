@@ -16,6 +16,18 @@ def cache_folder() -> Path:
     return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "romae"
 
 
+def readable_path(path: str | Path) -> Path:
+    """A path that the system can look up, whether there is something or not; others are refused."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        pass
+    except (OSError, ValueError) as error:  # too long, or with a character that no name has
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"{str(path)[:200]!r} is no name of a file: {reason}") from None
+    return Path(path)
+
+
 def require_writable(folder: str | Path) -> None:
     """Refuse a folder that could not be written to when the work is done; none is made here."""
     place = Path(folder).absolute()

@@ -160,6 +160,13 @@ def test_a_wrong_sample_rate_and_an_empty_file_are_named(tmp_path):
         ({"rate": RATE, "resample_to": "16k"}, ["resample_to", "Hz", "not '16k'"]),
         ({"rate": RATE, "frames": 16.5}, ["frames", "whole number", "not 16.5"]),
         ({"rate": RATE, "frames": "16"}, ["frames", "whole number", "not '16'"]),
+        ({"rate": RATE, "frames": 10**9}, ["frames", "2,097,152", "not 1000000000"]),
+        ({"rate": RATE, "frames": 200, "fill": "0"}, ["fill", "number", "not '0'"]),
+        ({"rate": RATE, "mean": "0"}, ["mean and std", "finite", "not 0"]),
+        ({"rate": RATE, "std": 10**400}, ["mean and std", "finite"]),
+        ({"rate": 10**400}, ["sample rate", "16000 Hz cannot be", "resample_to="]),
+        ({"rate": 2**31 - 1}, ["2147483647 Hz", "16000 Hz cannot be", "resample_to="]),
+        ({"rate": 1}, ["sample rate of 1 Hz", "cannot be made"]),
     ],
 )
 def test_numbers_of_the_wrong_kind_are_refused_with_a_sentence(options, parts, without_shape_checks):

@@ -392,6 +392,16 @@ def test_a_patch_or_a_size_that_is_no_pair_is_refused(pair, options, picture, wi
         to_image(torch.zeros(1, 48), (4, 4), pair)
 
 
+@pytest.mark.usefixtures("without_shape_checks")
+def test_sizes_without_end_and_statistics_that_are_no_numbers_are_refused(picture):
+    with refused(ValueError, "(1000000000, 8)", "134,217,728 pixels", "smaller"):
+        from_image(picture, (4, 4), channels=-1, size=(10**9, 8))
+    with refused(TypeError, "mean", "each channel", "not 'grey'"):
+        from_image(picture, (4, 4), channels=-1, mean="grey")
+    with refused(ValueError, "channels in dimension", "-1.0"):
+        from_image(picture, (4, 4), channels=-1.0)
+
+
 def test_tokens_that_do_not_fit_the_image_are_refused(picture):
     values = from_image(picture, (4, 4), channels=-1).values
     with refused(ValueError, "15 tokens", "grid"):

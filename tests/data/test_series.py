@@ -1,6 +1,7 @@
 """Arrays become samples: laws, known answers and bad input."""
 
 from dataclasses import replace
+from decimal import Decimal
 from functools import partial
 
 import numpy as np
@@ -425,3 +426,25 @@ def test_names_are_the_same_however_they_are_written():
     require_same_names(numbers.schema, texts.schema, subject="samples", others="others have")
     with refused(ValueError, "channels"):
         require_same_names(swapped.schema, texts.schema, subject="samples", others="others have")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "parts"),
+    [
+        ({"time_unit": ["day"]}, ValueError, ["time unit", "['day']", "second, minute"]),
+        ({"classes": [["up"]]}, TypeError, ["classes", "text or numbers", "['up']"]),
+        ({"channels": [["flux"]]}, TypeError, ["channel", "text or a number", "['flux']"]),
+        ({"times": [[[0.0], [1.0, 2.0]]]}, ValueError, ["cannot be read", "array"]),
+        ({"y": [[[1], [2, 3]]]}, ValueError, ["cannot be read", "array"]),
+        ({"y": ["\ud800"]}, ValueError, ["label", "half of a character"]),
+        ({"times": [[0.0, Decimal("sNaN")]]}, ValueError, ["element 1", "signalling NaN", "use None"]),
+    ],
+)
+def test_what_python_itself_stumbles_over_is_refused_with_a_sentence(arguments, error, parts, without_shape_checks):
+    with refused(error, *parts):
+        from_arrays([np.ones((2, 1))], **arguments)
+
+
+def test_a_sparse_tensor_is_no_array(without_shape_checks):
+    with refused(ValueError, "sample 0", "sparse", "to_dense"):
+        from_arrays([torch.ones(2, 1).to_sparse()])

@@ -470,3 +470,17 @@ def test_a_batch_refuses_a_sample_without_tokens(tmp_path):
 def test_values_whose_sum_is_beyond_single_precision_are_read(tmp_path):
     store = write_store([Sample(np.full((4, 1), 3e38), np.arange(4.0)[:, None])], tmp_path / "a.arrow")
     assert store.batch([0]).tokens.values.tolist() == store[0].values.tolist()
+
+
+@pytest.mark.usefixtures("without_shape_checks")
+def test_names_of_files_that_no_system_has_and_samples_that_are_none_are_refused(tmp_path):
+    for name in ("x" * 300, "a\0b"):
+        with refused(ValueError, "no name of"):
+            write_store([Sample([[1.0]], [[0.0]])], tmp_path / name)
+        with refused(ValueError, "no name of"):
+            Store(tmp_path / name)
+    with refused(TypeError, "samples", "not from int"):
+        write_store(3, tmp_path / "a.arrow")
+    with refused(ValueError, "text or integers", "timedelta64", "str(id)"):
+        write_store([Sample([[1.0]], [[0.0]], id=np.timedelta64(1, "s"))], tmp_path / "a.arrow")
+    assert not list(tmp_path.iterdir())

@@ -585,3 +585,23 @@ def test_nanoseconds_are_told_apart_within_a_sample_alone():
     # One time may come several times in a sample: with two channels, say.
     twice = table.assign(time=[start, start, start + 10**9, start + 10**9])
     assert [s.positions[:, 0].tolist() for s in from_table(twice, **names)] == [[float(start)] * 2, [start + 1e9] * 2]
+
+
+@pytest.mark.parametrize("argument", ["values", "positions", "classes"])
+def test_names_are_a_list(argument, without_shape_checks):
+    table = pd.DataFrame({"id": [0, 0], "time": [0.0, 1.0], "value": 1.0})
+    with refused(TypeError, argument, "list of names", "not 3"):
+        from_table(table, **{"id": "id", "time": "time", "values": "value", argument: 3})
+
+
+def test_labels_with_half_of_a_character_are_names_like_others():
+    table = pd.DataFrame({"id": [0, 1], "time": [0.0, 1.0], "value": 1.0})
+    table["kind"] = pd.Series(["a", "\ud800"], dtype=object)
+    assert from_table(table, id="id", time="time", values="value", label="kind").schema.classes == ("a", "\ud800")
+
+
+def test_metadata_that_pandas_would_stumble_over_does_not_matter(tmp_path):
+    table = pa.table({"id": [0, 0], "time": [0.0, 1.0], "value": [1.0, 2.0]})
+    parquet.write_table(table.replace_schema_metadata({"pandas": b"\xff"}), tmp_path / "table.parquet")
+    [sample] = from_table(tmp_path / "table.parquet", id="id", time="time", values="value")
+    assert sample.values.tolist() == [[1.0], [2.0]]

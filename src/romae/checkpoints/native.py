@@ -25,7 +25,7 @@ from romae import __version__
 from romae.config import from_dict, parameters, parsed_json, read_arguments, to_dict
 from romae.data.scaling import Scaling
 from romae.data.schema import Schema
-from romae.files import write_whole_folder, write_whole_text
+from romae.files import readable_path, write_whole_folder, write_whole_text
 from romae.model.autoencoder import Encoder, misfits
 from romae.model.config import ModelConfig
 from romae.model.tasks import TASKS, MaskedReconstruction, Task
@@ -311,9 +311,13 @@ class _OnMeta(TorchFunctionMode):
         if function in (torch.empty, torch.randn):  # weights before their first values; CLS and MASK tokens
             options = {key: value for key, value in (kwargs or {}).items() if key != "generator"}
             return torch.empty(*args, **{**options, "device": "meta"})
-        is_meta = bool(args) and isinstance(args[0], Tensor) and args[0].is_meta
-        if is_meta and getattr(function, "__name__", "") in _FIRST_VALUES:
-            return args[0]
+        first = args[0] if args else (kwargs or {}).get("tensor")  # as torch.nn.init hands it over
+        is_first_value = (
+            getattr(function, "__module__", "") == "torch.nn.init"  # slots of tensors have no module
+            or getattr(function, "__name__", "") in _FIRST_VALUES
+        )
+        if is_first_value and isinstance(first, Tensor) and first.is_meta:
+            return first
         return function(*args, **(kwargs or {}))
 
 
@@ -377,7 +381,7 @@ def _local(path: str | Path, revision: str | None, token: str | bool | None, cac
     """The folder itself, or the files of a name on the Hub."""
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"a model is loaded from a folder or by its name on the Hub, not from {path!r}")
-    folder = Path(path).expanduser()
+    folder = readable_path(Path(path).expanduser())
     if folder.is_dir():
         if revision is not None:
             raise ValueError(f"{path} is a folder here, which has no revision {revision!r}; leave revision out")

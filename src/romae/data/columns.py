@@ -67,7 +67,10 @@ def _unmasked(x: np.ma.MaskedArray) -> np.ndarray:
 
 def require_distinct(names: Sequence[Hashable], role: str, fix: str | None = None) -> None:
     """Refuse names that occur twice."""
-    twice = [name for name, count in Counter(names).items() if count > 1]
+    try:
+        twice = [name for name, count in Counter(names).items() if count > 1]
+    except TypeError:
+        raise TypeError(f"{role} must be text or numbers, not {list(names)[:5]}") from None
     if twice:
         advice = "" if fix is None else f"; {fix}"
         raise ValueError(f"{role} must be distinct, and {twice[:5]} occur more than once{advice}")

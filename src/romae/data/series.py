@@ -265,7 +265,7 @@ def _read_times(
     if len(times) == 0:
         raise ValueError("times are empty; leave them out to count the steps from 0")
     times = to_numpy(times) if isinstance(times, Tensor | np.ndarray) or hasattr(times, "iloc") else times
-    is_shared = np.ndim(times[0]) == 0
+    is_shared = np.ndim(to_numpy(times[0])) == 0
     if not is_shared and len(times) != len(arrays):
         raise ValueError(f"times for {len(times)} samples, but there are {len(arrays)} samples")
     clocks = [to_numpy(times)] * len(arrays) if is_shared else [to_numpy(clock) for clock in times]

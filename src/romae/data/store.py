@@ -26,7 +26,7 @@ from romae.config import from_dict, to_dict
 from romae.data.checksums import Pieces, Range, checksum, checksum_of_frame, checksums_of_pieces
 from romae.data.schema import Schema
 from romae.data.sources import Source
-from romae.files import write_whole
+from romae.files import readable_path, write_whole
 from romae.tokens.layout import Layout
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import Batch, PackedSamples
@@ -74,7 +74,10 @@ def write_store(samples: Iterable[Sample], path: str | Path, *, metadata: Mappin
     >>> store, store.metadata
     (Store('zeros.arrow': 4 samples, 12 tokens), {'channels': ['flux']})
     """
-    path, stream = Path(path), iter(samples)
+    path = readable_path(path)
+    if not isinstance(samples, Iterable):
+        raise TypeError(f"a store is written from samples, such as a list of them, not from {type(samples).__name__}")
+    stream = iter(samples)
     if path.is_dir():
         raise ValueError(f"{path} is a folder; give the name of a file, such as {path / 'samples.arrow'}")
     first = next(stream, None)
@@ -151,7 +154,7 @@ class Store(Source):
             )
 
     def _open(self, path: str | Path, memory_budget: int) -> None:
-        self.path, self.memory_budget = Path(path).absolute(), memory_budget
+        self.path, self.memory_budget = readable_path(path).absolute(), memory_budget
         if not self.path.is_file():
             raise ValueError(f"there is no store at {path}; write one with write_store")
         with self.path.open("rb") as file:
@@ -488,7 +491,8 @@ def _schema(sample: Sample, number: int) -> pa.Schema:
 def _id_type(id: Any, number: int) -> pa.DataType:
     if id is None:
         return pa.null()
-    if isinstance(id, numbers.Integral) and not isinstance(id, bool) and -(2**63) <= int(id) < 2**63:
+    is_whole = isinstance(id, numbers.Integral) and not isinstance(id, bool | np.timedelta64)
+    if is_whole and -(2**63) <= int(id) < 2**63:
         return pa.int64()
     if not isinstance(id, str):
         raise ValueError(

@@ -1,5 +1,6 @@
 """What all estimators have in common: reading, splitting, training through the stages, saving and pickling."""
 
+import hashlib
 import json
 import os
 import tempfile
@@ -24,6 +25,7 @@ from romae.data.sources import as_source, lengths_of, schema_of
 from romae.estimators import rules
 from romae.estimators.folds import TableRows
 from romae.estimators.inputs import Tokens, read_input
+from romae.estimators.stacking import Stack
 from romae.files import write_whole_folder
 from romae.inference.calibration import calibration_of
 from romae.inference.outside import Outside
@@ -38,7 +40,7 @@ from romae.training.tables import load_model
 
 E = TypeVar("E", bound="Estimator")
 FORMAT = 1
-DESCRIPTION, MODEL = "estimator.json", "model"
+DESCRIPTION, MODEL, STACK = "estimator.json", "model", "stack.safetensors"
 DIGEST = "digest"  # in the description: of all else in it
 MOST_BYTES = 2**24  # of an array in a description
 
@@ -59,6 +61,7 @@ class _SettingTypes:
     clock: Clock
     learn_hidden: bool
     frozen: bool
+    features: Literal["summary"] | None
     early_stopping: bool
     validation_fraction: float | None
     device: str
@@ -86,14 +89,16 @@ class Estimator(BaseEstimator):
     device: Any
     random_state: Any
     verbose: int
-    epochs: int | None = None  # these two belong to estimators that learn from labels
+    epochs: int | None = None  # these three belong to estimators that learn from labels
     frozen: bool = False
+    features: Literal["summary"] | None = None
     learn_hidden: bool = False  # this one to those that learn without
 
     # What fitting leaves.
     task_: Task
     n_features_in_: int
     histories_: list[list[dict[str, Any]]]
+    stack_: Stack | None = None
     _rows_of_fit: TableRows | None = None  # not saved: splitting, fitting and scoring go on in one process
 
     def __sklearn_tags__(self) -> Tags:
@@ -217,7 +222,15 @@ class Estimator(BaseEstimator):
         task = self._on_device(task)
         if isinstance(task, Classification) and last is not None:
             task.calibration = calibration_of(task, validation or ())
+        stack = None if last is None else self._stack(task, training, validation, seed)
         self.task_, self.histories_, self.n_features_in_ = task, histories, _n_channels(samples)
+        self.stack_ = stack
+
+    def _stack(
+        self, task: Task, training: Sequence[Sample], validation: Sequence[Sample] | None, seed: int
+    ) -> Stack | None:
+        """Models that stand beside the network, for estimators that have such."""
+        return None
 
     def _split(
         self, samples: Sequence[Sample], groups: Shaped[np.ndarray, "b"] | None, seed: int, *, is_by_hiding: bool
@@ -341,11 +354,13 @@ class Estimator(BaseEstimator):
         path = Path(path).resolve()
         if path.exists() and not (path / DESCRIPTION).is_file() and (path.is_file() or any(path.iterdir())):
             raise ValueError(f"{path} is there already and no estimator; choose an empty or a new folder")
-        if path.is_dir() and (others := sorted(set(os.listdir(path)) - {DESCRIPTION, MODEL})):
+        if path.is_dir() and (others := sorted(set(os.listdir(path)) - {DESCRIPTION, MODEL, STACK})):
             raise ValueError(f"{path} holds {others[0]!r} beside an estimator; choose an empty or a new folder")
 
         def write(to: Path) -> None:
             self.task_.save(to / MODEL)
+            if self.stack_ is not None:
+                (to / STACK).write_bytes(_stack_bytes(self.stack_))
             (to / DESCRIPTION).write_text(self._described() + "\n")
 
         write_whole_folder(path, write)
@@ -395,6 +410,8 @@ class Estimator(BaseEstimator):
         if n_classes and getattr(task, "n_classes", None) != n_classes:
             raise ValueError(f"{path} names {n_classes} classes, and its model was not made for them; it is damaged")
         estimator.task_ = estimator._on_device(task)
+        if estimator.features is not None:
+            estimator.stack_ = _read_stack(path / STACK)
         return estimator
 
     @classmethod
@@ -449,6 +466,38 @@ class Estimator(BaseEstimator):
                 for name, content in files.items():
                     (Path(folder) / name).write_bytes(content)
                 self.task_ = self._on_device(checkpoint.load(folder))
+
+
+def _stack_bytes(stack: Stack) -> bytes:
+    from safetensors.numpy import save
+
+    arrays = {name: np.ascontiguousarray(array) for name, array in stack.arrays().items()}
+    return save(arrays, metadata={DIGEST: _digest_of(arrays)})
+
+
+def _read_stack(path: Path) -> Stack:
+    """The models beside a network, from a file that holds numbers alone."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise ValueError(f"{path} is missing, so that the estimator is not whole; take a copy that is")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no dictionary)
+            digest = (file.metadata() or {}).get(DIGEST)
+    except (SafetensorError, ValueError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
+    if digest != _digest_of(arrays):
+        raise ValueError(f"{path} is damaged: its digest is another; take a copy that is whole")
+    return Stack.from_arrays(arrays)
+
+
+def _digest_of(arrays: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
 
 
 def _size_in_full(size: str | Size | Mapping[str, int]) -> Size:

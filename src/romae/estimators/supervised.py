@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Number
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float64, Shaped
@@ -16,17 +16,22 @@ from romae.data.columns import require_variation_kept
 from romae.data.scaling import Method
 from romae.data.schema import SampleSet
 from romae.data.sources import schema_of
+from romae.data.summary import summary_features
 from romae.estimators.base import Clock, Estimator
 from romae.estimators.folds import TableRows
 from romae.estimators.inputs import Tokens
 from romae.estimators.labels import labels_of
+from romae.estimators.members import Features, Labels
+from romae.estimators.stacking import Stack, fit_stack
 from romae.inference import predictions as inference
 from romae.model.config import Size
+from romae.model.tasks import Classification, Task
 from romae.tokens.sample import Sample
 from romae.training.stages import Classify, Regress
 
 # Against overfitting to few samples: dropped tokens, dropout and label smoothing.
 DROP_TOKENS, DROPOUT, CONFIDENCE = 0.5, 0.1, 0.9
+SMALLEST = 1e-12  # probability, so that its logarithm is a number
 
 
 class _Supervised(Estimator):
@@ -50,6 +55,7 @@ class _Supervised(Estimator):
         columns: Any = None,
         pretrained: str | Path | None = None,
         frozen: bool = False,
+        features: Literal["summary"] | None = None,
         early_stopping: bool = True,
         validation_fraction: float | None = None,
         device: str = "auto",
@@ -68,11 +74,50 @@ class _Supervised(Estimator):
         self.columns = columns
         self.pretrained = pretrained
         self.frozen = frozen
+        self.features = features
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
+
+    def _stack(
+        self, task: Task, training: Sequence[Sample], validation: Sequence[Sample] | None, seed: int
+    ) -> Stack | None:
+        """Models on summary features, weighed against the network on the validation split."""
+        if self.features is None:
+            return None
+        n_classes = task.n_classes if isinstance(task, Classification) else None
+
+        def labelled(samples: Sequence[Sample]) -> tuple[Features, Labels]:
+            targets = [np.asarray(sample.target) for sample in samples]
+            return self._features(task, samples), np.stack(targets)
+
+        judged = None
+        if validation is not None:
+            judged = (*labelled(validation), self._of_network(task, validation))
+        return fit_stack(labelled(training), judged, n_classes=n_classes, seed=seed)
+
+    def _require_series(self, samples: Sequence[Sample]) -> None:
+        """Refuse summary features of what is no series, before anything is trained."""
+        schema, n_axes = schema_of(samples), samples[0].positions.shape[1]
+        n_kinds = None if schema is None else schema.n_channels
+        if self.features is not None and n_axes - (n_kinds is not None) != 1:
+            raise ValueError(
+                "summary features are those of series, whose positions are a time and perhaps a channel, and these "
+                f"samples have {n_axes} position axes; leave features out"
+            )
+
+    @staticmethod
+    def _features(task: Task, samples: Sequence[Sample]) -> Features:
+        return summary_features(samples, n_kinds=None if task.schema is None else task.schema.n_channels).values
+
+    @staticmethod
+    def _of_network(task: Task, samples: Sequence[Sample]) -> Float64[np.ndarray, "b o"]:
+        """What the network says: logarithms of probabilities, or numbers."""
+        if isinstance(task, Classification):
+            return np.log(np.maximum(inference.predict_proba(task, samples), SMALLEST))
+        return np.asarray(inference.predict(task, samples), dtype=np.float64).reshape(len(samples), -1)
 
     def _labels(self, X: Any, samples: Sequence[Sample], y: Any) -> Shaped[np.ndarray, "b *k"]:
         return labels_of(X, samples, y, estimator_name=type(self).__name__)
@@ -121,6 +166,9 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         A model to start from: the folder of a saved estimator, of a run or of a checkpoint, or a name on the Hub.
     frozen : bool, default False
         Whether the encoder keeps its weights after pre-training, and only the head is trained (linear probing).
+    features : "summary" or None, default None
+        "summary" sets boosted trees and a linear model on summary features (`romae.summary_features`) beside the
+        network, and answers with all three. How much each counts follows from the validation split.
     early_stopping : bool, default True
         Whether to keep the weights that do best on a validation split, and to stop when they no longer improve.
     validation_fraction : float or None, default None
@@ -195,6 +243,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         """
         before = self._begin()
         samples = self._read(X, before, with_labels=y is None)
+        self._require_series(samples)
         y = column_or_1d(self._labels(X, samples, y), warn=True)
         check_classification_targets(y)
         classes, index = np.unique(y, return_inverse=True)
@@ -237,6 +286,8 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
             If the estimator has not been fitted.
         """
         samples = self._read_to_judge(X)
+        if self.stack_ is not None:
+            return self.stack_.answers(self._of_network(self.task_, samples), self._features(self.task_, samples))
         return inference.predict_proba(self.task_, samples)
 
     def predict(self, X: Any) -> Shaped[np.ndarray, "b"]:
@@ -330,6 +381,9 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         A model to start from: the folder of a saved estimator, of a run or of a checkpoint, or a name on the Hub.
     frozen : bool, default False
         Whether the encoder keeps its weights after pre-training, and only the head is trained (linear probing).
+    features : "summary" or None, default None
+        "summary" sets boosted trees and a linear model on summary features (`romae.summary_features`) beside the
+        network, and answers with all three. How much each counts follows from the validation split.
     early_stopping : bool, default True
         Whether to keep the weights that do best on a validation split, and to stop when they no longer improve.
     validation_fraction : float or None, default None
@@ -413,6 +467,7 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         """
         before = self._begin()
         samples = self._read(X, before, with_labels=y is None)
+        self._require_series(samples)
         y = check_array(self._labels(X, samples, y), ensure_2d=False, dtype=np.float64, input_name="y")
         if y.ndim > 2:
             raise ValueError(f"y must be [b] or [b, k], got shape {list(y.shape)}")
@@ -449,7 +504,9 @@ class RoMAERegressor(RegressorMixin, _Supervised):
             If the estimator has not been fitted.
         """
         samples = self._read_to_judge(X)
-        numbers = np.asarray(inference.predict(self.task_, samples))
+        numbers = self._of_network(self.task_, samples)
+        if self.stack_ is not None:
+            numbers = self.stack_.answers(numbers, self._features(self.task_, samples))
         return numbers.reshape(len(samples)) if self.is_flat_ else numbers.reshape(len(samples), -1)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:

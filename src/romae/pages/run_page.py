@@ -52,6 +52,8 @@ class PageConfig(InferenceConfig):
     def __post_init__(self) -> None:
         if not 0 < self.ratio < 1:
             raise ValueError(f"ratio is the share of points to hide, between 0 and 1, not {self.ratio}")
+        if self.seed < 0:
+            raise ValueError(f"seed must be at least 0, not {self.seed}")
 
 
 def write(

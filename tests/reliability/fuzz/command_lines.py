@@ -162,6 +162,7 @@ def _interpolate(trial: Trial) -> None:
         "nan:1:3",
         "0:1e400:3",
         "0:10:" + "9" * 12,
+        "0:10:" + "9" * 10,
         "1:0:3",
         "::3",
         "",
@@ -273,8 +274,8 @@ def _words(trial: Trial) -> None:
         *("check-reference", "benchmark", "nothing", "--quick=3", "--seed", "-1", "--results", hostile.text(trial)),
     ]
     words = [trial.choose(vocabulary) for _ in range(trial.number(0, 5))]
-    if words[:1] in (["benchmark"], ["demo"]) and len(words) == 1:
-        words.append("nothing")
+    if words[:1] == ["benchmark"]:
+        words.insert(1, "nothing")  # without a name it measures everything
     trial.note(repr(words)[:300])
     os.chdir(trial.folder)
     before = digests(trial.folder)
@@ -314,7 +315,7 @@ def _recipes(trial: Trial) -> None:
             ["--seed", "1", "--seeds", "0-1"],
             ["--resume"],
         ]
-        wrong += [["--device", "tpu"], ["--seeds", ""], ["--seed", "x"], ["--set", "train.epochs=0"], ["--seeds", "１"]]
+        wrong += [["--device", "tpu"], ["--seeds", ""], ["--seed", "x"], ["--set", "train.epochs=0"]]
         wrong += [["--seeds", "0-" + "9" * 5000], ["--device", hostile.text(trial) + "!"], ["--set", "no=1"]]
         words = ["run", name, "--results", results, *trial.choose(wrong)]
     trial.note(repr(words)[:300].replace(str(trial.folder), ""))

@@ -69,7 +69,6 @@ def run_command(trial: Trial, words: Sequence[str]) -> Ended:
     require(code in ENDINGS, f"exit code {code}")
     require("Traceback" not in ended.err + ended.out, "a traceback on the screen")
     require(code == 0 or (ended.err + ended.out).strip(), "a refusal without a word")
-    require("not enough memory" not in ended.err, "it asked for more memory than there is")
     trial.was_refused = code != 0
     return ended
 

@@ -161,4 +161,6 @@ def _equal(a: Any, b: Any) -> bool:
         return False
     if isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b):
         return True
+    if isinstance(a, float) and isinstance(b, int):
+        return a == float(b)
     return bool(a == b) or (isinstance(a, dict) and isinstance(b, str))  # sizes have names

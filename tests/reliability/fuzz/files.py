@@ -125,7 +125,7 @@ def _layout(trial: Trial, content: bytes) -> bytes:
 
 
 def _numbers_of_csv(content: bytes, arguments: dict[str, Any]) -> Counter:
-    text = content.decode("utf-8-sig")
+    text = content.decode("utf-8-sig", errors="replace")  # of columns that are not read, any bytes will do
     header, *rows = [row for row in csv.reader(io.StringIO(text, newline=""))]
     rows = [row for row in rows if row]
     column = {name: i for i, name in enumerate(header)}
@@ -142,6 +142,8 @@ def _numbers_of_csv(content: bytes, arguments: dict[str, Any]) -> Counter:
         ):
             continue
         place = (_csv_time(time, arguments.get("time_unit", "second")), *map(_csv_number, axes))
+        if "channel" in arguments and any(row[column[value]].strip() in NULLS for value in listed("values")):
+            continue  # the values of a channel belong together; the warning counts such rows
         for value in listed("values"):
             if row[column[value]].strip() not in NULLS:
                 single = float(np.float32(_csv_number(row[column[value]])))
@@ -163,6 +165,13 @@ def _csv_time(word: str, unit: str) -> float:
     return microseconds / ({"second": 1, "minute": 60, "hour": 3600, "day": 86400}[unit] * 10**6)
 
 
+def _named(arguments: dict[str, Any]) -> list[str]:
+    """The columns that arguments name; of a damaged file, others may be beyond reading."""
+    roles = ("id", "time", "channel", "values", "positions", "label")
+    given = [arguments[role] for role in roles if role in arguments]
+    return [name for names in given for name in ([names] if isinstance(names, str) else names)]
+
+
 def _parquet(trial: Trial) -> None:
     frame, arguments = sound_table(trial), sound_arguments(trial)
     path = trial.folder / trial.choose(["table.parquet", "table.pq"])
@@ -173,7 +182,9 @@ def _parquet(trial: Trial) -> None:
     samples = romae.from_table(path, **arguments)
     with answered("samples of a Parquet file"):
         frame = (
-            parquet.read_table(path).replace_schema_metadata(None).to_pandas(date_as_object=False, ignore_metadata=True)
+            parquet.read_table(path, columns=_named(arguments))
+            .replace_schema_metadata(None)
+            .to_pandas(date_as_object=False, ignore_metadata=True)
         )
         found, expected = numbers_of_samples(samples, arguments), numbers_of_table(frame, arguments)
         require(expected == found, "the numbers of the samples are not those of the file")

@@ -123,7 +123,7 @@ def _hostile(trial: Trial) -> None:
             require(place is not None or _same(read, before[int(index)]), "another sample")  # type: ignore[index]
     elif before is not None:
         with answered("a store that was written"):
-            require(store.metadata == json.loads(json.dumps(dict(metadata))), "other metadata")
+            require(store.metadata == json.loads(json.dumps(dict(metadata or {}))), "other metadata")
         _read_right(trial, store, before, store.metadata)
 
 

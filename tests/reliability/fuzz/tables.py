@@ -171,7 +171,7 @@ def _rows(trial: Trial, frame: pd.DataFrame, arguments: dict[str, Any]) -> Any:
     if kind == "doubled":
         return pd.concat([frame, frame])
     if kind == "indexed":
-        return frame.set_index(pd.Index([hostile.text(trial)] * len(frame)))
+        return frame.set_index(pd.Index([hostile.text(trial)] * len(frame), dtype=object))
     return frame.iloc[::-1] if len(frame) else frame
 
 

@@ -1,0 +1,77 @@
+"""Stacking: the better model counts more, few samples change little, and the whole is calibrated."""
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax, softmax
+
+from romae.estimators.stacking import Stack, fit_class_pool, fit_number_weights, fit_stack
+
+
+def made(n: int, seed: int = 0) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Labels, and the log probabilities of a model that knows the true chances and of one that knows nothing."""
+    random = np.random.default_rng(seed)
+    logits = 2 * random.normal(size=(n, 3))
+    labels = np.array([random.choice(3, p=chances) for chances in softmax(logits, axis=1)])
+    return labels, [log_softmax(logits, axis=1), log_softmax(2 * random.normal(size=(n, 3)), axis=1)]
+
+
+def log_loss(log_p: np.ndarray, labels: np.ndarray) -> float:
+    return -log_p[np.arange(len(labels)), labels].mean()
+
+
+def test_with_many_samples_the_model_that_knows_has_all_the_weight():
+    labels, models = made(4000)
+    pool = fit_class_pool(models, labels)
+    np.testing.assert_allclose(pool.weights, [1, 0], atol=0.08)
+    asked, others = made(4000, seed=1)
+    assert log_loss(pool.log_probabilities(others), asked) < log_loss(others[0], asked) + 0.005
+
+
+def test_with_hardly_a_sample_both_count_the_same():
+    labels, models = made(1)
+    np.testing.assert_allclose(fit_class_pool(models, labels).weights, [0.5, 0.5], atol=0.15)
+
+
+def test_pooled_probabilities_are_frequencies_and_overconfidence_is_undone():
+    labels, (truth, _) = made(3000)
+    bold = log_softmax(3 * truth + np.array([1.0, 0.0, 0.0]), axis=1)
+    pool = fit_class_pool([bold], labels)
+    probabilities = np.exp(pool.log_probabilities([bold]))
+    np.testing.assert_allclose(probabilities.mean(0), np.bincount(labels) / 3000, atol=0.005)
+    np.testing.assert_allclose(probabilities, np.exp(truth), atol=0.05)
+
+
+@pytest.mark.parametrize("n", [3, 2000])
+def test_weights_of_numbers_are_parts_of_one_and_follow_the_errors(n):
+    random = np.random.default_rng(0)
+    targets = random.normal(size=(n, 2)) * [1, 1000]
+    near, far = targets + 0.1 * random.normal(size=(n, 2)) * [1, 1000], np.zeros((n, 2))
+    weights = fit_number_weights([near, far], targets)
+    assert weights.sum() == pytest.approx(1) and (weights >= 0).all()
+    assert (weights[0] > 0.95) if n > 1000 else (0.5 < weights[0] < 0.75)
+
+
+def test_a_stack_is_fitted_on_some_samples_and_weighed_on_others():
+    """Features that tell the class, and a network that guesses: the features get the weight."""
+    random = np.random.default_rng(0)
+    labels = np.arange(400) % 2
+    features = random.normal(size=(400, 3)) + labels[:, None]
+    guess = log_softmax(random.normal(size=(200, 2)), axis=1)
+    halves = (features[:200], labels[:200]), (features[200:], labels[200:], guess)
+    stack = fit_stack(*halves, n_classes=2, seed=0)
+    assert stack.weights[0] < 0.2 and stack.weights[1:].sum() > 0.5
+    answers = stack.answers(guess, features[200:])
+    assert (
+        answers.sum(1) == pytest.approx(np.ones(200)) and (answers.argmax(1) == labels[200:]).mean() > 0.78
+    )  # 0.81 at best
+    again = Stack.from_arrays({name: array.copy() for name, array in stack.arrays().items()})
+    np.testing.assert_array_equal(again.answers(guess, features[200:]), answers)
+
+
+def test_without_validation_all_have_equal_parts():
+    random = np.random.default_rng(0)
+    features, targets = random.normal(size=(40, 2)), random.normal(size=(40, 1))
+    stack = fit_stack((features, targets), None, n_classes=None, seed=0)
+    np.testing.assert_allclose(stack.weights, 1 / 3)
+    members = [member.scores(features) for member in stack.members.values()]
+    np.testing.assert_allclose(stack.answers(targets, features), (targets + members[0] + members[1]) / 3)
