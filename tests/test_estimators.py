@@ -27,12 +27,14 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import romae
 from messages import refused, warned
 from romae import RoMAEClassifier, RoMAEEmbedder, RoMAEInterpolator, RoMAERegressor, Size
-from romae.estimators import base, rules
+from romae.estimators import base, rules, supervised
 from romae.estimators.folds import TableRows
 from romae.estimators.inputs import read_input
 from romae.estimators.labels import labels_of
 from romae.experiments.datasets import uea
 from romae.inference import predictions as inference
+from romae.model.config import ModelConfig
+from romae.model.tasks import Classification, MaskedReconstruction
 from romae.training.stages import run_stages
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # as for users
@@ -215,10 +217,12 @@ def test_labels_come_back_as_they_were(labels, tmp_path):
     assert_allclose(fitted.predict_proba(PAIRS).sum(1), 1)
 
 
-def test_the_class_that_is_predicted_is_the_most_probable(classifier):
-    probabilities = classifier.predict_proba(PAIRS)
-    column = [classifier.classes_.tolist().index(name) for name in classifier.predict(PAIRS)]
-    assert_array_equal(probabilities[range(len(PAIRS)), column], probabilities.max(1))
+def test_the_class_that_is_predicted_is_the_most_probable(monkeypatch):
+    probabilities = np.array([[0.2, 0.5, 0.3], [0.6, 0.3, 0.1]])
+    monkeypatch.setattr(RoMAEClassifier, "predict_proba", lambda self, X: probabilities)
+    estimator = RoMAEClassifier()
+    estimator.classes_ = np.array(["a", "b", "c"])
+    assert estimator.predict(PAIRS[:2]).tolist() == ["b", "a"]
 
 
 def test_a_classifier_learns_what_can_be_learned():
@@ -1012,6 +1016,15 @@ def test_a_score_of_hidden_measurements_is_refused_on_a_fold():
     assert len(fitted.interpolate(others, [1.0])) == len(PAIRS)  # curves through new measurements are no score
 
 
+def test_a_table_to_predict_from_needs_no_labels():
+    size, samples = SMALL["size"], read_input(ROWS, columns=COLUMNS)
+    assert samples.schema.label == "kind"
+    embedder = RoMAEEmbedder(columns=COLUMNS, device="cpu")
+    embedder.task_ = MaskedReconstruction(ModelConfig(channels=1, position_dims=1, encoder=size, decoder=size))
+    embedder.task_.schema = samples.schema
+    assert embedder.transform(ROWS.drop(columns="kind")).shape == (32, 16)
+
+
 # What samples hide
 
 
@@ -1514,6 +1527,20 @@ def test_a_regressor_beside_trees_predicts_what_statistics_say():
     y = np.stack([X[:, :, 0].mean(1), 100 * X[:, :, 1].max(1)], axis=1)
     fitted = RoMAERegressor(features="summary", epochs=1, **SMALL).fit(X, y)
     assert fitted.predict(X).shape == (80, 2) and fitted.score(X, y) > 0.8
+
+
+def test_models_beside_the_network_are_weighed_on_the_validation_split(monkeypatch):
+    given = []
+    monkeypatch.setattr(supervised, "fit_stack", lambda *splits, **settings: given.append(splits))
+    samples = [replace(one, target=kind) for one, kind in zip(read_input(PAIRS), KINDS, strict=True)]
+    task = Classification(ModelConfig(channels=1, position_dims=1, encoder=SMALL["size"], decoder=SMALL["size"]), 2)
+    for validation in (samples[20:], None):
+        RoMAEClassifier(features="summary")._stack(task, samples[:20], validation, seed=0)
+    (training, judged), (_, without) = given
+    assert len(training[0]) == len(training[1]) == 20 and without is None
+    _, labels, network = judged
+    assert_array_equal(labels, KINDS[20:])
+    assert_allclose(np.exp(network), romae.predict_proba(task, samples[20:]), rtol=1e-6)
 
 
 def test_summary_features_are_those_of_series():

@@ -59,7 +59,7 @@ TESTS: dict[str, str] = {
     "training/": "test_edges test_training* test_fast_modes test_fixed_shape test_stages test_preflight "
     "test_device test_trackers test_task_details test_config",
     "inference/": "test_edges test_inference test_training_tables test_baselines data/test_queries test_diagnostics",
-    "estimators/": "test_edges test_estimators*",
+    "estimators/": "test_edges test_estimators* test_members test_stacking",
     "checkpoints/": "test_edges test_checkpoint test_reference test_models",
     "": "test_edges test_config test_checkpoint data/test_store test_training datasets/test_files data/test_folder "
     "test_moved test_extras",
