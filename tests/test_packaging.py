@@ -3,6 +3,7 @@
 import ast
 import inspect
 import json
+import os
 import re
 import subprocess
 import sys
@@ -83,8 +84,10 @@ def test_the_wheel_alone_gives_a_working_command_line(built, tmp_path):
     (own,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
     (own / "borrowed.pth").write_text(borrowed + "\n")  # a path alone: an editable romae there is not followed
 
+    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
     def said(*command: str | Path) -> str:
-        return subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path).stdout
+        return subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path, env=alone).stdout
 
     assert Path(said(python, "-c", "import romae; print(romae.__file__)").strip()).is_relative_to(own)
     command = tmp_path / "venv" / "bin" / "romae"
