@@ -18,10 +18,11 @@ def test_the_figures_are_those_that_the_campaigns_kept(tmp_path):
     assert set(in_words(json.loads(RESULTS.read_text()))) == {"make fuzz", "make kill", "make mutate"}
 
 
-def test_no_hostile_input_and_no_kill_has_done_harm():
+def test_no_hostile_input_and_no_kill_has_done_harm_and_tests_notice_changes():
     kept = json.loads(RESULTS.read_text(encoding="utf-8"))
     assert kept["fuzz"]["inputs"] >= 10_000 and kept["fuzz"]["failures"] == 0
     assert kept["kill"]["kills"] >= 1_000 and kept["kill"]["mismatches"] == 0
+    assert kept["mutate"]["share_killed"] >= 0.95
 
 
 @pytest.mark.parametrize("named", sorted(set(re.findall(r"`(tests/[^`]+)`", TEXT))))
