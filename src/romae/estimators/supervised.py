@@ -29,8 +29,9 @@ from romae.model.tasks import Classification, Task
 from romae.tokens.sample import Sample
 from romae.training.stages import Classify, Regress
 
-# Against overfitting to few samples: dropped tokens, dropout and label smoothing.
-DROP_TOKENS, DROPOUT, CONFIDENCE = 0.5, 0.1, 0.9
+# Against overfitting to few samples: dropped tokens and dropout. No label smoothing: what it does to probabilities can be
+# undone, but their log loss is no better for it, and on few samples of many classes worse.
+DROP_TOKENS, DROPOUT = 0.5, 0.1
 SMALLEST = 1e-12  # probability, so that its logarithm is a number
 
 
@@ -252,7 +253,6 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         labelled = _with_targets(samples, index, tuple(map(_plain, classes.tolist())))
         last = Classify(
             n_classes=len(classes),
-            confidence=CONFIDENCE,
             frozen=self.frozen,
             drop_tokens=DROP_TOKENS,
             dropout=DROPOUT,
@@ -275,8 +275,8 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         Returns
         -------
         Float64 array [b, k]
-            In the order of `classes_`. The label smoothing of the training is undone, and the validation split, where
-            there is one, sets a temperature and a bias for each class; `task_.calibration = None` switches it off.
+            In the order of `classes_`. The validation split, where there is one, sets a temperature and a bias for each
+            class; `task_.calibration = None` switches it off.
 
         Raises
         ------
