@@ -13,33 +13,39 @@ from sklearn.utils import Tags, check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from romae.data.columns import require_variation_kept
+from romae.data.grid import longest_duration, on_grid
 from romae.data.scaling import Method
 from romae.data.schema import SampleSet
-from romae.data.sources import schema_of
+from romae.data.sources import lengths_of, schema_of
 from romae.data.summary import summary_features
-from romae.estimators.base import Clock, Estimator
+from romae.estimators.base import MASK_RATIO, Clock, Estimator, Part
 from romae.estimators.folds import TableRows
 from romae.estimators.inputs import Tokens
 from romae.estimators.labels import labels_of
-from romae.estimators.members import Features, Labels
-from romae.estimators.stacking import Stack, fit_stack
+from romae.estimators.stacking import Fold, Stack, Views, fit_stack
 from romae.inference import predictions as inference
-from romae.model.config import Size
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, Task
+from romae.tokens.masking import Masking, Strategy
 from romae.tokens.sample import Sample
+from romae.training.config import TrainConfig
 from romae.training.stages import Classify, Regress
 
-# Against overfitting to few samples: dropped tokens and dropout. No label smoothing: what it does to probabilities can be
-# undone, but their log loss is no better for it, and on few samples of many classes worse.
+# Against overfitting to few samples: dropped tokens and dropout. No label smoothing: what it does to probabilities can
+# be undone, but their log loss is no better for it, and on few samples of many classes worse.
 DROP_TOKENS, DROPOUT = 0.5, 0.1
 SMALLEST = 1e-12  # probability, so that its logarithm is a number
+# Of a grid for convolutions: a kernel spans nine points, and beyond some hundreds they tell no more.
+FEWEST_POINTS, MOST_POINTS = 16, 256
 
 
 class _Supervised(Estimator):
     """Settings of the two estimators that learn from labels; docs/estimators.md explains them."""
 
+    _saved: ClassVar[tuple[str, ...]] = (*Estimator._saved, "grid_")
     epochs: int | None
     frozen: bool
+    grid_: list[float] | None = None  # the times after a series' first at which simpler models see it
 
     def __init__(
         self,
@@ -49,14 +55,19 @@ class _Supervised(Estimator):
         epochs: int | None = None,
         batch_size: int | None = None,
         lr: float | None = None,
-        mask_ratio: float = 0.5,
+        mask_ratio: float = MASK_RATIO,
+        model: ModelConfig | Mapping[str, Any] | None = None,
+        masking: Strategy | Masking | Mapping[str, Any] | None = None,
+        train: TrainConfig | Mapping[str, Any] | None = None,
+        time_limit: float | None = None,
         scaling: Method = "standard",
         clock: Clock = "sample",
         tokens: Tokens | None = None,
         columns: Any = None,
         pretrained: str | Path | None = None,
         frozen: bool = False,
-        features: Literal["summary"] | None = None,
+        features: Literal["auto", "summary"] | None = "auto",
+        n_models: int | None = None,
         early_stopping: bool = True,
         validation_fraction: float | None = None,
         device: str = "auto",
@@ -69,6 +80,10 @@ class _Supervised(Estimator):
         self.batch_size = batch_size
         self.lr = lr
         self.mask_ratio = mask_ratio
+        self.model = model
+        self.masking = masking
+        self.train = train
+        self.time_limit = time_limit
         self.scaling = scaling
         self.clock = clock
         self.tokens = tokens
@@ -76,6 +91,7 @@ class _Supervised(Estimator):
         self.pretrained = pretrained
         self.frozen = frozen
         self.features = features
+        self.n_models = n_models
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.device = device
@@ -83,42 +99,42 @@ class _Supervised(Estimator):
         self.verbose = verbose
 
     def _stack(
-        self, task: Task, training: Sequence[Sample], validation: Sequence[Sample] | None, seed: int
+        self, tasks: Sequence[Task], samples: Sequence[Sample], parts: Sequence[Part], seed: int
     ) -> Stack | None:
-        """Models on summary features, weighed against the network on the validation split."""
-        if self.features is None:
+        """Simpler models, weighed against the networks on what each of these was not trained on."""
+        if self.features is None or not _is_series(samples):
             return None
-        n_classes = task.n_classes if isinstance(task, Classification) else None
-
-        def labelled(samples: Sequence[Sample]) -> tuple[Features, Labels]:
-            targets = [np.asarray(sample.target) for sample in samples]
-            return self._features(task, samples), np.stack(targets)
-
-        judged = None
-        if validation is not None:
-            judged = (*labelled(validation), self._of_network(task, validation))
-        return fit_stack(labelled(training), judged, n_classes=n_classes, seed=seed)
+        first = tasks[0]
+        n_classes = first.n_classes if isinstance(first, Classification) else None
+        folds = [
+            Fold(part.training, part.held_out, _said([task], [samples[i] for i in part.held_out.tolist()]))
+            for task, part in zip(tasks, parts, strict=True)
+            if len(part.held_out) > 0
+        ]
+        labels = np.stack([np.asarray(sample.target) for sample in samples])
+        self.grid_ = _fitting_grid(samples)
+        return fit_stack(self._views(first, samples), labels, folds, n_classes=n_classes, seed=seed)
 
     def _require_series(self, samples: Sequence[Sample]) -> None:
         """Refuse summary features of what is no series, before anything is trained."""
-        schema, n_axes = schema_of(samples), samples[0].positions.shape[1]
-        n_kinds = None if schema is None else schema.n_channels
-        if self.features is not None and n_axes - (n_kinds is not None) != 1:
+        if self.features == "summary" and not _is_series(samples):
             raise ValueError(
                 "summary features are those of series, whose positions are a time and perhaps a channel, and these "
-                f"samples have {n_axes} position axes; leave features out"
+                f"samples have {samples[0].positions.shape[1]} position axes; leave features out"
             )
 
-    @staticmethod
-    def _features(task: Task, samples: Sequence[Sample]) -> Features:
-        return summary_features(samples, n_kinds=None if task.schema is None else task.schema.n_channels).values
+    def _views(self, task: Task, samples: Sequence[Sample]) -> Views:
+        """What the simpler models see."""
+        n_kinds = None if task.schema is None else task.schema.n_channels
+        grid = None if self.grid_ is None else on_grid(samples, np.asarray(self.grid_), n_kinds=n_kinds)
+        return Views(summary_features(samples, n_kinds=n_kinds).values, grid)
 
-    @staticmethod
-    def _of_network(task: Task, samples: Sequence[Sample]) -> Float64[np.ndarray, "b o"]:
-        """What the network says: logarithms of probabilities, or numbers."""
-        if isinstance(task, Classification):
-            return np.log(np.maximum(inference.predict_proba(task, samples), SMALLEST))
-        return np.asarray(inference.predict(task, samples), dtype=np.float64).reshape(len(samples), -1)
+    def _answers(self, samples: Sequence[Sample]) -> Float64[np.ndarray, "b o"]:
+        """Probabilities or numbers: those of the networks, or of all models together."""
+        said = _said(self.tasks_, samples)
+        if self.stack_ is not None:
+            return self.stack_.answers(said, self._views(self.task_, samples))
+        return np.exp(said) if isinstance(self.task_, Classification) else said
 
     def _labels(self, X: Any, samples: Sequence[Sample], y: Any) -> Shaped[np.ndarray, "b *k"]:
         return labels_of(X, samples, y, estimator_name=type(self).__name__)
@@ -139,19 +155,29 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
     ----------
     size : str, Size, dict or None, default None
         The size of the encoder: a name in `SIZES`, a `Size`, or a dictionary of its width, heads and depth. None takes
-        "tiny-shallow" below 1000 series, else "tiny".
+        "mini" on a CPU; on a GPU "tiny-shallow" below 1000 series, else "tiny".
     pretrain_epochs : int or None, default None
-        Epochs of masked pre-training; 0 for none. None takes 1500 steps, but 5 to 60 epochs, and none with
-        `pretrained`.
+        Epochs of masked pre-training; 0 for none. None takes three tenths of the time that a fit may take, but none
+        where that is less than 10 epochs, nor with `pretrained`.
     epochs : int or None, default None
-        Epochs of fine-tuning. None takes 1500 steps, but 10 to 60 epochs.
+        Epochs of fine-tuning. None takes what fits into about five minutes on two CPU cores, or two on a GPU, at most
+        150 epochs or 3000 steps.
     batch_size : int or None, default None
         Series per step. None takes an eighth of them, a power of two from 8 to 128.
     lr : float or None, default None
-        The learning rate of all stages. None takes 0.001 for pre-training, 0.0005 for fine-tuning, 0.01 for a head on a
-        frozen encoder, less in proportion for wider sizes.
+        The learning rate of all stages. None takes 0.001 for pre-training and fine-tuning, 0.01 for a head on a frozen
+        encoder, less in proportion for sizes wider than 180, 90 and 180.
     mask_ratio : float, default 0.5
         The share of each series to hide in pre-training.
+    model : ModelConfig or dict, optional
+        The architecture, or some settings of it, such as `{"cls": True, "keep": 1.0}`; what it does not say is that of
+        `ModelConfig.for_samples`.
+    masking : UniformTokens, Rows, Channels, Spans, Future, Masking or dict, optional
+        What pre-training hides, instead of the share `mask_ratio`; `{"kind": "spans", "ratio": 0.5}` as in a file.
+    train : TrainConfig or dict, optional
+        How all stages are trained, or some settings of it, such as `{"ema": 0.99, "weight_decay": 0.1}`.
+    time_limit : float, optional
+        Seconds that training may take: it gets fewer epochs, by a few steps that are timed first.
     scaling : {"standard", "robust", "asinh", "none"}, default "standard"
         The normalisation of values, by channel, as in `fit_scaling`.
     clock : {"sample", "shared"}, default "sample"
@@ -167,9 +193,13 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         A model to start from: the folder of a saved estimator, of a run or of a checkpoint, or a name on the Hub.
     frozen : bool, default False
         Whether the encoder keeps its weights after pre-training, and only the head is trained (linear probing).
-    features : "summary" or None, default None
-        "summary" sets boosted trees and a linear model on summary features (`romae.summary_features`) beside the
-        network, and answers with all three. How much each counts follows from the validation split.
+    features : "auto", "summary" or None, default "auto"
+        "summary" sets simpler models beside the network and answers with all of them: boosted trees and a linear model
+        on summary features (`romae.summary_features`), and convolutions of series that are dense enough for a grid. How
+        much each counts follows from the held-out series. "auto" does so for series, None never.
+    n_models : int or None, default None
+        How many networks answer together; each holds out another part of the series. None takes five of fewer than 1000
+        series where there is time for them, else one.
     early_stopping : bool, default True
         Whether to keep the weights that do best on a validation split, and to stop when they no longer improve.
     validation_fraction : float or None, default None
@@ -187,7 +217,9 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
     classes_ : array [k]
         The classes, sorted.
     task_ : Classification
-        The trained task, for `romae.predict`, `romae.embed` and the like.
+        The trained task, for `romae.predict`, `romae.embed` and the like; the first of `tasks_`.
+    tasks_ : list of Classification
+        The networks that answer together.
     histories_ : list of list of dict
         The losses of each stage.
     n_features_in_ : int
@@ -213,7 +245,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
     ['down', 'up']
     """
 
-    _saved: ClassVar[tuple[str, ...]] = (*Estimator._saved, "classes_")
+    _saved: ClassVar[tuple[str, ...]] = (*_Supervised._saved, "classes_")
     classes_: Shaped[np.ndarray, "k"]
 
     def fit(self, X: Any, y: Any = None, unlabelled: Any = None) -> "RoMAEClassifier":
@@ -285,10 +317,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples = self._read_to_judge(X)
-        if self.stack_ is not None:
-            return self.stack_.answers(self._of_network(self.task_, samples), self._features(self.task_, samples))
-        return inference.predict_proba(self.task_, samples)
+        return self._answers(self._read_to_judge(X))
 
     def predict(self, X: Any) -> Shaped[np.ndarray, "b"]:
         """The most probable class of each series.
@@ -353,19 +382,29 @@ class RoMAERegressor(RegressorMixin, _Supervised):
     ----------
     size : str, Size, dict or None, default None
         The size of the encoder: a name in `SIZES`, a `Size`, or a dictionary of its width, heads and depth. None takes
-        "tiny-shallow" below 1000 series, else "tiny".
+        "mini" on a CPU; on a GPU "tiny-shallow" below 1000 series, else "tiny".
     pretrain_epochs : int or None, default None
-        Epochs of masked pre-training; 0 for none. None takes 1500 steps, but 5 to 60 epochs, and none with
-        `pretrained`.
+        Epochs of masked pre-training; 0 for none. None takes three tenths of the time that a fit may take, but none
+        where that is less than 10 epochs, nor with `pretrained`.
     epochs : int or None, default None
-        Epochs of fine-tuning. None takes 1500 steps, but 10 to 60 epochs.
+        Epochs of fine-tuning. None takes what fits into about five minutes on two CPU cores, or two on a GPU, at most
+        150 epochs or 3000 steps.
     batch_size : int or None, default None
         Series per step. None takes an eighth of them, a power of two from 8 to 128.
     lr : float or None, default None
-        The learning rate of all stages. None takes 0.001 for pre-training, 0.0005 for fine-tuning, 0.01 for a head on a
-        frozen encoder, less in proportion for wider sizes.
+        The learning rate of all stages. None takes 0.001 for pre-training and fine-tuning, 0.01 for a head on a frozen
+        encoder, less in proportion for sizes wider than 180, 90 and 180.
     mask_ratio : float, default 0.5
         The share of each series to hide in pre-training.
+    model : ModelConfig or dict, optional
+        The architecture, or some settings of it, such as `{"cls": True, "keep": 1.0}`; what it does not say is that of
+        `ModelConfig.for_samples`.
+    masking : UniformTokens, Rows, Channels, Spans, Future, Masking or dict, optional
+        What pre-training hides, instead of the share `mask_ratio`; `{"kind": "spans", "ratio": 0.5}` as in a file.
+    train : TrainConfig or dict, optional
+        How all stages are trained, or some settings of it, such as `{"ema": 0.99, "weight_decay": 0.1}`.
+    time_limit : float, optional
+        Seconds that training may take: it gets fewer epochs, by a few steps that are timed first.
     scaling : {"standard", "robust", "asinh", "none"}, default "standard"
         The normalisation of values, by channel, as in `fit_scaling`.
     clock : {"sample", "shared"}, default "sample"
@@ -381,9 +420,13 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         A model to start from: the folder of a saved estimator, of a run or of a checkpoint, or a name on the Hub.
     frozen : bool, default False
         Whether the encoder keeps its weights after pre-training, and only the head is trained (linear probing).
-    features : "summary" or None, default None
-        "summary" sets boosted trees and a linear model on summary features (`romae.summary_features`) beside the
-        network, and answers with all three. How much each counts follows from the validation split.
+    features : "auto", "summary" or None, default "auto"
+        "summary" sets simpler models beside the network and answers with all of them: boosted trees and a linear model
+        on summary features (`romae.summary_features`), and convolutions of series that are dense enough for a grid. How
+        much each counts follows from the held-out series. "auto" does so for series, None never.
+    n_models : int or None, default None
+        How many networks answer together; each holds out another part of the series. None takes five of fewer than 1000
+        series where there is time for them, else one.
     early_stopping : bool, default True
         Whether to keep the weights that do best on a validation split, and to stop when they no longer improve.
     validation_fraction : float or None, default None
@@ -401,7 +444,9 @@ class RoMAERegressor(RegressorMixin, _Supervised):
     n_outputs_ : int
         The number of targets.
     task_ : Regression
-        The trained task, for `romae.predict`, `romae.embed` and the like.
+        The trained task, for `romae.predict`, `romae.embed` and the like; the first of `tasks_`.
+    tasks_ : list of Regression
+        The networks that answer together.
     histories_ : list of list of dict
         The losses of each stage.
     n_features_in_ : int
@@ -425,7 +470,7 @@ class RoMAERegressor(RegressorMixin, _Supervised):
     (12,)
     """
 
-    _saved: ClassVar[tuple[str, ...]] = (*Estimator._saved, "n_outputs_", "is_flat_")
+    _saved: ClassVar[tuple[str, ...]] = (*_Supervised._saved, "n_outputs_", "is_flat_")
     n_outputs_: int
     is_flat_: bool
 
@@ -504,9 +549,7 @@ class RoMAERegressor(RegressorMixin, _Supervised):
             If the estimator has not been fitted.
         """
         samples = self._read_to_judge(X)
-        numbers = self._of_network(self.task_, samples)
-        if self.stack_ is not None:
-            numbers = self.stack_.answers(numbers, self._features(self.task_, samples))
+        numbers = self._answers(samples)
         return numbers.reshape(len(samples)) if self.is_flat_ else numbers.reshape(len(samples), -1)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -536,6 +579,30 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         """
         samples, labels = self._read_to_score(X, y)
         return float(super().score(samples, labels, sample_weight))
+
+
+def _said(tasks: Sequence[Task], samples: Sequence[Sample]) -> Float64[np.ndarray, "b o"]:
+    """What networks say together: logarithms of the mean probabilities, or mean numbers."""
+    if isinstance(tasks[0], Classification):
+        probabilities = np.mean([inference.predict_proba(task, samples) for task in tasks], axis=0)
+        return np.log(np.maximum(probabilities, SMALLEST))
+    numbers = [np.asarray(inference.predict(task, samples), dtype=np.float64) for task in tasks]
+    return np.mean(numbers, axis=0).reshape(len(samples), -1)
+
+
+def _is_series(samples: Sequence[Sample]) -> bool:
+    """Whether positions are a time and perhaps a channel."""
+    schema, n_axes = schema_of(samples), samples[0].positions.shape[1]
+    return n_axes - (schema is not None and schema.n_channels is not None) == 1
+
+
+def _fitting_grid(samples: Sequence[Sample]) -> list[float] | None:
+    """As many points as a series has on average, over the longest of them; None for series too sparse for a grid."""
+    schema = schema_of(samples)
+    n_kinds = 1 if schema is None else schema.n_channels or 1
+    n_points = int(min(lengths_of(samples).mean() / n_kinds, MOST_POINTS))
+    duration = longest_duration(samples)
+    return np.linspace(0, duration, n_points).tolist() if n_points >= FEWEST_POINTS and duration > 0 else None
 
 
 def _require_numbers(labels: Shaped[np.ndarray, "b *k"]) -> None:

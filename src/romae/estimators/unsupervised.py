@@ -19,14 +19,15 @@ from romae.data.dates import positions_as_numbers
 from romae.data.scaling import Method
 from romae.data.schema import Schema
 from romae.data.sources import schema_of
-from romae.estimators.base import Clock, Estimator
+from romae.estimators.base import MASK_RATIO, Clock, Estimator
 from romae.estimators.folds import TableRows
 from romae.estimators.inputs import Tokens, is_table
 from romae.inference import predictions as inference
-from romae.model.config import Size
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import MaskedReconstruction, Task
-from romae.tokens.masking import UniformTokens, hide
+from romae.tokens.masking import Masking, Strategy, UniformTokens, hide
 from romae.tokens.sample import Sample
+from romae.training.config import TrainConfig
 
 U = TypeVar("U", bound="_Unsupervised")
 
@@ -41,7 +42,11 @@ class _Unsupervised(Estimator):
         pretrain_epochs: int | None = None,
         batch_size: int | None = None,
         lr: float | None = None,
-        mask_ratio: float = 0.5,
+        mask_ratio: float = MASK_RATIO,
+        model: ModelConfig | Mapping[str, Any] | None = None,
+        masking: Strategy | Masking | Mapping[str, Any] | None = None,
+        train: TrainConfig | Mapping[str, Any] | None = None,
+        time_limit: float | None = None,
         scaling: Method = "standard",
         clock: Clock = "sample",
         learn_hidden: bool = False,
@@ -59,6 +64,10 @@ class _Unsupervised(Estimator):
         self.batch_size = batch_size
         self.lr = lr
         self.mask_ratio = mask_ratio
+        self.model = model
+        self.masking = masking
+        self.train = train
+        self.time_limit = time_limit
         self.scaling = scaling
         self.clock = clock
         self.learn_hidden = learn_hidden
@@ -110,16 +119,25 @@ class RoMAEInterpolator(_Unsupervised):
     ----------
     size : str, Size, dict or None, default None
         The size of the encoder: a name in `SIZES`, a `Size`, or a dictionary of its width, heads and depth. None takes
-        "tiny-shallow" below 1000 series, else "tiny".
+        "mini" on a CPU; on a GPU "tiny-shallow" below 1000 series, else "tiny".
     pretrain_epochs : int or None, default None
-        Epochs of masked pre-training; 0 for none. None takes 1500 steps, but 5 to 60 epochs, and none with
-        `pretrained`.
+        Epochs of masked pre-training; 0 for none. None takes what fits into about five minutes on two CPU cores, or two
+        on a GPU, at most 400 epochs or 4000 steps, and none with `pretrained`.
     batch_size : int or None, default None
         Series per step. None takes an eighth of them, a power of two from 8 to 128.
     lr : float or None, default None
-        The learning rate of all stages. None takes 0.001, less in proportion for wider sizes.
+        The learning rate. None takes 0.001, less in proportion for sizes wider than 180.
     mask_ratio : float, default 0.5
         The share of each series to hide in pre-training.
+    model : ModelConfig or dict, optional
+        The architecture, or some settings of it, such as `{"cls": True, "keep": 1.0}`; what it does not say is that of
+        `ModelConfig.for_samples`.
+    masking : UniformTokens, Rows, Channels, Spans, Future, Masking or dict, optional
+        What pre-training hides, instead of the share `mask_ratio`; `{"kind": "spans", "ratio": 0.5}` as in a file.
+    train : TrainConfig or dict, optional
+        How it is trained, or some settings of it, such as `{"ema": 0.99, "weight_decay": 0.1}`.
+    time_limit : float, optional
+        Seconds that training may take: it gets fewer epochs, by a few steps that are timed first.
     scaling : {"standard", "robust", "asinh", "none"}, default "standard"
         The normalisation of values, by channel, as in `fit_scaling`.
     clock : {"sample", "shared"}, default "sample"
@@ -285,16 +303,25 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
     ----------
     size : str, Size, dict or None, default None
         The size of the encoder: a name in `SIZES`, a `Size`, or a dictionary of its width, heads and depth. None takes
-        "tiny-shallow" below 1000 series, else "tiny".
+        "mini" on a CPU; on a GPU "tiny-shallow" below 1000 series, else "tiny".
     pretrain_epochs : int or None, default None
-        Epochs of masked pre-training; 0 for none. None takes 1500 steps, but 5 to 60 epochs, and none with
-        `pretrained`.
+        Epochs of masked pre-training; 0 for none. None takes what fits into about five minutes on two CPU cores, or two
+        on a GPU, at most 400 epochs or 4000 steps, and none with `pretrained`.
     batch_size : int or None, default None
         Series per step. None takes an eighth of them, a power of two from 8 to 128.
     lr : float or None, default None
-        The learning rate of all stages. None takes 0.001, less in proportion for wider sizes.
+        The learning rate. None takes 0.001, less in proportion for sizes wider than 180.
     mask_ratio : float, default 0.5
         The share of each series to hide in pre-training.
+    model : ModelConfig or dict, optional
+        The architecture, or some settings of it, such as `{"cls": True, "keep": 1.0}`; what it does not say is that of
+        `ModelConfig.for_samples`.
+    masking : UniformTokens, Rows, Channels, Spans, Future, Masking or dict, optional
+        What pre-training hides, instead of the share `mask_ratio`; `{"kind": "spans", "ratio": 0.5}` as in a file.
+    train : TrainConfig or dict, optional
+        How it is trained, or some settings of it, such as `{"ema": 0.99, "weight_decay": 0.1}`.
+    time_limit : float, optional
+        Seconds that training may take: it gets fewer epochs, by a few steps that are timed first.
     scaling : {"standard", "robust", "asinh", "none"}, default "standard"
         The normalisation of values, by channel, as in `fit_scaling`.
     clock : {"sample", "shared"}, default "sample"

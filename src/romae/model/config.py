@@ -3,7 +3,7 @@
 import difflib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -69,7 +69,7 @@ class Size:
         Parameters
         ----------
         name : str
-            One of `SIZES`: "tiny-shallow", "tiny", "small" or "base".
+            One of `SIZES`: "mini", "tiny-shallow", "tiny", "small" or "base".
 
         Returns
         -------
@@ -103,16 +103,26 @@ class Size:
 
 SIZES: Mapping[str, Size] = MappingProxyType(
     {
+        "mini": Size(width=72, heads=3, depth=2),
         "tiny-shallow": Size(width=180, heads=3, depth=2),
         "tiny": Size(width=180, heads=3, depth=12),
         "small": Size(width=432, heads=6, depth=12),
         "base": Size(width=720, heads=12, depth=12),
     }
 )
-"""The sizes of the paper by name: "tiny-shallow", "tiny", "small" and "base"; `ModelConfig(encoder="small")`."""
+"""Sizes by name: those of the paper, "tiny-shallow", "tiny", "small" and "base", and "mini" for a CPU.
+
+`ModelConfig(encoder="small")` takes the name.
+"""
+
+# Samples; of fewer, a deep model learns no more than a shallow one.
+SHALLOW_BELOW = 1_000
 
 
 if TYPE_CHECKING:
+    from romae.data.scaling import Scaling
+    from romae.data.sources import SampleSource
+
     SizeOrName = Size | Any  # for type checkers: written as a Size or its name, read as a Size
 else:
     SizeOrName = Size | str
@@ -233,6 +243,70 @@ class ModelConfig:
             raise ValueError(f"{len(self.ladders)} ladders for {self.position_dims} position dimensions")
         self.require_fit("encoder", self.encoder)
 
+    @classmethod
+    def for_samples(
+        cls, samples: "SampleSource", *, scaling: "Scaling | None" = None, device: str = "auto", **settings: Any
+    ) -> "ModelConfig":
+        """The model that suits samples: what is not given follows from them, and its size from the device as well.
+
+        Parameters
+        ----------
+        samples : sequence of Sample
+            The training data.
+        scaling : Scaling, optional
+            The scaling that the model is trained with; wavelengths are for positions as it leaves them.
+        device : str, default "auto"
+            Where it is to be trained: "auto", "cpu", "cuda" or "cuda:1".
+        **settings : Any
+            Any setting of `ModelConfig`, which then does not follow from the samples. An encoder without a decoder gets
+            one of its own width, of two layers at most.
+
+        Returns
+        -------
+        ModelConfig
+            Values per token, position axes, kinds and wavelengths are those of the samples. Nothing tells the origin
+            of positions (`cls=False`); kinds differ from the start (`kinds_spread=1`) and count alike
+            (`pool="kinds"`). The encoder is "mini" on a CPU; on a GPU it is "tiny-shallow" below 1000 samples, else
+            "tiny".
+
+        Raises
+        ------
+        ValueError
+            If there are no samples, a number lies outside its range, or there is no size of that name.
+        TypeError
+            If there is no such setting, or it is of another type.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import romae
+        >>> samples = romae.from_arrays(np.zeros((2, 11, 3)))
+        >>> config = romae.ModelConfig.for_samples(samples, device="cpu")
+        >>> config.channels, config.encoder == romae.SIZES["mini"], config.decoder.depth
+        (3, True, 2)
+        >>> romae.ModelConfig.for_samples(samples, encoder="small", dropout=0.1).encoder.width
+        432
+        """
+        from romae.data.scaling import fit_ladders
+        from romae.data.sources import as_source
+
+        source = as_source(samples, with_targets=False)
+        schema, first = source.schema, source[0]
+        chosen: dict[str, Any] = {"channels": first.values.shape[1], "position_dims": first.positions.shape[1]}
+        chosen |= {"cls": False, "kinds": None if schema is None else schema.n_channels, "kinds_spread": 1.0}
+        chosen |= settings
+        if "pool" not in settings and chosen["kinds"] is not None and not chosen["cls"]:
+            chosen["pool"] = "kinds"
+        if "encoder" not in settings:
+            chosen["encoder"] = fitting_size(len(source), chosen["position_dims"], is_on_gpu=_has_gpu(device))
+        if isinstance(chosen["encoder"], str):
+            chosen["encoder"] = Size.named(chosen["encoder"])
+        if "decoder" not in settings and isinstance(encoder := chosen["encoder"], Size):
+            chosen["decoder"] = replace(encoder, depth=min(encoder.depth, 2))
+        if "ladders" not in settings:
+            chosen["ladders"] = fit_ladders(samples, scaling)
+        return cls(**chosen)
+
     def require_fit(self, part: str, size: Size) -> None:
         """Refuse a transformer whose heads cannot be split over the position axes.
 
@@ -260,3 +334,16 @@ class ModelConfig:
     def score_dropout(self) -> float:
         """Dropout of attention scores."""
         return self.dropout if self.attention_dropout is None else self.attention_dropout
+
+
+def fitting_size(n_samples: int, n_axes: int, *, is_on_gpu: bool) -> Size:
+    """The size for so many samples on a device, its heads wide enough to be split over the position axes."""
+    size = SIZES["mini" if not is_on_gpu else "tiny-shallow" if n_samples < SHALLOW_BELOW else "tiny"]
+    step = 2 * n_axes
+    return replace(size, width=size.heads * step * -(-size.head_dim // step))
+
+
+def _has_gpu(device: str) -> bool:
+    import torch
+
+    return device != "cpu" and torch.cuda.is_available()
