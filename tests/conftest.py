@@ -1,5 +1,6 @@
 """Tests run with the shapes in the signatures checked, but for those that ask for what users see."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -8,7 +9,9 @@ import pytest
 import torch
 from hypothesis import settings
 
-jaxtyping.install_import_hook("romae", "shape_checks.check")
+import shape_checks
+
+shape_checks.install("romae")
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
 if not torch.cuda.is_available():  # Triton's interpreter runs our kernels; it must be chosen before Triton is imported
     os.environ["TRITON_INTERPRET"] = "1"
@@ -28,6 +31,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if "cuda" in item.keywords:
                 item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays to the end: the garbage collector need not go through all of it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ config = romae.ModelConfig(channels=1, position_dims=1, encoder=size, decoder=si
 task = romae.Classification(romae.Encoder(config), n_classes=2)
 romae.train(task, samples, romae.TrainConfig(epochs=1, lr=1e-3))
 assert len(romae.predict(task, samples)) == 8
-romae.RoMAEEmbedder(pretrain_epochs=1).fit(samples).transform(samples)
+romae.RoMAEEmbedder(size=size, pretrain_epochs=1).fit(samples).transform(samples)
 for name in romae.__all__:
     getattr(romae, name)
 sys.argv = ["romae", "pretrain", "--help"]
@@ -89,17 +89,14 @@ def test_a_command_without_its_extra_says_what_to_install_and_writes_nothing(tmp
         ],
     }
     pairs = [(extra, command) for extra, several in commands.items() for command in several]
-    ended = json.loads(started(COMMANDS, json.dumps([command for _, command in pairs]), folder=tmp_path))
+    *ended, listed = json.loads(
+        started(COMMANDS, json.dumps([*(command for _, command in pairs), ["data", "list"]]), folder=tmp_path)
+    )
     for (extra, command), (code, errors) in zip(pairs, ended, strict=True):
         assert code == 2 and errors.count("\n") == 1, (command, errors)
         assert errors.endswith(f"pip install 'romae[{extra}]'\n"), (command, errors)
+    assert listed == [0, ""], "what data sets there are is told without an extra"
     assert [path.name for path in tmp_path.rglob("*")] == ["results"]
-
-
-@pytest.mark.slow
-def test_what_data_sets_there_are_is_told_without_an_extra(tmp_path):
-    (ended,) = json.loads(started(COMMANDS, json.dumps([["data", "list"]]), folder=tmp_path))
-    assert ended == [0, ""]
 
 
 def test_only_what_is_missing_is_named(monkeypatch):

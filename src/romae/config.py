@@ -50,8 +50,13 @@ def read_arguments(
     return {key: _read(open_ones[key].annotation, value, _join(where, key)) for key, value in data.items()}
 
 
-def parameters(cls: type) -> dict[str, inspect.Parameter]:
+def parameters(cls: type) -> Mapping[str, inspect.Parameter]:
     """What a class is built with, by name and type; where it hands `**settings` on, also what the class above takes."""
+    return _parameters(cls)
+
+
+@cache
+def _parameters(cls: type) -> Mapping[str, inspect.Parameter]:
     collected: dict[str, inspect.Parameter] = {}
     for base in cls.__mro__:
         if "__init__" not in vars(base):
@@ -63,7 +68,7 @@ def parameters(cls: type) -> dict[str, inspect.Parameter]:
                 collected.setdefault(p.name, p.replace(annotation=hints.get(p.name, Any)))
         if not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in own):
             break
-    return collected
+    return types.MappingProxyType(collected)
 
 
 def parsed_json(text: str | bytes) -> Any:

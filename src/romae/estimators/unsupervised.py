@@ -325,12 +325,12 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
     scaling : {"standard", "robust", "asinh", "none"}, default "standard"
         The normalisation of values, by channel, as in `fit_scaling`.
     clock : {"sample", "shared"}, default "sample"
-        Where time begins: at each series' own first time, so that data recorded later get the same answers, or at one
-        moment for all, the first time in X, where it matters when something was measured. Predictions at times that
+        Where time begins: at each series' own first time, so that a series recorded later has the same embedding, or at
+        one moment for all, the first time in X, where it matters when something was measured. Embeddings of times that
         training did not have then come with a warning.
     learn_hidden : bool, default False
-        Whether to learn what samples hide (`Sample.hidden`), as the targets of their pre-training. By default it is not
-        shown to training at all, so that it can be predicted afterwards.
+        Whether pre-training hides what samples hide themselves (`Sample.hidden`), and learns to predict it. By default
+        it sees nothing of that.
     tokens : "steps", "scalars" or None, default None
         What a token is: a time step, or a single number. None takes steps unless some lack a part of their channels.
     columns : dict, optional

@@ -227,29 +227,25 @@ def _patches(trial: Trial) -> None:
 # Images and sounds in arrays
 
 
+def _spoiled(trial: Trial, x: Any, share: float, arguments: dict[str, Any], names: list[str], odd: list[Any]) -> Any:
+    """The array changed in a share of the trials, in others one of the arguments; one in ten is sound."""
+    trial.is_sound = trial.chance(0.1)
+    if trial.is_sound:
+        return x
+    if trial.chance(share):
+        return _changed(trial, x)
+    name = trial.choose(names)
+    arguments[name] = trial.choose([hostile.thing(trial), *odd])
+    trial.note(f"{name}={arguments[name]!r}"[:80])
+    return x
+
+
 def _image(trial: Trial) -> None:
     image: Any = trial.random.integers(0, 256, size=(8, 16, 3)).astype(np.uint8)
     arguments: dict[str, Any] = {"patch": (4, 4), "channels": -1}
-    trial.is_sound = trial.chance(0.1)
-    if not trial.is_sound:
-        if trial.chance(0.6):
-            image = _changed(trial, image)
-        else:
-            name = trial.choose(["patch", "channels", "mode", "size", "fit", "mean", "std", "target", "id"])
-            odd: list[Any] = [
-                hostile.thing(trial),
-                (0, 4),
-                7,
-                "RGB",
-                (10**9, 10**9),
-                "crop",
-                [1, 2],
-                0,
-                -1.0,
-                (4, 4, 4),
-            ]
-            arguments[name] = trial.choose(odd)
-            trial.note(f"{name}={arguments[name]!r}"[:80])
+    names = ["patch", "channels", "mode", "size", "fit", "mean", "std", "target", "id"]
+    odd = [(0, 4), 7, "RGB", (10**9, 10**9), "crop", [1, 2], 0, -1.0, (4, 4, 4)]
+    image = _spoiled(trial, image, 0.6, arguments, names, odd)
     sample = romae.from_image(image, **arguments)
     with answered("an image"):
         require(bool(torch.isfinite(sample.values).all()), "pixels that are no numbers")
@@ -263,15 +259,9 @@ def _image(trial: Trial) -> None:
 def _sound(trial: Trial) -> None:
     sound: Any = (0.1 * trial.random.normal(size=3000)).astype(np.float32)
     arguments: dict[str, Any] = {"rate": 16000, "frames": 16}
-    trial.is_sound = trial.chance(0.1)
-    if not trial.is_sound:
-        if trial.chance(0.5):
-            sound = _changed(trial, sound)
-        else:
-            name = trial.choose(["rate", "rate", "resample_to", "frames", "patch", "channels", "mean", "std", "fill"])
-            odd: list[Any] = [hostile.thing(trial), 0, 1, 10**9, 10**12, -1, 2.5, 44100, True, (0, 0), np.int32(8000)]
-            arguments[name] = trial.choose(odd)
-            trial.note(f"{name}={arguments[name]!r}"[:80])
+    names = ["rate", "rate", "resample_to", "frames", "patch", "channels", "mean", "std", "fill"]
+    odd = [0, 1, 10**9, 10**12, -1, 2.5, 44100, True, (0, 0), np.int32(8000)]
+    sound = _spoiled(trial, sound, 0.5, arguments, names, odd)
     sample = romae.from_audio(sound, **arguments)
     with answered("a sound"):
         require(bool(torch.isfinite(sample.values).all()), "a spectrogram that is not all numbers")
