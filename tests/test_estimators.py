@@ -27,7 +27,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import romae
 from messages import refused, warned
 from romae import RoMAEClassifier, RoMAEEmbedder, RoMAEInterpolator, RoMAERegressor, Size
-from romae.estimators import base, supervised
+from romae.estimators import base, supervised, timing
 from romae.estimators.folds import TableRows
 from romae.estimators.inputs import read_input
 from romae.estimators.labels import labels_of
@@ -36,7 +36,7 @@ from romae.inference import predictions as inference
 from romae.model.config import ModelConfig
 from romae.model.tasks import Classification, MaskedReconstruction
 from romae.training import rules
-from romae.training.stages import run_stages
+from romae.training.stages import Pretrain, run_stages
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # as for users
 
@@ -773,9 +773,13 @@ def test_saving_and_pickling_keep_settings_and_answers(estimator, tmp_path):
 
 def test_a_pickle_holds_no_pickled_tensor(classifier):
     state = classifier.__getstate__()
-    assert set(state["task_"]) == {"model.safetensors", "config.json"}
-    assert json.loads(state["task_"]["config.json"])["task"] == "Classification"
-    assert b"torch" not in pickle.dumps(classifier).replace(state["task_"]["model.safetensors"], b"")
+    (files,) = state["task_"]
+    assert set(files) == {"model.safetensors", "config.json"} and "tasks_" not in state
+    assert json.loads(files["config.json"])["task"] == "Classification"
+    assert b"torch" not in pickle.dumps(classifier).replace(files["model.safetensors"], b"")
+    older = copy.copy(classifier)  # had one model
+    older.__setstate__(state | {"task_": files})
+    assert_array_equal(older.predict_proba(PAIRS), classifier.predict_proba(PAIRS))
 
 
 def test_nothing_is_overwritten_that_is_no_estimator(classifier, tmp_path):
@@ -876,6 +880,116 @@ def test_verbose_shows_progress_and_silence_is_the_default(capsys):
     assert capsys.readouterr() == ("", "")
     clone(EMBEDDER).set_params(verbose=1).fit(PAIRS)
     assert "pre-training: step" in capsys.readouterr().err
+
+
+# Several networks
+
+
+@pytest.mark.parametrize("estimator", [CLASSIFIER, REGRESSOR], ids=lambda estimator: type(estimator).__name__)
+def test_several_networks_hold_out_every_series_once_and_answer_with_their_mean(estimator, monkeypatch, tmp_path):
+    told = []
+
+    def listening(model, stages, training, **settings):
+        told.append((stages[0].kind, {one.id for one in training}, {one.id for one in settings["validation"] or ()}))
+        return run_stages(model, stages, training, **settings)
+
+    monkeypatch.setattr(base, "run_stages", listening)
+    y = NAMES if estimator is CLASSIFIER else KINDS.astype(float)
+    fitted = clone(estimator).set_params(n_models=3, epochs=1).fit(PAIRS, y)
+    first, *others = told
+    everything = set(range(len(PAIRS)))
+    assert first == ("pretrain", everything, set()) and len(others) == fitted.n_models_ == len(fitted.tasks_) == 3
+    assert all(training | held_out == everything and not training & held_out for _, training, held_out in others)
+    assert sorted(i for _, _, held_out in others for i in held_out) == sorted(everything)
+    ask = romae.predict_proba if estimator is CLASSIFIER else romae.predict
+    answers = [np.asarray(ask(task, read_input(PAIRS)), dtype=float) for task in fitted.tasks_]
+    wanted = np.mean(answers, axis=0)
+    found = fitted.predict_proba(PAIRS) if estimator is CLASSIFIER else fitted.predict(PAIRS)
+    assert_allclose(found, wanted.reshape(found.shape), rtol=1e-6)
+    assert not np.allclose(answers[0], answers[1])
+    fitted.save(tmp_path / "saved")
+    fitted.save(tmp_path / "saved")
+    for again in (type(fitted).load(tmp_path / "saved"), pickle.loads(pickle.dumps(fitted))):
+        assert len(again.tasks_) == 3 and again.task_ is again.tasks_[0]
+        assert_array_equal(again.predict(PAIRS), fitted.predict(PAIRS))
+
+
+def test_without_early_stopping_several_networks_differ_by_their_seeds():
+    fitted = clone(CLASSIFIER).set_params(n_models=2, epochs=1, early_stopping=False).fit(PAIRS, NAMES)
+    one, other = (romae.predict_proba(task, read_input(PAIRS)) for task in fitted.tasks_)
+    assert np.abs(one - other).max() > 1e-4
+    with refused(ValueError, "n_models", "at least 1"):
+        clone(CLASSIFIER).set_params(n_models=0).fit(PAIRS, NAMES)
+
+
+# All that a recipe can set
+
+
+def test_architecture_masking_and_training_can_be_set_as_values_and_as_dictionaries():
+    given = {"model": {"keep": 1.0, "cls": True}, "masking": {"kind": "spans", "ratio": 0.4}, "train": {"ema": 0.9}}
+    fitted = clone(INTERPOLATOR).set_params(**given).fit(PAIRS)
+    assert fitted.task_.config.keep == 1 and fitted.task_.config.cls and fitted.task_.masking == romae.Spans(ratio=0.4)
+    plain = clone(INTERPOLATOR).fit(PAIRS)
+    assert plain.task_.masking == romae.UniformTokens(ratio=0.5) and not plain.task_.config.cls
+    values = {
+        "model": replace(fitted.task_.config, dropout=0.0),
+        "masking": romae.Spans(ratio=0.4),
+        "train": romae.TrainConfig(epochs=1, batch_size=32, lr=1e-2, ema=0.9, patience=5),
+        "size": None,
+        "pretrain_epochs": None,
+        "batch_size": None,
+        "lr": None,
+    }
+    same = clone(INTERPOLATOR).set_params(**values).fit(PAIRS)
+    assert_array_equal(same.interpolate(PAIRS[:2], [1.0]), fitted.interpolate(PAIRS[:2], [1.0]))
+    assert not np.array_equal(plain.interpolate(PAIRS[:2], [1.0]), fitted.interpolate(PAIRS[:2], [1.0]))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"model": {"encoder": "tiny"}}, ["size=", "model="]),
+        ({"model": {"heads": 3}}, ["unknown key 'heads'", "kinds_spread"]),
+        ({"model": {"channels": 2}}, ["model takes 2 channels"]),
+        ({"train": {"lr": 0.1}}, ["lr=", "train="]),
+        ({"train": {"epoch": 3}}, ["unknown key", "epoch"]),
+        ({"train": romae.TrainConfig()}, ["epochs=", "train="]),
+        ({"masking": {"kind": "spans"}, "mask_ratio": 0.3}, ["mask_ratio=", "masking="]),
+        ({"masking": {"kind": "holes"}}, ["holes"]),
+        ({"time_limit": 0.0}, ["time_limit", "above 0"]),
+    ],
+)
+def test_a_setting_that_does_not_exist_or_is_given_twice_is_refused(given, words):
+    with refused(ValueError, *words):
+        clone(CLASSIFIER).set_params(**given).fit(PAIRS, NAMES)
+
+
+# Time
+
+
+def test_a_time_limit_shortens_all_stages_alike_and_a_long_fit_says_so_first(capsys, monkeypatch):
+    monkeypatch.setattr(timing, "slowness", lambda *arguments: 1000.0)
+    plan = {"pretrain_epochs": 4, "epochs": 8, "random_state": 0}
+    fitted = clone(CLASSIFIER).set_params(**plan, time_limit=40.0).fit(PAIRS, NAMES)
+    seconds = sum(
+        1000 * epochs * timing.Work(stage, read_input(PAIRS)).seconds(SMALL["size"], rules.CPU)
+        for epochs, stage in ((4, Pretrain(train=romae.TrainConfig(epochs=1, batch_size=32))),)
+    )
+    assert seconds > 40 and [len(history) for history in fitted.histories_][0] < 4
+    said = capsys.readouterr().err
+    assert "RoMAEClassifier: about 40 s on this CPU for 32 series" in said and "time_limit=" in said
+    clone(CLASSIFIER).fit(PAIRS, NAMES)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_how_slow_this_machine_is_follows_from_steps_that_are_timed():
+    samples = read_input(PAIRS)
+    model = ModelConfig.for_samples(samples, device="cpu", encoder=SMALL["size"])
+    work = timing.Work(Pretrain(train=romae.TrainConfig(epochs=1, batch_size=8, device="cpu")), samples)
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    factor = timing.slowness(work, model, SMALL["size"], romae.fit_scaling(samples), rules.CPU, 0)
+    assert 0.05 <= factor < 100 and torch.equal(torch.get_rng_state(), before)
 
 
 # Rules

@@ -26,6 +26,7 @@ from romae.inference.tables import (
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import MaskedReconstruction
 from romae.tokens.masking import Rows
+from romae.training.config import TrainSettings
 from romae.training.run_folder import RunFolder
 from romae.training.tables import (
     Columns,
@@ -43,7 +44,7 @@ from romae.training.tables import (
 
 SMALL = Size(width=8, heads=2, depth=1)
 COLUMNS = Columns(id="star", time="mjd", channel="band", values=("flux",))
-TRAIN = romae.TrainConfig(epochs=2, batch_size=8, device="cpu")
+TRAIN = TrainSettings(epochs=2, batch_size=8, device="cpu")
 PRETRAIN = PretrainConfig(
     columns=COLUMNS,
     validation=SplitConfig(share=0.25),
@@ -98,7 +99,11 @@ def contents(folder):
 
 def test_the_configuration_beside_a_run_makes_the_same_run_bit_for_bit(pretrained, tmp_path):
     config = load_config(PretrainConfig, pretrained / "job.json")
-    assert config == replace(PRETRAIN, columns=replace(COLUMNS, positions=()))
+    model, train = (
+        replace(PRETRAIN.model, cls=False, pool="kinds"),
+        replace(TRAIN, lr=1e-3),
+    )  # these followed from the data
+    assert config == replace(PRETRAIN, columns=replace(COLUMNS, positions=()), model=model, train=train)
     pretrain(config, SHUFFLED, tmp_path / "again")
     assert contents(tmp_path / "again") == contents(pretrained)
 
@@ -215,7 +220,7 @@ def test_a_split_takes_each_id_once_and_follows_the_seed():
 def test_each_channel_of_a_table_is_a_kind_unless_told_otherwise(columns, kinds, found):
     samples = read_table(CURVES, replace(COLUMNS, channel=columns).schema(romae.Schema()), None)
     settings = replace(PRETRAIN.model, kinds=kinds)
-    assert settings.config(samples, romae.fit_scaling(samples)).kinds == found
+    assert settings.config(samples, romae.fit_scaling(samples), "cpu").kinds == found
 
 
 @pytest.mark.parametrize("moved", [{"origin": ("first", "min")}, {"unit": (1.0, 2.0)}])

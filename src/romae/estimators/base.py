@@ -300,10 +300,12 @@ class Estimator(BaseEstimator):
         tasks = [self._on_device(task) for task in tasks]
         stack = None
         if last is not None:
-            held_out = [_chosen(samples, part.held_out) for part in parts]
-            for task in tasks:
-                if isinstance(task, Classification):
-                    task.calibration = calibration_of(list(zip(tasks, held_out, strict=True)))
+            classifiers = [task for task in tasks if isinstance(task, Classification)]
+            if classifiers:
+                held_out = [_chosen(samples, part.held_out) for part in parts]
+                calibration = calibration_of(list(zip(classifiers, held_out, strict=True)))
+                for classifier in classifiers:
+                    classifier.calibration = calibration
             stack = self._stack(tasks, samples, parts, seed)
         self.tasks_, self.task_, self.n_models_ = tasks, tasks[0], len(tasks)
         self.histories_, self.n_features_in_ = histories, _n_channels(samples)

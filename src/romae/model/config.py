@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from romae.config import check_types
+from romae.config import check_types, from_dict
 from romae.tokens.ladder import Ladder, nearest_multiples
 
 WIDEST, MOST_LAYERS = 2**20, 10_000  # beyond any model: a size that is a slip must not fill the memory
@@ -245,7 +245,7 @@ class ModelConfig:
 
     @classmethod
     def for_samples(
-        cls, samples: "SampleSource", *, scaling: "Scaling | None" = None, device: str = "auto", **settings: Any
+        cls, samples: "SampleSource", /, *, scaling: "Scaling | None" = None, device: str = "auto", **settings: Any
     ) -> "ModelConfig":
         """The model that suits samples: what is not given follows from them, and its size from the device as well.
 
@@ -264,10 +264,10 @@ class ModelConfig:
         Returns
         -------
         ModelConfig
-            Values per token, position axes, kinds and wavelengths are those of the samples. Nothing tells the origin
-            of positions (`cls=False`); kinds differ from the start (`kinds_spread=1`) and count alike
-            (`pool="kinds"`). The encoder is "mini" on a CPU; on a GPU it is "tiny-shallow" below 1000 samples, else
-            "tiny".
+            Values per token, position axes, kinds and wavelengths are those of the samples. Kinds differ from the
+            start (`kinds_spread=1`) and count alike (`pool="kinds"`). There is no CLS token, unless the scaling
+            measures time from one moment for all samples, which only a model with CLS can see. The encoder is "mini"
+            on a CPU; on a GPU it is "tiny-shallow" below 1000 samples, else "tiny".
 
         Raises
         ------
@@ -293,10 +293,12 @@ class ModelConfig:
         source = as_source(samples, with_targets=False)
         schema, first = source.schema, source[0]
         chosen: dict[str, Any] = {"channels": first.values.shape[1], "position_dims": first.positions.shape[1]}
-        chosen |= {"cls": False, "kinds": None if schema is None else schema.n_channels, "kinds_spread": 1.0}
+        # Without CLS only differences of positions are seen: right for series that have each its own origin.
+        has_shared_origin = scaling is not None and len(scaling.origins) > 0 and not isinstance(scaling.origins[0], str)
+        chosen |= {"cls": has_shared_origin, "kinds": None if schema is None else schema.n_channels}
         chosen |= settings
-        if "pool" not in settings and chosen["kinds"] is not None and not chosen["cls"]:
-            chosen["pool"] = "kinds"
+        if chosen["kinds"] is not None:
+            chosen = {"kinds_spread": 1.0, "pool": "tokens" if chosen["cls"] else "kinds"} | chosen
         if "encoder" not in settings:
             chosen["encoder"] = fitting_size(len(source), chosen["position_dims"], is_on_gpu=_has_gpu(device))
         if isinstance(chosen["encoder"], str):
@@ -305,7 +307,7 @@ class ModelConfig:
             chosen["decoder"] = replace(encoder, depth=min(encoder.depth, 2))
         if "ladders" not in settings:
             chosen["ladders"] = fit_ladders(samples, scaling)
-        return cls(**chosen)
+        return from_dict(cls, chosen)
 
     def require_fit(self, part: str, size: Size) -> None:
         """Refuse a transformer whose heads cannot be split over the position axes.

@@ -16,7 +16,7 @@ from romae.checkpoints.native import load, read_json
 from romae.config import C, differences, from_dict, to_dict
 from romae.data.dates import TimeUnit
 from romae.data.queries import require_same_clock
-from romae.data.scaling import Method, Origin, Scaling, Unit, fit_ladders, fit_scaling
+from romae.data.scaling import Method, Origin, Scaling, Unit, fit_scaling
 from romae.data.schema import SampleSet, Schema
 from romae.data.tables import TokenForm, from_schema
 from romae.model.config import ModelConfig, Size
@@ -24,7 +24,7 @@ from romae.model.tasks import Classification, MaskedReconstruction, Regression, 
 from romae.seeds import generators_as_before, seed_everything
 from romae.tokens.masking import Strategy, UniformTokens
 from romae.tokens.sample import Sample
-from romae.training.config import FREE, TrainConfig
+from romae.training.config import FREE, TrainConfig, TrainSettings
 from romae.training.loop import train
 from romae.training.run_folder import JOB, History, RunFolder
 
@@ -89,16 +89,18 @@ class ScalingConfig:
 class ModelSettings:
     """The parts of a `ModelConfig` that the data leave open. Sizes are given by name or in full.
 
-    `ladder` takes the frequencies of positions from the gaps and spans of the data, or from the paper. `kinds` gives
-    each channel of the table an embedding of its own, which begins with the deviation `kinds_spread`.
+    What is None follows from the data and the device, as `ModelConfig.for_samples` says. `ladder` takes the frequencies
+    of positions from the gaps and spans of the data, or from the paper. `kinds` gives each channel of the table an
+    embedding of its own, which begins with the deviation `kinds_spread`.
     """
 
-    encoder: str | Size = "tiny"
-    decoder: str | Size = "tiny-shallow"
-    cls: bool = True
+    encoder: str | Size | None = None
+    decoder: str | Size | None = None
+    cls: bool | None = None
     ladder: Literal["data", "paper"] = "data"
     kinds: bool = True
-    kinds_spread: float = 0.1
+    kinds_spread: float = 1.0
+    pool: Literal["tokens", "kinds"] | None = None
     queries: Literal["independent", "joint"] = "independent"
     dropout: float = 0.0
 
@@ -107,20 +109,29 @@ class ModelSettings:
             if isinstance(size, str):
                 Size.named(size)
 
-    def config(self, samples: SampleSet, scaling: Scaling) -> ModelConfig:
+    def config(self, samples: SampleSet, scaling: Scaling, device: str) -> ModelConfig:
         """The model for these samples and their scaling."""
-        return ModelConfig(
-            channels=len(samples.schema.values),
-            position_dims=samples.schema.position_dims,
-            encoder=self.encoder,
-            decoder=self.decoder,
-            cls=self.cls,
+        given: dict[str, Any] = {
+            name: getattr(self, name) for name in ("encoder", "decoder", "pool") if getattr(self, name) is not None
+        }
+        if self.ladder == "paper":
+            given["ladders"] = None
+        if self.kinds:
+            given["kinds_spread"] = self.kinds_spread
+        else:
+            given["kinds"] = None
+        return ModelConfig.for_samples(
+            samples,
+            scaling=scaling,
+            device=device,
             queries=self.queries,
-            ladders=fit_ladders(samples, scaling) if self.ladder == "data" else None,
-            kinds=samples.schema.n_channels if self.kinds else None,
-            kinds_spread=self.kinds_spread,
             dropout=self.dropout,
+            **given,
         )
+
+    def filled(self, model: ModelConfig) -> "ModelSettings":
+        """These settings with what followed from the data."""
+        return replace(self, encoder=model.encoder, decoder=model.decoder, cls=model.cls, pool=model.pool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +141,7 @@ class JobConfig:
     columns: Columns = Columns()
     validation: SplitConfig = SplitConfig()
     drop_tokens: float = 0.0
-    train: TrainConfig = TrainConfig()
+    train: TrainSettings = TrainSettings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +188,8 @@ def pretrain(config: PretrainConfig, data: Any, out: str | Path, *, resume: bool
         )
     training, validation = validation_split(samples, config.validation)
     scaling = config.scaling.fitted(training)
-    model = config.model.config(training, scaling)
+    model = config.model.config(training, scaling, config.train.device)
+    config = replace(config, model=config.model.filled(model))
     seed_everything(config.train.seed)
     task = MaskedReconstruction(model, masking=config.masking, drop_tokens=config.drop_tokens)
     return _trained(config, task, scaling, training, validation, Path(out), resume, "pre-training")
@@ -298,7 +310,11 @@ def _trained(
     columns["tokens"] = config.columns.tokens
     if config.columns.are_channels_of(schema):
         columns |= {"channel": None, "values": schema.channels, "tokens": "scalars"}
-    config = replace(config, columns=Columns(**columns))
+    has_labels = not isinstance(task, MaskedReconstruction)
+    train_config = TrainConfig.for_samples(
+        training, task.config, labels=has_labels, validated=validation is not None, **asdict(config.train)
+    )
+    config = replace(config, columns=Columns(**columns), train=TrainSettings(**asdict(train_config)))
     task.schema = schema
     notes = {JOB: to_dict(config)}
     if resume and (out / JOB).is_file():
@@ -306,7 +322,7 @@ def _trained(
     history = train(
         task,
         training,
-        config.train,
+        train_config,
         validation=validation,
         scaling=scaling,
         out=RunFolder(out, notes=notes),
@@ -321,7 +337,11 @@ def read_job(config_type: type[C], path: Path) -> C:
     """The settings of a run, as this version or an older one wrote them down."""
     settings = read_json(path)
     if isinstance(settings, dict) and isinstance(settings.get("model"), dict):
-        settings["model"].setdefault("kinds", False)  # older versions lack this setting
+        model = settings["model"]
+        model.setdefault("kinds", False)  # older versions lack these settings, or had others where nothing was said
+        model.setdefault("pool", "tokens")
+        if model["kinds"]:
+            model.setdefault("kinds_spread", 0.1)
     if isinstance(settings, dict) and isinstance(settings.get("columns"), dict):
         settings["columns"].setdefault("tokens", "steps")  # and this one
     try:
