@@ -19,7 +19,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from romae.checkpoints import native as checkpoint
 from romae.config import from_dict, to_dict
-from romae.data.scaling import READ_AT_ONCE, Method, Origin, Scaling, fit_ladders, fit_scaling, seen_also
+from romae.data.fitting import READ_AT_ONCE, Center, Method
+from romae.data.ladders import fit_ladders, with_given
+from romae.data.scaling import Origin, Scaling, fit_scaling, seen_also
 from romae.data.schema import SampleSet, Schema
 from romae.data.sources import as_source, lengths_of, schema_of
 from romae.estimators import rules
@@ -32,6 +34,7 @@ from romae.inference.outside import Outside
 from romae.model.autoencoder import Encoder
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, Task
+from romae.tokens.ladder import Ladder
 from romae.tokens.masking import UniformTokens
 from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig, chosen_device
@@ -58,6 +61,7 @@ class _SettingTypes:
     lr: float | None
     mask_ratio: float
     scaling: Method
+    center: Center
     clock: Clock
     learn_hidden: bool
     frozen: bool
@@ -66,6 +70,7 @@ class _SettingTypes:
     validation_fraction: float | None
     device: str
     verbose: int | bool
+    ladders: tuple[Ladder, ...] | None
 
 
 class Estimator(BaseEstimator):
@@ -80,9 +85,11 @@ class Estimator(BaseEstimator):
     lr: float | None
     mask_ratio: float
     scaling: Any
+    center: Center
     clock: Clock
     tokens: Tokens | None
     columns: Mapping[str, Any] | None
+    ladders: Sequence[Ladder] | None
     pretrained: str | Path | None
     early_stopping: bool
     validation_fraction: float | None
@@ -128,6 +135,8 @@ class Estimator(BaseEstimator):
             )
         if self.size is not None:
             raise ValueError("a pretrained model has its own size; leave size out")
+        if self.ladders is not None:
+            raise ValueError("a pretrained model has its own ladders; leave ladders out")
         inner = Path(self.pretrained) / MODEL
         return load_model(inner if inner.is_dir() else self.pretrained)
 
@@ -253,7 +262,7 @@ class Estimator(BaseEstimator):
         """That of the model to start from, or one fitted to the data."""
         if before is None:
             origin: Origin = "min" if self.clock == "sample" else rules.first_time(samples)
-            return fit_scaling(samples, values=self.scaling, origin=origin)
+            return fit_scaling(samples, values=self.scaling, origin=origin, center=self.center)
         scaling = (before.scaling or Scaling()).without_target()
         outside, source = Outside(scaling, before.schema), as_source(samples)
         for start in range(0, len(source), READ_AT_ONCE):
@@ -272,7 +281,7 @@ class Estimator(BaseEstimator):
             position_dims=pool[0].positions.shape[1],
             encoder=size,
             decoder=replace(size, depth=min(size.depth, 2)),
-            ladders=fit_ladders(pool, scaling),
+            ladders=with_given(self.ladders or (), pool[0].positions.shape[1], fit_ladders(pool, scaling)),
             kinds=n_kinds,
         )
 
@@ -422,6 +431,9 @@ class Estimator(BaseEstimator):
             raise ValueError(f"its settings {unknown} are none of {cls.__name__}")
         if isinstance(settings.get("size"), Mapping):
             settings = settings | {"size": from_dict(Size, settings["size"], where="size")}
+        if isinstance(settings.get("ladders"), list):
+            ladders = [from_dict(Ladder, ladder, where="ladders") for ladder in settings["ladders"]]
+            settings = settings | {"ladders": tuple(ladders)}
         estimator = cls(**settings)
         from_dict(_SettingTypes, {field.name: getattr(estimator, field.name) for field in fields(_SettingTypes)})
         return estimator

@@ -13,7 +13,7 @@ from sklearn.utils import Tags, check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from romae.data.columns import require_variation_kept
-from romae.data.scaling import Method
+from romae.data.fitting import Center, Method
 from romae.data.schema import SampleSet
 from romae.data.sources import schema_of
 from romae.data.summary import summary_features
@@ -26,6 +26,7 @@ from romae.estimators.stacking import Stack, fit_stack
 from romae.inference import predictions as inference
 from romae.model.config import Size
 from romae.model.tasks import Classification, Task
+from romae.tokens.ladder import Ladder
 from romae.tokens.sample import Sample
 from romae.training.stages import Classify, Regress
 
@@ -50,9 +51,11 @@ class _Supervised(Estimator):
         lr: float | None = None,
         mask_ratio: float = 0.5,
         scaling: Method = "standard",
+        center: Center = "auto",
         clock: Clock = "sample",
         tokens: Tokens | None = None,
         columns: Any = None,
+        ladders: Sequence[Ladder] | None = None,
         pretrained: str | Path | None = None,
         frozen: bool = False,
         features: Literal["summary"] | None = None,
@@ -69,9 +72,11 @@ class _Supervised(Estimator):
         self.lr = lr
         self.mask_ratio = mask_ratio
         self.scaling = scaling
+        self.center = center
         self.clock = clock
         self.tokens = tokens
         self.columns = columns
+        self.ladders = ladders
         self.pretrained = pretrained
         self.frozen = frozen
         self.features = features
@@ -153,6 +158,10 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         The share of each series to hide in pre-training.
     scaling : {"standard", "robust", "asinh", "none"}, default "standard"
         The normalisation of values, by channel, as in `fit_scaling`.
+    center : {"auto", "global", "sample"}, default "auto"
+        "sample" enlarges deviations from the level of each series and channel, as in `fit_scaling`; the level itself,
+        which may matter to labels, stays. "auto" does so where levels lie more than 3 times farther apart than values
+        within a series, as of stars.
     clock : {"sample", "shared"}, default "sample"
         Where time begins: at each series' own first time, so that data recorded later get the same answers, or at one
         moment for all, the first time in X, where it matters when something was measured. Predictions at times that
@@ -162,6 +171,9 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
     columns : dict, optional
         Where X is a table, its columns in the words of `from_table`: id, time, values, and channel, positions, label,
         time_unit where there are such.
+    ladders : sequence of Ladder or None, default None
+        The wavelengths of the first position axes (time), in the units of X. Those that are not given are fitted to the
+        gaps and spans of X (`fit_ladders`); a pretrained model has its own.
     pretrained : str or Path, optional
         A model to start from: the folder of a saved estimator, of a run or of a checkpoint, or a name on the Hub.
     frozen : bool, default False
@@ -368,6 +380,10 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         The share of each series to hide in pre-training.
     scaling : {"standard", "robust", "asinh", "none"}, default "standard"
         The normalisation of values, by channel, as in `fit_scaling`.
+    center : {"auto", "global", "sample"}, default "auto"
+        "sample" enlarges deviations from the level of each series and channel, as in `fit_scaling`; the level itself,
+        which may matter to labels, stays. "auto" does so where levels lie more than 3 times farther apart than values
+        within a series, as of stars.
     clock : {"sample", "shared"}, default "sample"
         Where time begins: at each series' own first time, so that data recorded later get the same answers, or at one
         moment for all, the first time in X, where it matters when something was measured. Predictions at times that
@@ -377,6 +393,9 @@ class RoMAERegressor(RegressorMixin, _Supervised):
     columns : dict, optional
         Where X is a table, its columns in the words of `from_table`: id, time, values, and channel, positions, label,
         time_unit where there are such.
+    ladders : sequence of Ladder or None, default None
+        The wavelengths of the first position axes (time), in the units of X. Those that are not given are fitted to the
+        gaps and spans of X (`fit_ladders`); a pretrained model has its own.
     pretrained : str or Path, optional
         A model to start from: the folder of a saved estimator, of a run or of a checkpoint, or a name on the Hub.
     frozen : bool, default False

@@ -15,13 +15,16 @@ import numpy as np
 from romae.checkpoints.native import load, read_json
 from romae.config import C, differences, from_dict, to_dict
 from romae.data.dates import TimeUnit
+from romae.data.fitting import Center, Method
+from romae.data.ladders import fit_ladders, with_given
 from romae.data.queries import require_same_clock
-from romae.data.scaling import Method, Origin, Scaling, Unit, fit_ladders, fit_scaling
+from romae.data.scaling import Origin, Scaling, Unit, fit_scaling
 from romae.data.schema import SampleSet, Schema
 from romae.data.tables import TokenForm, from_schema
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.seeds import generators_as_before, seed_everything
+from romae.tokens.ladder import Ladder
 from romae.tokens.masking import Strategy, UniformTokens
 from romae.tokens.sample import Sample
 from romae.training.config import FREE, TrainConfig
@@ -79,24 +82,30 @@ class ScalingConfig:
     per: Literal["all", "column", "channel"] | None = None
     origin: Origin | tuple[Origin, ...] = "first"
     unit: Unit | tuple[Unit, ...] = 1.0
+    center: Center = "auto"
 
     def fitted(self, samples: SampleSet) -> Scaling:
         """The scaling that suits these samples."""
-        return fit_scaling(samples, values=self.values, per=self.per, origin=self.origin, unit=self.unit)
+        return fit_scaling(
+            samples, values=self.values, per=self.per, origin=self.origin, unit=self.unit, center=self.center
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
     """The parts of a `ModelConfig` that the data leave open. Sizes are given by name or in full.
 
-    `ladder` takes the frequencies of positions from the gaps and spans of the data, or from the paper. `kinds` gives
-    each channel of the table an embedding of its own, which begins with the deviation `kinds_spread`.
+    `ladder` takes the frequencies of positions from the gaps and spans of the data, or from the paper; `ladders` are
+    those of the first axes in full. `gaps` are those of each channel or of a sample, as `per` in `fit_ladders`. `kinds`
+    gives each channel of the table an embedding of its own, which begins with the deviation `kinds_spread`.
     """
 
     encoder: str | Size = "tiny"
     decoder: str | Size = "tiny-shallow"
     cls: bool = True
     ladder: Literal["data", "paper"] = "data"
+    ladders: tuple[Ladder, ...] | None = None
+    gaps: Literal["sample", "channel"] | None = None
     kinds: bool = True
     kinds_spread: float = 0.1
     queries: Literal["independent", "joint"] = "independent"
@@ -109,6 +118,8 @@ class ModelSettings:
 
     def config(self, samples: SampleSet, scaling: Scaling) -> ModelConfig:
         """The model for these samples and their scaling."""
+        fitted = fit_ladders(samples, scaling, per=self.gaps) if self.ladder == "data" else None
+        ladders = fitted if self.ladders is None else with_given(self.ladders, samples.schema.position_dims, fitted)
         return ModelConfig(
             channels=len(samples.schema.values),
             position_dims=samples.schema.position_dims,
@@ -116,7 +127,7 @@ class ModelSettings:
             decoder=self.decoder,
             cls=self.cls,
             queries=self.queries,
-            ladders=fit_ladders(samples, scaling) if self.ladder == "data" else None,
+            ladders=ladders,
             kinds=samples.schema.n_channels if self.kinds else None,
             kinds_spread=self.kinds_spread,
             dropout=self.dropout,
@@ -322,8 +333,11 @@ def read_job(config_type: type[C], path: Path) -> C:
     settings = read_json(path)
     if isinstance(settings, dict) and isinstance(settings.get("model"), dict):
         settings["model"].setdefault("kinds", False)  # older versions lack this setting
+        settings["model"].setdefault("gaps", "sample")
     if isinstance(settings, dict) and isinstance(settings.get("columns"), dict):
         settings["columns"].setdefault("tokens", "steps")  # and this one
+    if isinstance(settings, dict) and isinstance(settings.get("scaling"), dict):
+        settings["scaling"].setdefault("center", "global")
     try:
         return from_dict(config_type, settings)
     except (TypeError, ValueError) as error:
