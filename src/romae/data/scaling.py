@@ -76,7 +76,7 @@ class Scaling:
     and channel, and divides by the spread `within` samples instead of `scale`; predictions are brought back. The mean,
     because it is what answers best where nothing else is known under a squared error, and because it shifts exactly
     with the data. A channel of which a sample shows nothing stays as it is scaled. Where labels are learned and in
-    embeddings the level stays, for it may matter: deviations from it are enlarged by `scale` / `within` about it.
+    embeddings the level may matter: deviations from it are enlarged by `scale` / `within`, and a quarter of it stays.
 
     Examples
     --------

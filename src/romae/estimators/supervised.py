@@ -159,9 +159,9 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
     scaling : {"standard", "robust", "asinh", "none"}, default "standard"
         The normalisation of values, by channel, as in `fit_scaling`.
     center : {"auto", "global", "sample"}, default "auto"
-        "sample" enlarges deviations from the level of each series and channel, as in `fit_scaling`; the level itself,
-        which may matter to labels, stays. "auto" does so where levels lie more than 3 times farther apart than values
-        within a series, as of stars.
+        "sample" enlarges deviations from the level of each series and channel, as in `fit_scaling`; of the level, which
+        may matter to labels, a quarter stays. "auto" does so where levels lie more than 3 times farther apart than
+        values within a series, as of stars.
     clock : {"sample", "shared"}, default "sample"
         Where time begins: at each series' own first time, so that data recorded later get the same answers, or at one
         moment for all, the first time in X, where it matters when something was measured. Predictions at times that
@@ -381,9 +381,9 @@ class RoMAERegressor(RegressorMixin, _Supervised):
     scaling : {"standard", "robust", "asinh", "none"}, default "standard"
         The normalisation of values, by channel, as in `fit_scaling`.
     center : {"auto", "global", "sample"}, default "auto"
-        "sample" enlarges deviations from the level of each series and channel, as in `fit_scaling`; the level itself,
-        which may matter to labels, stays. "auto" does so where levels lie more than 3 times farther apart than values
-        within a series, as of stars.
+        "sample" enlarges deviations from the level of each series and channel, as in `fit_scaling`; of the level, which
+        may matter to labels, a quarter stays. "auto" does so where levels lie more than 3 times farther apart than
+        values within a series, as of stars.
     clock : {"sample", "shared"}, default "sample"
         Where time begins: at each series' own first time, so that data recorded later get the same answers, or at one
         moment for all, the first time in X, where it matters when something was measured. Predictions at times that

@@ -176,7 +176,7 @@ class Task(nn.Module):
         """The output of the encoder for samples, their levels included.
 
         With a scaling that centres samples, deviations from the level of a sample and channel are enlarged as in
-        pre-training, and the level stays where it is: it may tell classes apart.
+        pre-training, and a quarter of the level stays: it may tell classes apart.
 
         Parameters
         ----------

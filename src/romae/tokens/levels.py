@@ -16,6 +16,11 @@ from torch import Tensor
 from romae.tokens.layout import Layout
 from romae.tokens.tokens import Tokens
 
+# Of the level that labels and embeddings see. An encoder that was pre-trained on centred values does worse the farther
+# they are shifted: of 500 variable stars (ASAS) it told 41 % of the classes right with the whole level, 51 % with a
+# quarter, 54 % with a tenth and 59 % with none; embeddings told the level with R2 0.94, 0.85, 0.71 and 0.30.
+LEVEL_SHARE = 0.25
+
 
 @dataclass(frozen=True, eq=False)
 class Levels:
@@ -53,10 +58,10 @@ class Levels:
         return replace(tokens, values=values.to(tokens.values.dtype))
 
     def enlarged(self, tokens: Tokens) -> Tokens:
-        """The tokens with their deviations enlarged about the level, which stays where it is."""
+        """The tokens with their deviations enlarged, about a share of the level: for labels, to which it may matter."""
         cell = cells(tokens.positions, tokens.layout, self.n_channels)
         level = self.level[cell]
-        values = (tokens.values.double() - level) * self.gain[cell] + level
+        values = (tokens.values.double() - level) * self.gain[cell] + LEVEL_SHARE * level
         return replace(tokens, values=values.to(tokens.values.dtype))
 
     def absolute(
