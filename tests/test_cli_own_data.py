@@ -113,6 +113,19 @@ def test_a_file_of_settings_gives_way_to_options_and_those_to_set(run):
     assert (config.train.epochs, config.train.lr) == (1, 0.01)
 
 
+def test_ladders_of_the_first_axes_can_be_given(run):
+    given = ("--ladders", "0.5:40", "--set", "scaling.center=sample")
+    assert run("pretrain", "curves.parquet", *COLUMNS, "--out", "run", *TINY, *given).code == 0
+    config = load_config(PretrainConfig, "run/job.json")
+    assert config.model.ladders == (romae.Ladder(shortest=0.5, longest=40.0),)
+    model = json.loads(Path("run/best/config.json").read_text())
+    assert model["model"]["ladders"][0]["longest"] == 40.0 and model["scaling"]["center"] == "sample"
+    for text, part in (("daily", "'daily'"), ("40:0.5", "climb")):
+        done = run("pretrain", "curves.parquet", *COLUMNS, "--out", "other", *TINY, "--ladders", text)
+        assert done.code == 2
+        assert_says(done.err, part)
+
+
 def test_the_settings_in_the_documentation_are_settings(tmp_path):
     page = (Path(__file__).resolve().parents[1] / "docs" / "command-line.md").read_text(encoding="utf-8")
     (tmp_path / "job.toml").write_text(page.split("```toml\n")[1].split("```")[0])

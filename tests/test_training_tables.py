@@ -38,6 +38,7 @@ from romae.training.tables import (
     finetune,
     load_model,
     pretrain,
+    read_job,
     read_table,
     validation_split,
 )
@@ -324,6 +325,36 @@ def test_ladders_follow_the_data_or_the_paper(pretrained, tmp_path):
     assert ladders is not None and 0 < ladders[0].scale < 6
     paper = replace(PRETRAIN, model=replace(PRETRAIN.model, ladder="paper"))
     assert pretrain(paper, CURVES, tmp_path / "run").task.config.ladders is None
+    samples = romae.from_table(CURVES, id="star", time="mjd", channel="band", values="flux")
+    given = (romae.Ladder(shortest=0.5, longest=40.0),)
+    for settings, expected in (
+        ({"ladders": given}, (*given, romae.fit_ladders(samples)[1])),
+        ({"ladders": given, "ladder": "paper"}, (*given, romae.Ladder())),
+        ({"gaps": "sample"}, romae.fit_ladders(samples, per="sample")),
+        ({}, romae.fit_ladders(samples)),
+    ):
+        assert replace(PRETRAIN.model, **settings).config(samples, romae.Scaling()).ladders == expected
+
+
+def test_a_run_of_a_version_that_centred_nothing_is_resumed_as_it_was(tmp_path):
+    before = replace(
+        PRETRAIN,
+        scaling=replace(PRETRAIN.scaling, center="global"),
+        model=replace(PRETRAIN.model, gaps="sample"),
+    )
+    pretrain(before, CURVES, tmp_path / "run")
+    newer = {"model": ("gaps", "ladders"), "scaling": ("center", "n_channels", "within")}
+    job, config = (json.loads((tmp_path / "run" / name).read_text()) for name in ("job.json", "config.json"))
+    for part, names in newer.items():
+        job[part] = {key: value for key, value in job[part].items() if key not in names}
+    config["scaling"] = {key: value for key, value in config["scaling"].items() if key not in newer["scaling"]}
+    (tmp_path / "run" / "job.json").write_text(json.dumps(job))
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    again = read_job(PretrainConfig, tmp_path / "run" / "job.json")
+    assert (again.scaling, again.model) == (before.scaling, before.model)
+    pretrain(before, CURVES, tmp_path / "run", resume=True)
+    with refused(ValueError, "other settings", "model.gaps", "scaling.center"):
+        pretrain(PRETRAIN, CURVES, tmp_path / "run", resume=True)
 
 
 # Answers

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from romae.inference.tables import InferenceConfig, InterpolateConfig
+    from romae.tokens.ladder import Ladder
     from romae.training.tables import FinetuneConfig, PretrainConfig, Trained
 
     C = TypeVar("C", PretrainConfig, FinetuneConfig, InferenceConfig, InterpolateConfig)
@@ -44,6 +45,14 @@ Resume = Annotated[
 Model = Annotated[
     str, typer.Option("--model", help="The folder of a finished run, a checkpoint, or a name on the Hugging Face Hub.")
 ]
+Ladders = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ladders",
+        help="The shortest and the longest wavelength of times, in their unit, such as 0.1:1000; given again, those of "
+        "further axes. What is not given follows from the gaps and spans of the data.",
+    ),
+]
 Table = Annotated[Path, typer.Option("--out", help="The table to write: .csv, .csv.gz or .parquet.")]
 
 
@@ -55,6 +64,7 @@ def pretrain(
     channel: Channel = None,
     value: Value = None,
     position: Position = None,
+    ladders: Ladders = None,
     config_file: ConfigFile = None,
     settings: Settings = None,
     resume: Resume = False,
@@ -66,12 +76,16 @@ def pretrain(
 
     Example: romae pretrain curves.parquet --id star --time mjd --channel band --value flux --out run
     """
+    from romae.config import override
     from romae.training import tables as training_tables
 
     _require_place(out, config_file, None, resume)
     columns = _columns(id, time, channel, value, position)
     before = _job(out) if resume else None
-    config = _configured(training_tables.PretrainConfig, config_file, columns, settings, before)
+    config = _configured(training_tables.PretrainConfig, config_file, columns, None, before)
+    if ladders:
+        config = replace(config, model=replace(config.model, ladders=tuple(map(_ladder, ladders))))
+    config = override(config, *(settings or ()))
     with resumable(out, "pretrain", data, "--out", out):
         _print_summary(training_tables.pretrain(config, data, out, resume=resume), as_json)
 
@@ -215,6 +229,19 @@ def _columns(
 def _given(**options: Any) -> dict[str, Any]:
     """The options that were used."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in options.items() if value}
+
+
+def _ladder(text: str) -> "Ladder":
+    """The ladder between two wavelengths that are written as shortest:longest."""
+    from romae.tokens.ladder import Ladder
+
+    try:
+        shortest, longest = map(float, text.split(":"))
+    except ValueError:
+        raise ValueError(
+            f"--ladders takes the shortest and the longest wavelength, such as 0.1:1000, not {text!r}"
+        ) from None
+    return Ladder(shortest=shortest, longest=longest)
 
 
 def _job(out: Path) -> Path | None:

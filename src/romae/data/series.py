@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64, Shaped
 from torch import Tensor
 
+from romae.data.codes import warn_of_codes
 from romae.data.columns import (
     Name,
     as_numbers,
@@ -137,6 +138,7 @@ def from_arrays(
     if for_training:
         fix = "subtract an offset first, or read data that are only to be predicted with for_training=False"
         require_variation_kept(arrays, [f"channel {name!r}" for name in channels or range(n_channels)], fix)
+        warn_of_codes(np.concatenate(arrays), list(channels or range(n_channels)))
     return SampleSet(samples, schema)
 
 

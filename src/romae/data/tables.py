@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int64
 
+from romae.data.codes import warn_of_codes
 from romae.data.columns import (
     Name,
     as_numbers,
@@ -288,6 +289,11 @@ def _samples(
     counts = np.bincount(sample_of_row[rows], minlength=len(ids))
     targets, class_names = _read_targets(frame, schema, rows, counts, ids, for_training=for_training)
     schema = replace(schema, channels=channel_names, classes=class_names, time_unit=unit, time_zone=zone)
+    if for_training and schema.channel is not None:
+        columns = () if is_scalar else schema.values
+        warn_of_codes(values, columns, positions[:, -1].astype(np.int64), channel_names, stacklevel=3)
+    elif for_training:
+        warn_of_codes(values, schema.values, stacklevel=3)
 
     all_values = torch.from_numpy(values.astype(np.float32)).split(counts.tolist())
     all_positions = torch.from_numpy(positions).split(counts.tolist())

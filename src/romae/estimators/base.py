@@ -19,7 +19,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from romae.checkpoints import native as checkpoint
 from romae.config import from_dict, to_dict
-from romae.data.scaling import READ_AT_ONCE, Method, Origin, Scaling, fit_scaling, seen_also
+from romae.data.fitting import READ_AT_ONCE, Center, Method
+from romae.data.ladders import fit_ladders, with_given
+from romae.data.scaling import Origin, Scaling, fit_scaling, seen_also
 from romae.data.schema import SampleSet, Schema
 from romae.data.sources import as_source, lengths_of, schema_of
 from romae.estimators import timing
@@ -32,6 +34,7 @@ from romae.inference.outside import Outside
 from romae.model.autoencoder import Encoder
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, Task
+from romae.tokens.ladder import Ladder
 from romae.tokens.masking import Masking, Strategy, UniformTokens
 from romae.tokens.sample import Sample
 from romae.training import rules
@@ -69,6 +72,7 @@ class _SettingTypes:
     model: ModelConfig | dict[str, Any] | None
     train: TrainConfig | dict[str, Any] | None
     scaling: Method
+    center: Center
     clock: Clock
     learn_hidden: bool
     frozen: bool
@@ -79,6 +83,7 @@ class _SettingTypes:
     validation_fraction: float | None
     device: str
     verbose: int | bool
+    ladders: tuple[Ladder, ...] | None
 
 
 class Estimator(BaseEstimator):
@@ -97,9 +102,11 @@ class Estimator(BaseEstimator):
     train: TrainConfig | Mapping[str, Any] | None
     time_limit: float | None
     scaling: Any
+    center: Center
     clock: Clock
     tokens: Tokens | None
     columns: Mapping[str, Any] | None
+    ladders: Sequence[Ladder] | None
     pretrained: str | Path | None
     early_stopping: bool
     validation_fraction: float | None
@@ -155,6 +162,8 @@ class Estimator(BaseEstimator):
             )
         if self.size is not None:
             raise ValueError("a pretrained model has its own size; leave size out")
+        if self.ladders is not None:
+            raise ValueError("a pretrained model has its own ladders; leave ladders out")
         inner = Path(self.pretrained) / MODEL
         return load_model(inner if inner.is_dir() else self.pretrained)
 
@@ -355,7 +364,7 @@ class Estimator(BaseEstimator):
         """That of the model to start from, or one fitted to the data."""
         if before is None:
             origin: Origin = "min" if self.clock == "sample" else rules.first_time(samples)
-            return fit_scaling(samples, values=self.scaling, origin=origin)
+            return fit_scaling(samples, values=self.scaling, origin=origin, center=self.center)
         scaling = (before.scaling or Scaling()).without_target()
         outside, source = Outside(scaling, before.schema), as_source(samples)
         for start in range(0, len(source), READ_AT_ONCE):
@@ -372,6 +381,9 @@ class Estimator(BaseEstimator):
         settings = dict(self.model or {})
         if self.size is not None:
             settings["encoder"] = _size_in_full(self.size)
+        if self.ladders is not None:
+            n_dims = pool[0].positions.shape[1]
+            settings["ladders"] = with_given(self.ladders, n_dims, fit_ladders(pool, scaling))
         return ModelConfig.for_samples(pool, scaling=scaling, device=self.device, **settings)
 
     def _pretraining(
@@ -586,6 +598,9 @@ class Estimator(BaseEstimator):
             raise ValueError(f"its settings {unknown} are none of {cls.__name__}")
         if isinstance(settings.get("size"), Mapping):
             settings = settings | {"size": from_dict(Size, settings["size"], where="size")}
+        if isinstance(settings.get("ladders"), list):
+            ladders = [from_dict(Ladder, ladder, where="ladders") for ladder in settings["ladders"]]
+            settings = settings | {"ladders": tuple(ladders)}
         estimator = cls(**settings)
         from_dict(_SettingTypes, {field.name: getattr(estimator, field.name) for field in fields(_SettingTypes)})
         return estimator

@@ -13,8 +13,8 @@ from sklearn.utils import Tags, check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from romae.data.columns import require_variation_kept
+from romae.data.fitting import Center, Method
 from romae.data.grid import longest_duration, on_grid
-from romae.data.scaling import Method
 from romae.data.schema import SampleSet
 from romae.data.sources import lengths_of, schema_of
 from romae.data.summary import summary_features
@@ -26,6 +26,7 @@ from romae.estimators.stacking import Fold, Stack, Views, fit_stack
 from romae.inference import predictions as inference
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, Task
+from romae.tokens.ladder import Ladder
 from romae.tokens.masking import Masking, Strategy
 from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
@@ -61,9 +62,11 @@ class _Supervised(Estimator):
         train: TrainConfig | Mapping[str, Any] | None = None,
         time_limit: float | None = None,
         scaling: Method = "standard",
+        center: Center = "auto",
         clock: Clock = "sample",
         tokens: Tokens | None = None,
         columns: Any = None,
+        ladders: Sequence[Ladder] | None = None,
         pretrained: str | Path | None = None,
         frozen: bool = False,
         features: Literal["auto", "summary"] | None = "auto",
@@ -85,9 +88,11 @@ class _Supervised(Estimator):
         self.train = train
         self.time_limit = time_limit
         self.scaling = scaling
+        self.center = center
         self.clock = clock
         self.tokens = tokens
         self.columns = columns
+        self.ladders = ladders
         self.pretrained = pretrained
         self.frozen = frozen
         self.features = features
@@ -180,6 +185,10 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         Seconds that training may take: it gets fewer epochs, by a few steps that are timed first.
     scaling : {"standard", "robust", "asinh", "none"}, default "standard"
         The normalisation of values, by channel, as in `fit_scaling`.
+    center : {"auto", "global", "sample"}, default "auto"
+        "sample" enlarges deviations from the level of each series and channel, as in `fit_scaling`; of the level, which
+        may matter to labels, a quarter stays. "auto" does so where levels lie more than 3 times farther apart than
+        values within a series, as of stars.
     clock : {"sample", "shared"}, default "sample"
         Where time begins: at each series' own first time, so that data recorded later get the same answers, or at one
         moment for all, the first time in X, where it matters when something was measured. Predictions at times that
@@ -189,6 +198,9 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
     columns : dict, optional
         Where X is a table, its columns in the words of `from_table`: id, time, values, and channel, positions, label,
         time_unit where there are such.
+    ladders : sequence of Ladder or None, default None
+        The wavelengths of the first position axes (time), in the units of X. Those that are not given are fitted to the
+        gaps and spans of X (`fit_ladders`); a pretrained model has its own.
     pretrained : str or Path, optional
         A model to start from: the folder of a saved estimator, of a run or of a checkpoint, or a name on the Hub.
     frozen : bool, default False
@@ -407,6 +419,10 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         Seconds that training may take: it gets fewer epochs, by a few steps that are timed first.
     scaling : {"standard", "robust", "asinh", "none"}, default "standard"
         The normalisation of values, by channel, as in `fit_scaling`.
+    center : {"auto", "global", "sample"}, default "auto"
+        "sample" enlarges deviations from the level of each series and channel, as in `fit_scaling`; of the level, which
+        may matter to labels, a quarter stays. "auto" does so where levels lie more than 3 times farther apart than
+        values within a series, as of stars.
     clock : {"sample", "shared"}, default "sample"
         Where time begins: at each series' own first time, so that data recorded later get the same answers, or at one
         moment for all, the first time in X, where it matters when something was measured. Predictions at times that
@@ -416,6 +432,9 @@ class RoMAERegressor(RegressorMixin, _Supervised):
     columns : dict, optional
         Where X is a table, its columns in the words of `from_table`: id, time, values, and channel, positions, label,
         time_unit where there are such.
+    ladders : sequence of Ladder or None, default None
+        The wavelengths of the first position axes (time), in the units of X. Those that are not given are fitted to the
+        gaps and spans of X (`fit_ladders`); a pretrained model has its own.
     pretrained : str or Path, optional
         A model to start from: the folder of a saved estimator, of a run or of a checkpoint, or a name on the Hub.
     frozen : bool, default False

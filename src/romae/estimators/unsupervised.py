@@ -1,7 +1,7 @@
 """Estimators that learn without labels: curves through sparse measurements, and vectors for series."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from sklearn.utils._set_output import _get_output_config
 
 from romae.data.columns import to_numpy
 from romae.data.dates import positions_as_numbers
-from romae.data.scaling import Method
+from romae.data.fitting import Center, Method
 from romae.data.schema import Schema
 from romae.data.sources import schema_of
 from romae.estimators.base import MASK_RATIO, Clock, Estimator
@@ -25,6 +25,7 @@ from romae.estimators.inputs import Tokens, is_table
 from romae.inference import predictions as inference
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import MaskedReconstruction, Task
+from romae.tokens.ladder import Ladder
 from romae.tokens.masking import Masking, Strategy, UniformTokens, hide
 from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
@@ -48,10 +49,12 @@ class _Unsupervised(Estimator):
         train: TrainConfig | Mapping[str, Any] | None = None,
         time_limit: float | None = None,
         scaling: Method = "standard",
+        center: Center = "auto",
         clock: Clock = "sample",
         learn_hidden: bool = False,
         tokens: Tokens | None = None,
         columns: Any = None,
+        ladders: Sequence[Ladder] | None = None,
         pretrained: str | Path | None = None,
         early_stopping: bool = True,
         validation_fraction: float | None = None,
@@ -69,10 +72,12 @@ class _Unsupervised(Estimator):
         self.train = train
         self.time_limit = time_limit
         self.scaling = scaling
+        self.center = center
         self.clock = clock
         self.learn_hidden = learn_hidden
         self.tokens = tokens
         self.columns = columns
+        self.ladders = ladders
         self.pretrained = pretrained
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
@@ -140,6 +145,9 @@ class RoMAEInterpolator(_Unsupervised):
         Seconds that training may take: it gets fewer epochs, by a few steps that are timed first.
     scaling : {"standard", "robust", "asinh", "none"}, default "standard"
         The normalisation of values, by channel, as in `fit_scaling`.
+    center : {"auto", "global", "sample"}, default "auto"
+        Whether values are seen relative to the level of their own series and channel ("sample"), as in `fit_scaling`.
+        "auto" does so where levels lie more than 3 times farther apart than values within a series, as of stars.
     clock : {"sample", "shared"}, default "sample"
         Where time begins: at each series' own first time, so that data recorded later get the same answers, or at one
         moment for all, the first time in X, where it matters when something was measured. Predictions at times that
@@ -152,6 +160,9 @@ class RoMAEInterpolator(_Unsupervised):
     columns : dict, optional
         Where X is a table, its columns in the words of `from_table`: id, time, values, and channel, positions, label,
         time_unit where there are such.
+    ladders : sequence of Ladder or None, default None
+        The wavelengths of the first position axes (time), in the units of X. Those that are not given are fitted to the
+        gaps and spans of X (`fit_ladders`); a pretrained model has its own.
     pretrained : str or Path, optional
         A model to start from: the folder of a saved estimator, of a run or of a checkpoint, or a name on the Hub.
     early_stopping : bool, default True
@@ -324,6 +335,10 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         Seconds that training may take: it gets fewer epochs, by a few steps that are timed first.
     scaling : {"standard", "robust", "asinh", "none"}, default "standard"
         The normalisation of values, by channel, as in `fit_scaling`.
+    center : {"auto", "global", "sample"}, default "auto"
+        Whether values are learned relative to the level of their own series and channel ("sample"), as in
+        `fit_scaling`; embeddings see the level all the same. "auto" does so where levels lie more than 3 times farther
+        apart than values within a series, as of stars.
     clock : {"sample", "shared"}, default "sample"
         Where time begins: at each series' own first time, so that a series recorded later has the same embedding, or at
         one moment for all, the first time in X, where it matters when something was measured. Embeddings of times that
@@ -336,6 +351,9 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
     columns : dict, optional
         Where X is a table, its columns in the words of `from_table`: id, time, values, and channel, positions, label,
         time_unit where there are such.
+    ladders : sequence of Ladder or None, default None
+        The wavelengths of the first position axes (time), in the units of X. Those that are not given are fitted to the
+        gaps and spans of X (`fit_ladders`); a pretrained model has its own.
     pretrained : str or Path, optional
         A model to start from: the folder of a saved estimator, of a run or of a checkpoint, or a name on the Hub.
     early_stopping : bool, default True

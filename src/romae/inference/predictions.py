@@ -204,7 +204,7 @@ def embed(
 
     def embeddings(work: _Work) -> Sequence[Tensor]:
         tokens = work.batch.tokens
-        encoded = task.encoder(tokens)
+        encoded = task.encode(tokens)
         if per == "sample":
             return task.pooled(encoded).float().cpu().split(1)
         return task.per_token(encoded, tokens.layout).float().cpu().split(tokens.layout.lengths.tolist())
@@ -289,9 +289,12 @@ def interpolate(
         for name, places in zip(work.samples.ids, scaled, strict=True):
             if not bool(torch.isfinite(places).all()):
                 raise ValueError(f"the positions for sample {name!r} lie too far from it for single precision")
-        encoded = task.encoder(work.batch.tokens)
-        pieces = _decoded(task, encoded, list(scaled), grouped, tokens_per_batch, work.advance)
-        return scaling.invert_values(torch.cat(pieces), raw_positions).split(counts)
+        levels = task.levels(work.batch.tokens)
+        encoded = task.encoder(task.centred(work.batch.tokens, levels))
+        rows = torch.cat(_decoded(task, encoded, list(scaled), grouped, tokens_per_batch, work.advance))
+        if levels is not None:
+            rows = levels.cpu().absolute(rows, torch.cat(scaled), Layout.of(counts))
+        return scaling.invert_values(rows, raw_positions).split(counts)
 
     n_queries = np.array([len(places) for places in queries], dtype=np.int64)
     return _for_each(task, source, values, tokens_per_batch, "interpolating", n_queries, outside)
@@ -427,6 +430,8 @@ def _batch(task: Task, packed: PackedSamples) -> Batch:
     batch = scaled.batch()
     task.require_kinds(batch)
     batch = batch.to(weight.device)
+    if task.scaling is not None and task.scaling.center == "sample":
+        return batch  # the task centres in full precision, then casts
     return replace(batch, tokens=batch.tokens.to(dtype=weight.dtype))
 
 
@@ -532,6 +537,8 @@ def _read_queries(task: Task, source: Source, positions: Any) -> list[Float64[Te
         where = f"the positions for sample {i}"
         queries.append(torch.from_numpy(_read_positions(sample_positions, where, task, clock)))
         try:
+            if scaling.n_channels is not None:
+                channel_index(queries[i], scaling.n_channels)
             if scaling.by_channel:
                 scaling.invert_values(torch.zeros(len(queries[i]), task.config.channels), queries[i])
             elif schema is not None and schema.channels:

@@ -287,7 +287,7 @@ class ModelConfig:
         >>> romae.ModelConfig.for_samples(samples, encoder="small", dropout=0.1).encoder.width
         432
         """
-        from romae.data.scaling import fit_ladders
+        from romae.data.ladders import fit_ladders
         from romae.data.sources import as_source
 
         source = as_source(samples, with_targets=False)

@@ -15,13 +15,16 @@ import numpy as np
 from romae.checkpoints.native import load, read_json
 from romae.config import C, differences, from_dict, to_dict
 from romae.data.dates import TimeUnit
+from romae.data.fitting import Center, Method
+from romae.data.ladders import fit_ladders, with_given
 from romae.data.queries import require_same_clock
-from romae.data.scaling import Method, Origin, Scaling, Unit, fit_scaling
+from romae.data.scaling import Origin, Scaling, Unit, fit_scaling
 from romae.data.schema import SampleSet, Schema
 from romae.data.tables import TokenForm, from_schema
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.seeds import generators_as_before, seed_everything
+from romae.tokens.ladder import Ladder
 from romae.tokens.masking import Strategy, UniformTokens
 from romae.tokens.sample import Sample
 from romae.training.config import FREE, TrainConfig, TrainSettings
@@ -79,10 +82,13 @@ class ScalingConfig:
     per: Literal["all", "column", "channel"] | None = None
     origin: Origin | tuple[Origin, ...] = "first"
     unit: Unit | tuple[Unit, ...] = 1.0
+    center: Center = "auto"
 
     def fitted(self, samples: SampleSet) -> Scaling:
         """The scaling that suits these samples."""
-        return fit_scaling(samples, values=self.values, per=self.per, origin=self.origin, unit=self.unit)
+        return fit_scaling(
+            samples, values=self.values, per=self.per, origin=self.origin, unit=self.unit, center=self.center
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,14 +96,17 @@ class ModelSettings:
     """The parts of a `ModelConfig` that the data leave open. Sizes are given by name or in full.
 
     What is None follows from the data and the device, as `ModelConfig.for_samples` says. `ladder` takes the frequencies
-    of positions from the gaps and spans of the data, or from the paper. `kinds` gives each channel of the table an
-    embedding of its own, which begins with the deviation `kinds_spread`.
+    of positions from the gaps and spans of the data, or from the paper; `ladders` are those of the first axes in full.
+    `gaps` are those of each channel or of a sample, as `per` in `fit_ladders`. `kinds` gives each channel of the table
+    an embedding of its own, which begins with the deviation `kinds_spread`.
     """
 
     encoder: str | Size | None = None
     decoder: str | Size | None = None
     cls: bool | None = None
     ladder: Literal["data", "paper"] = "data"
+    ladders: tuple[Ladder, ...] | None = None
+    gaps: Literal["sample", "channel"] | None = None
     kinds: bool = True
     kinds_spread: float = 1.0
     pool: Literal["tokens", "kinds"] | None = None
@@ -112,10 +121,13 @@ class ModelSettings:
     def config(self, samples: SampleSet, scaling: Scaling, device: str) -> ModelConfig:
         """The model for these samples and their scaling."""
         given: dict[str, Any] = {
-            name: getattr(self, name) for name in ("encoder", "decoder", "pool") if getattr(self, name) is not None
+            name: getattr(self, name)
+            for name in ("encoder", "decoder", "cls", "pool")
+            if getattr(self, name) is not None
         }
-        if self.ladder == "paper":
-            given["ladders"] = None
+        fitted = fit_ladders(samples, scaling, per=self.gaps) if self.ladder == "data" else None
+        n_dims = samples.schema.position_dims
+        given["ladders"] = fitted if self.ladders is None else with_given(self.ladders, n_dims, fitted)
         if self.kinds:
             given["kinds_spread"] = self.kinds_spread
         else:
@@ -340,10 +352,13 @@ def read_job(config_type: type[C], path: Path) -> C:
         model = settings["model"]
         model.setdefault("kinds", False)  # older versions lack these settings, or had others where nothing was said
         model.setdefault("pool", "tokens")
+        model.setdefault("gaps", "sample")
         if model["kinds"]:
             model.setdefault("kinds_spread", 0.1)
     if isinstance(settings, dict) and isinstance(settings.get("columns"), dict):
         settings["columns"].setdefault("tokens", "steps")  # and this one
+    if isinstance(settings, dict) and isinstance(settings.get("scaling"), dict):
+        settings["scaling"].setdefault("center", "global")
     try:
         return from_dict(config_type, settings)
     except (TypeError, ValueError) as error:
