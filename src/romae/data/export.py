@@ -12,7 +12,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from romae.data.columns import require_distinct, to_numpy
-from romae.data.dates import dates_from_numbers, positions_as_numbers
+from romae.data.dates import dates_from_numbers, durations_from_numbers, positions_as_numbers
 from romae.data.schema import Schema
 from romae.data.sources import SampleSource, as_source, schema_of
 from romae.tokens.sample import Sample
@@ -50,7 +50,7 @@ def to_table(
     Returns
     -------
     pandas.DataFrame
-        Id, time (as a date if it was one), further positions, channel by name, and the values.
+        Id, time (as a date or a duration if it was one), further positions, channel by name, and the values.
 
     Raises
     ------
@@ -187,9 +187,10 @@ def _positions_of(samples: Sequence[Sample], positions: Any, predictions: Any, s
 
 def _query_positions(x: np.ndarray, i: int, schema: Schema) -> Float64[Tensor, "q d"]:
     """Positions that were asked for as numbers, a row for each."""
-    x = positions_as_numbers(x, schema.time_unit, schema.time_zone, f"the positions for sample {i}")
+    where = f"the positions for sample {i}"
+    x = positions_as_numbers(x, schema.time_unit, schema.time_zone, where, are_durations=schema.durations)
     if x.dtype.kind not in "fiu" or x.ndim not in (1, 2):
-        raise TypeError(f"the positions for sample {i} must be numbers [q] or [q, d], not {x.dtype} {list(x.shape)}")
+        raise TypeError(f"{where} must be numbers [q] or [q, d], not {x.dtype} {list(x.shape)}")
     if x.size == 0:
         return torch.zeros(0, schema.position_dims, dtype=torch.float64)
     return torch.from_numpy((x[:, None] if x.ndim == 1 else x).astype(np.float64))
@@ -223,7 +224,11 @@ def _position_columns(
     x = positions.numpy()
     time: Any = x[:, 0]
     if schema.time_unit is not None:
-        time = dates_from_numbers(time, schema.time_unit, schema.time_zone)
+        time = (
+            durations_from_numbers(time, schema.time_unit)
+            if schema.durations
+            else dates_from_numbers(time, schema.time_unit, schema.time_zone)
+        )
     table: dict[str, Any] = {schema.id: np.repeat(ids, counts).tolist(), schema.time: time}
     table |= {name: x[:, i + 1] for i, name in enumerate(schema.positions)}
     if schema.channel is not None:

@@ -43,9 +43,11 @@ class Schema:
     classes : tuple of str, int or bool, optional
         The name of each class index; None where targets are numbers or absent.
     time_unit : "second", "minute", "hour", "day" or None, default None
-        What dates were counted in, since 1970; None where times are numbers.
+        What dates were counted in, since 1970, or durations; None where times are numbers.
     time_zone : str, optional
         The zone that dates are shown in.
+    durations : bool, default False
+        Whether times were durations or times of day, counted in `time_unit` from 0, and no dates.
 
     Raises
     ------
@@ -72,6 +74,7 @@ class Schema:
     classes: tuple[Name, ...] | None = None
     time_unit: TimeUnit | None = None
     time_zone: str | None = None
+    durations: bool = False
 
     def __post_init__(self) -> None:
         if not self.values:
@@ -80,6 +83,8 @@ class Schema:
             raise TypeError(f"column names must be text, got {list(self.columns)}; rename them with columns=str")
         if self.time_unit is not None:
             require_unit(self.time_unit)
+        elif self.durations:
+            raise ValueError("durations are counted in a unit; name it with time_unit=")
         require_distinct(self.columns, "columns")
         require_distinct(self.channels, "channels")
         require_distinct(self.classes or (), "classes")
@@ -94,6 +99,13 @@ class Schema:
     def position_dims(self) -> int:
         """The number of position axes: time, further positions, and the channel where it is one."""
         return 1 + len(self.positions) + (self.channel is not None)
+
+    @property
+    def form_of_times(self) -> str:
+        """What the times are, in words: numbers, or dates or durations with their unit."""
+        if self.time_unit is None:
+            return "numbers"
+        return f"{'durations' if self.durations else 'dates'}, counted by the {self.time_unit}"
 
     @property
     def n_channels(self) -> int | None:
@@ -114,7 +126,9 @@ def require_same_names(
     n = len(schema.channels)
     is_unnamed = schema.channels == tuple(range(n)) and not all(isinstance(name, int) for name in expected.channels)
     wrong: tuple[str, Any, Any] | None = None
-    if schema.time_unit != expected.time_unit:
+    if schema.durations != expected.durations:
+        wrong = ("times", schema.form_of_times, expected.form_of_times)
+    elif schema.time_unit != expected.time_unit:
         numbers = "none (times are numbers)"
         wrong = ("time unit", schema.time_unit or numbers, expected.time_unit or numbers)
     elif (schema.channel is None) != (expected.channel is None):

@@ -58,7 +58,9 @@ def from_table(
     id : str
         The column that says which series a row belongs to.
     time : str
-        The column of times: numbers, or dates, which are counted in `time_unit` since 1970, to the microsecond.
+        The column of times: numbers, dates, which are counted in `time_unit` since 1970, to the microsecond, or
+        durations and times of day ("08:30", "48:00"), which are counted in it from 0. Times of day must not go back
+        within a series, since nobody could tell whether it goes on after midnight.
     channel : str, optional
         The column that names what was measured (a band, a sensor, a laboratory value), where each row holds one of
         several. The index of the channel becomes the last position axis.
@@ -78,7 +80,7 @@ def from_table(
     classes : sequence of str, int or bool, optional
         The names of the classes in their order, likewise.
     time_unit : {"second", "minute", "hour", "day"}, default "second"
-        What dates are counted in.
+        What dates and durations are counted in.
 
     Returns
     -------
@@ -196,8 +198,8 @@ def from_table_like(table: Any, schema: Schema) -> SampleSet:
     samples = _samples(
         table, table_schema, channels, "steps", labels_are_numbers=schema.classes is None, for_training=False
     )
-    expected, actual = ("numbers" if unit is None else "dates" for unit in (schema.time_unit, samples.schema.time_unit))
-    if expected != actual:
+    if (samples.schema.time_unit, samples.schema.durations) != (schema.time_unit, schema.durations):
+        actual, expected = samples.schema.form_of_times, schema.form_of_times
         raise ValueError(f"column {schema.time!r} holds {actual}, but the schema expects {expected}")
     require_same_zone(samples.schema.time_zone, schema.time_zone, _column(schema.time))
     return SampleSet(samples.samples, schema)
@@ -249,11 +251,12 @@ def _samples(
     if schema.label is not None and labels_are_numbers:
         frame[schema.label] = as_numbers(frame[schema.label], _column(schema.label), row_number)
     sample_of_row, ids = encode_names(frame[id], None, f"id in column {id!r}", row_number)
-    times, unit, zone = read_times(
-        frame[time], schema.time_unit or "second", schema.time_zone, _column(time), row_number
+    times = read_times(
+        frame[time], schema.time_unit or "second", schema.time_zone, _column(time), row_number, sample_of_row
     )
-    _require_apart(sample_of_row, frame[time], times, _column(time))
-    coordinates = {time: times} | {
+    if times.unit is None:
+        _require_apart(sample_of_row, frame[time], times.numbers, _column(time))
+    coordinates = {time: times.numbers} | {
         name: as_numbers(frame[name], _column(name), row_number) for name in schema.positions
     }
     measured = {name: as_numbers(frame[name], _column(name), row_number) for name in schema.values}
@@ -287,7 +290,14 @@ def _samples(
     rows, positions, values = rows[order], positions[order], values[order]
     counts = np.bincount(sample_of_row[rows], minlength=len(ids))
     targets, class_names = _read_targets(frame, schema, rows, counts, ids, for_training=for_training)
-    schema = replace(schema, channels=channel_names, classes=class_names, time_unit=unit, time_zone=zone)
+    schema = replace(
+        schema,
+        channels=channel_names,
+        classes=class_names,
+        time_unit=times.unit,
+        time_zone=times.zone,
+        durations=times.are_durations,
+    )
 
     all_values = torch.from_numpy(values.astype(np.float32)).split(counts.tolist())
     all_positions = torch.from_numpy(positions).split(counts.tolist())
@@ -521,9 +531,8 @@ def _require_apart(
 ) -> None:
     """Refuse different whole numbers of one sample that double precision makes the same, as it does beyond 2**53."""
     import pandas as pd
-    from pandas.api import types
 
-    if types.is_datetime64_any_dtype(column.dtype) or not (np.abs(read) > LARGEST_EXACT).any():
+    if not (np.abs(read) > LARGEST_EXACT).any():
         return
     times = pd.DataFrame({"sample": sample_of_row, "given": column.to_numpy(), "read": read})
     times = times[times["read"].notna()].drop_duplicates(["sample", "given"])

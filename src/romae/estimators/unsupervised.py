@@ -431,5 +431,7 @@ def _by_channel(values: Float64[np.ndarray, "t k"], is_known: Bool[np.ndarray, "
 
 def _channel_positions(times: Any, schema: Schema, channels: Int64[np.ndarray, "known"]) -> Float64[np.ndarray, "q 2"]:
     """The positions of these channels at each time, one time after the other."""
-    times = positions_as_numbers(to_numpy(times), schema.time_unit, schema.time_zone, "times")
+    times = positions_as_numbers(
+        to_numpy(times), schema.time_unit, schema.time_zone, "times", are_durations=schema.durations
+    )
     return np.stack([np.repeat(times, len(channels)), np.tile(channels, len(times))], axis=1)

@@ -549,7 +549,7 @@ def _read_positions(array: Any, where: str, task: Task, clock: Schema) -> Float6
         x = to_numpy(array)
     except ValueError as error:
         raise ValueError(f"{where} cannot be read as an array: {error}") from None
-    x = positions_as_numbers(x, clock.time_unit, clock.time_zone, where)
+    x = positions_as_numbers(x, clock.time_unit, clock.time_zone, where, are_durations=clock.durations)
     if x.size == 0 and len(np.atleast_1d(x)) == 0:
         return np.zeros((0, dims))
     if x.dtype.kind not in "fiu":

@@ -260,7 +260,8 @@ def _channel(sample: Sample, schema: Schema) -> Int64[np.ndarray, "n"]:
 def _reconstruction(
     task: MaskedReconstruction, sample: Sample, predicted: Float[np.ndarray, "m c"], schema: Schema
 ) -> Chart:
-    unit = "" if schema.time_unit is None else f" ({schema.time_unit}s since 1970)"
+    since = "" if schema.durations else " since 1970"
+    unit = "" if schema.time_unit is None else f" ({schema.time_unit}s{since})"
     n_hidden = int(sample.hidden.sum())
     caption = f"{schema.id} {sample.id}: {len(sample) - n_hidden} points seen, {n_hidden} hidden."
     figure = charts.reconstruction(panels(sample, predicted, schema, task), x=f"{schema.time}{unit}")

@@ -34,7 +34,7 @@ class Columns:
     """Which columns of a table hold what.
 
     What is not named is called as in the data that the model was trained on, or in pre-training id, time and value.
-    Times that are dates are counted in `time_unit`; `tokens` are as in `from_table`.
+    Times that are dates or durations are counted in `time_unit`; `tokens` are as in `from_table`.
     """
 
     id: str | None = None
@@ -234,7 +234,7 @@ def read_table(
     if schema.channel is None and set(schema.values) == set(model_schema.channels):
         schema, tokens = replace(schema, values=tuple(map(str, model_schema.channels))), "scalars"
     samples = from_schema(data, schema, channels, tokens=tokens, for_training=for_training)
-    require_same_clock(samples.schema.time_unit, model_schema.time_unit, samples.schema.time)
+    require_same_clock(samples.schema, model_schema, subject=f"column {samples.schema.time!r}")
     return samples
 
 
