@@ -19,6 +19,7 @@ from romae.data.columns import (
     require_variation_kept,
     to_numpy,
 )
+from romae.data.containers import is_data_array, labelled_array, of_dictionary
 from romae.data.dates import ReadTimes, TimeUnit, numbers_from_dates, read_times, require_unit
 from romae.data.schema import SampleSet, Schema
 from romae.tokens.arrays import require_exact
@@ -43,8 +44,10 @@ def from_arrays(
 
     Parameters
     ----------
-    X : array [b, n, c] or list of arrays [n, c]
-        n time steps of c channels for each of b series. Pandas tables name their channels by their columns.
+    X : array [b, n, c] or list of arrays [n, c], or dict
+        n time steps of c channels for each of b series. Pandas tables name their channels by their columns. The
+        coordinates of a DataArray of xarray are ids, times and channels, where these are not given. A dictionary, as
+        PyPOTS takes it, holds the array under "X" and perhaps labels under "y".
     times : array [n] or list of arrays [n], optional
         One array for all series or one for each: numbers, dates, which are counted in `time_unit` since 1970, or
         durations and times of day ("08:30"), which are counted in it from 0. Without them, steps are counted from 0.
@@ -100,6 +103,13 @@ def from_arrays(
     if tokens not in ("steps", "scalars"):
         raise ValueError(f"tokens must be 'steps' or 'scalars', not {tokens!r}")
     require_unit(time_unit)
+    if isinstance(X, Mapping):
+        X, own_y = of_dictionary(X)
+        y = own_y if y is None else y
+    if is_data_array(X):
+        X, own_times, own_ids, own_channels = labelled_array(X, channels_last=layout != "bcn")
+        times, ids = own_times if times is None else times, own_ids if ids is None else ids
+        channels = own_channels if channels is None else channels
     arrays = _read_arrays(X, layout, has_times=times is not None)
     names = _read_ids(ids, len(arrays))
     if len(names) != len(arrays):

@@ -22,6 +22,7 @@ from romae.data.columns import (
     require_variation_kept,
     unescaped,
 )
+from romae.data.containers import as_table, id_and_time, level_names, unfolded
 from romae.data.dates import TimeUnit, read_times, require_same_zone
 from romae.data.schema import SampleSet, Schema
 from romae.tokens.arrays import LARGEST_EXACT
@@ -38,10 +39,10 @@ TokenForm = Literal["steps", "scalars"]
 def from_table(
     table: Any,
     *,
-    id: str,
-    time: str,
+    id: str | None = None,
+    time: str | None = None,
     channel: str | None = None,
-    values: str | Sequence[str],
+    values: str | Sequence[str] | None = None,
     tokens: TokenForm | None = None,
     label: str | None = None,
     positions: str | Sequence[str] = (),
@@ -53,18 +54,22 @@ def from_table(
 
     Parameters
     ----------
-    table : pandas.DataFrame, pyarrow.Table, str or Path
-        The table, or the path of a CSV (also .csv.gz) or Parquet file. Rows may come in any order.
-    id : str
-        The column that says which series a row belongs to.
-    time : str
+    table : table, str or Path
+        A table of pandas, polars, pyarrow or anything else with the Arrow stream interface, an xarray Dataset or
+        DataArray, a Hugging Face dataset, or the path of a CSV (also .csv.gz) or Parquet file. Rows may come in any
+        order. Named levels of a pandas index, and dimensions of xarray, serve as columns. A row may hold a whole
+        series: lists in the columns of times, values and positions are read as one row per entry.
+    id : str, optional
+        The column that says which series a row belongs to. For a pandas table with an index of two levels, these are
+        the id and the time by default, and all other columns are values.
+    time : str, optional
         The column of times: numbers, dates, which are counted in `time_unit` since 1970, to the microsecond, or
         durations and times of day ("08:30", "48:00"), which are counted in it from 0. Times of day must not go back
         within a series, since nobody could tell whether it goes on after midnight.
     channel : str, optional
         The column that names what was measured (a band, a sensor, a laboratory value), where each row holds one of
         several. The index of the channel becomes the last position axis.
-    values : str or sequence of str
+    values : str or sequence of str, optional
         The column or columns with what was measured at that time, such as flux and its error.
     tokens : {"steps", "scalars"}, optional
         What a token is: a row with all its values, or a single number with the index of its column as last position,
@@ -122,9 +127,17 @@ def from_table(
     >>> vitals = pd.DataFrame({"id": 1, "hour": [0.0, 2.0], "pulse": [80.0, 84.0], "pressure": [None, 120.0]})
     >>> romae.from_table(vitals, id="id", time="hour", values=["pulse", "pressure"], tokens="scalars")[0]
     Sample(1: 3 tokens, 1 channels, 2 position dims)
+
+    An index that says what is an id and what is a time:
+
+    >>> romae.from_table(vitals.set_index(["id", "hour"]), tokens="scalars")[0]
+    Sample(1: 3 tokens, 1 channels, 2 position dims)
     """
     if tokens not in (None, "steps", "scalars"):
         raise ValueError(f"tokens must be 'steps', 'scalars' or None, not {tokens!r}")
+    others = [*_listed(positions, "positions"), *(name for name in (channel, label) if name is not None)]
+    id, time, values = columns_of_index(table, others, id, time, values)
+    table = as_table(table)
     schema = Schema(
         id=id,
         time=time,
@@ -142,6 +155,23 @@ def from_table(
     return _samples(table, schema, channels, tokens)
 
 
+def columns_of_index(table: Any, others: Sequence[str], id: Any, time: Any, values: Any) -> tuple[Any, Any, Any]:
+    """The columns of ids, times and values; those that are not named follow from the two levels of a pandas index."""
+    if None not in (id, time, values):
+        return id, time, values
+    levels = id_and_time(table) if id is None or time is None else (id, time)
+    if levels is None:
+        lacking = next(name for name, given in (("id", id), ("time", time)) if given is None)
+        raise ValueError(
+            f"say which column holds the {lacking}, with {lacking}=; only a pandas table with an index of two levels, "
+            "id and time, says so itself"
+        )
+    id, time = (given or level for given, level in zip((id, time), levels, strict=True))
+    if values is None:
+        values = [name for name in _column_names(as_table(table)) if name not in (id, time, *others)]
+    return id, time, values
+
+
 def _listed(names: Any, argument: str) -> tuple[Any, ...]:
     """The names that an argument lists; a single one need not be in a list."""
     if isinstance(names, str):
@@ -156,7 +186,7 @@ def from_table_like(table: Any, schema: Schema) -> SampleSet:
 
     Parameters
     ----------
-    table : pandas.DataFrame, pyarrow.Table, str or Path
+    table : table, str or Path
         What `from_table` reads. The label column may be absent. Where a schema has channels, a table without the
         channel column may have a column for each of them instead.
     schema : Schema
@@ -192,6 +222,7 @@ def from_table_like(table: Any, schema: Schema) -> SampleSet:
     """
     if not isinstance(schema, Schema):
         raise TypeError(f"the schema is that of other samples, such as samples.schema, not {type(schema).__name__}")
+    table = as_table(table)
     label = schema.label if schema.label in _column_names(table) else None
     table_schema = replace(schema, label=label, classes=None if label is None else schema.classes)
     channels = None if schema.channel is None else schema.channels
@@ -218,7 +249,7 @@ def from_schema(
     `channels` fix the names of the channels and their order; `tokens` are as in `from_table`. Data read `for_training`
     are refused where single precision would lose the variation of a column.
     """
-    return _samples(table, replace(schema, classes=None), channels, tokens, for_training=for_training)
+    return _samples(as_table(table), replace(schema, classes=None), channels, tokens, for_training=for_training)
 
 
 def _samples(
@@ -364,16 +395,15 @@ def _column(name: str) -> str:
 
 
 def _column_names(table: Any) -> list[Any]:
+    """The columns of a table that `as_table` has looked at, the named levels of its index among them."""
     import pandas as pd
     import pyarrow as pa
     from pyarrow import parquet
 
     if isinstance(table, pd.DataFrame):
-        return list(table.columns)
+        return [*level_names(table), *table.columns]
     if isinstance(table, pa.Table):
         return list(table.column_names)
-    if not isinstance(table, str | Path):
-        raise TypeError(f"expected a pandas DataFrame, a pyarrow Table or a path, not {type(table).__name__}")
     path = Path(table)
     if not path.is_file():
         raise ValueError(f"there is no file {path}")
@@ -429,27 +459,29 @@ def _unreadable(path: str | Path, error: Exception) -> ValueError:
 
 
 def read_frame(table: Any, columns: Sequence[str], names: Mapping[str, Sequence[Hashable] | None]) -> "pd.DataFrame":
-    """The columns as a pandas table whose rows are numbered from 0.
+    """The columns, that of ids first, as a pandas table whose rows are numbered from 0.
 
-    `names` are the columns that hold names, with their vocabulary if it is fixed: in a CSV file it tells text from
-    integers.
+    Where cells hold lists, each of their entries gets a row. `names` are the columns that hold names, with their
+    vocabulary if it is fixed: in a CSV file it tells text from integers.
     """
     import pandas as pd
     import pyarrow as pa
     from pyarrow import csv, parquet
 
+    table = as_table(table)
     existing = _column_names(table)
     for column in columns:
         if existing.count(column) != 1:
             problem = "occurs more than once" if column in existing else "is not there"
             raise ValueError(f"column {column!r} {problem}; the table has {existing}")
     if isinstance(table, pd.DataFrame):
-        frame = table[list(columns)].reset_index(drop=True)
+        levels = [name for name in level_names(table) if name in columns]
+        frame = table.reset_index(level=levels)[list(columns)].reset_index(drop=True)
         dtypes = {
             name: dtype for name, dtype in frame.dtypes.items() if isinstance(dtype, np.dtype) and not dtype.isnative
         }
         # Pandas sorts and groups no columns in the other byte order, which those of a FITS file have.
-        return frame.astype({name: dtype.newbyteorder("=") for name, dtype in dtypes.items()})
+        return unfolded(frame.astype({name: dtype.newbyteorder("=") for name, dtype in dtypes.items()}))
     if not isinstance(table, pa.Table):
         try:
             if Path(table).suffix in (".parquet", ".pq"):
@@ -469,7 +501,7 @@ def read_frame(table: Any, columns: Sequence[str], names: Mapping[str, Sequence[
         except (pa.ArrowException, OSError) as error:
             raise _unreadable(table, error) from None
     # Without its metadata, in which pandas notes what is not needed here, and which may be damaged.
-    return (
+    return unfolded(
         table.select(list(columns))
         .replace_schema_metadata(None)
         .to_pandas(

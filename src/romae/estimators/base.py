@@ -24,7 +24,7 @@ from romae.data.schema import SampleSet, Schema
 from romae.data.sources import as_source, lengths_of, schema_of
 from romae.estimators import rules
 from romae.estimators.folds import TableRows
-from romae.estimators.inputs import Tokens, read_input
+from romae.estimators.inputs import Tokens, opened, read_input
 from romae.estimators.stacking import Stack
 from romae.files import write_whole_folder
 from romae.inference.calibration import calibration_of
@@ -174,6 +174,7 @@ class Estimator(BaseEstimator):
 
     def _read_to_judge(self, X: Any, *, with_labels: bool = False) -> Sequence[Sample]:
         """The same, for answers that are held against the truth: a table must not be a fold of that of the training."""
+        X = opened(X, self.columns)
         samples = self._read_to_predict(X, with_labels=with_labels)
         if self._rows_of_fit is not None:
             self._rows_of_fit.require_no_fold(X, schema_of(samples))

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import UInt64
 
+from romae.data.containers import is_table
 from romae.data.schema import Schema
 from romae.data.tables import read_frame
-from romae.estimators.inputs import is_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +37,7 @@ class TableRows:
         if schema is None or not is_table(X) or isinstance(X, str | Path):
             return None
         ids = _hashes(_columns(X, schema)[[schema.id]])
-        if hasattr(X, "iloc"):
+        if hasattr(X, "iloc") and len(X) == len(ids):  # where a row holds a whole series, rows are no measurements
             rows = _hashes_by_index(X, ids)
             if len(np.unique(rows)) == len(rows):
                 return cls(np.unique(ids), rows, True)

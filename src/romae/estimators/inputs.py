@@ -1,21 +1,30 @@
 """Inputs: any form of series becomes samples.
 
-Series come as a list of (times, values) pairs or of arrays, as one array with NaN for what is missing, as samples of
-any on-ramp, or as a long table. Shapes: b samples, n time steps, c channels.
+Series come as a list of (times, values) pairs or of arrays, as one array with NaN for what is missing, as a DataArray
+of xarray, as a dictionary of PyPOTS, as samples of any on-ramp, or as a long table of any library. Shapes: b samples,
+n time steps, c channels.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Shaped
 
 from romae.data.columns import Name, frame_columns, to_numpy
+from romae.data.containers import (
+    as_table,
+    id_and_time,
+    is_data_array,
+    is_table,
+    labelled_array,
+    of_dictionary,
+)
 from romae.data.schema import SampleSet, Schema, require_same_names
 from romae.data.series import from_arrays
 from romae.data.sources import Source, schema_of
+from romae.data.tables import columns_of_index
 from romae.tokens.sample import Sample
 from romae.training.tables import read_table
 
@@ -41,10 +50,11 @@ def read_input(
     """
     if tokens not in (None, "steps", "scalars"):
         raise ValueError(f"tokens must be 'steps', 'scalars' or None, not {tokens!r}")
+    X = opened(X, columns)
     if is_table(X):
         samples: Sequence[Sample] = _from_table(X, columns, tokens, expected_schema, with_labels, for_training)
     else:
-        samples = _from_series(X, tokens, expected_schema, for_training)
+        samples = _from_series(X, tokens, expected_schema, with_labels, for_training)
     schema = schema_of(samples)
     if expected_schema is None or schema is None:
         return samples
@@ -52,14 +62,25 @@ def read_input(
     return SampleSet(list(samples), replace(schema, channels=expected_schema.channels))
 
 
-def is_table(X: Any) -> bool:
-    """Whether X is what `from_table` reads: a pandas or pyarrow table, or the path of a file."""
-    return isinstance(X, str | Path) or hasattr(X, "iloc") or hasattr(X, "column_names")
+def opened(X: Any, columns: Mapping[str, Any] | None) -> Any:
+    """A table of any library as one that can be read again and again; what is no table stays as it is.
+
+    With `columns`, a DataArray of xarray is a table too; without, it is an array.
+    """
+    return as_table(X) if is_table(X) or (columns is not None and is_data_array(X)) else X
 
 
-def _from_series(X: Any, tokens: Tokens | None, expected_schema: Schema | None, for_training: bool) -> Sequence[Sample]:
+def _from_series(
+    X: Any, tokens: Tokens | None, expected_schema: Schema | None, with_labels: bool, for_training: bool
+) -> Sequence[Sample]:
     if isinstance(X, SampleSet | Source):
         return X
+    labels, ids, own_names = None, None, None
+    if isinstance(X, Mapping):
+        X, labels = of_dictionary(X)
+    if is_data_array(X):
+        X, own_times, ids, own_names = labelled_array(X)
+        X = X if own_times is None else [(own_times, series) for series in X]
     X = _listed(X)
     if isinstance(X[0], Sample):
         strangers = [i for i, sample in enumerate(X) if not isinstance(sample, Sample)]
@@ -67,6 +88,7 @@ def _from_series(X: Any, tokens: Tokens | None, expected_schema: Schema | None, 
             raise TypeError(f"X holds samples, but number {strangers[0]} is {type(X[strangers[0]]).__name__}")
         return list(X)
     times, arrays, names = _series(X, expected_schema)
+    names = own_names or names
     if expected_schema is not None:
         tokens = "steps" if expected_schema.channel is None else "scalars"
     elif tokens is None:
@@ -74,7 +96,9 @@ def _from_series(X: Any, tokens: Tokens | None, expected_schema: Schema | None, 
     return from_arrays(
         arrays,
         times,
+        labels if with_labels else None,
         tokens=tokens,
+        ids=ids,
         channels=expected_schema.channels
         if names is None and expected_schema is not None and tokens == "scalars"
         else names,
@@ -92,6 +116,9 @@ def _from_table(
     with_labels: bool,
     for_training: bool,
 ) -> SampleSet:
+    if columns is None and expected_schema is None and id_and_time(table) is not None:
+        id, time, values = columns_of_index(table, (), None, None, None)
+        columns = {"id": id, "time": time, "values": values}
     schema = expected_schema if columns is None else _schema(columns)
     if schema is not None and expected_schema is not None and schema.time_unit is None:
         schema = replace(schema, time_unit=expected_schema.time_unit)

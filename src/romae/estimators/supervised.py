@@ -19,7 +19,7 @@ from romae.data.sources import schema_of
 from romae.data.summary import summary_features
 from romae.estimators.base import Clock, Estimator
 from romae.estimators.folds import TableRows
-from romae.estimators.inputs import Tokens
+from romae.estimators.inputs import Tokens, opened
 from romae.estimators.labels import labels_of
 from romae.estimators.members import Features, Labels
 from romae.estimators.stacking import Stack, fit_stack
@@ -124,6 +124,7 @@ class _Supervised(Estimator):
 
     def _read_to_score(self, X: Any, y: Any) -> tuple[Sequence[Sample], Shaped[np.ndarray, "b *k"]]:
         """The samples to score on and their labels."""
+        X = opened(X, self.columns)
         samples = self._read_to_judge(X, with_labels=y is None)
         return samples, self._labels(X, samples, y)
 
@@ -242,6 +243,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
             If something is of another type.
         """
         before = self._begin()
+        X = opened(X, self.columns)
         samples = self._read(X, before, with_labels=y is None)
         self._require_series(samples)
         y = column_or_1d(self._labels(X, samples, y), warn=True)
@@ -466,6 +468,7 @@ class RoMAERegressor(RegressorMixin, _Supervised):
             If something is of another type.
         """
         before = self._begin()
+        X = opened(X, self.columns)
         samples = self._read(X, before, with_labels=y is None)
         self._require_series(samples)
         y = check_array(self._labels(X, samples, y), ensure_2d=False, dtype=np.float64, input_name="y")

@@ -15,13 +15,14 @@ from sklearn.utils import Tags
 from sklearn.utils._set_output import _get_output_config
 
 from romae.data.columns import to_numpy
+from romae.data.containers import is_table
 from romae.data.dates import positions_as_numbers
 from romae.data.scaling import Method
 from romae.data.schema import Schema
 from romae.data.sources import schema_of
 from romae.estimators.base import Clock, Estimator
 from romae.estimators.folds import TableRows
-from romae.estimators.inputs import Tokens, is_table
+from romae.estimators.inputs import Tokens, opened
 from romae.inference import predictions as inference
 from romae.model.config import Size
 from romae.model.tasks import MaskedReconstruction, Task
@@ -95,6 +96,7 @@ class _Unsupervised(Estimator):
             If something is of another type.
         """
         before = self._begin()
+        X = opened(X, self.columns)
         samples = self._read(X, before)
         self._train(samples, before)
         self._rows_of_fit = TableRows.of(X, schema_of(samples))
