@@ -15,6 +15,7 @@ from romae.files import require_free
 if TYPE_CHECKING:
     import pandas as pd
 
+    from romae.data.skipping import Skipped
     from romae.inference.tables import InferenceConfig, InterpolateConfig
     from romae.training.tables import FinetuneConfig, PretrainConfig, Trained
 
@@ -43,6 +44,13 @@ Resume = Annotated[
 ]
 Model = Annotated[
     str, typer.Option("--model", help="The folder of a finished run, a checkpoint, or a name on the Hugging Face Hub.")
+]
+OnErrorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--on-error",
+        help="What to do with ids that cannot be read: raise, or skip them and list them in a second file.",
+    ),
 ]
 Table = Annotated[Path, typer.Option("--out", help="The table to write: .csv, .csv.gz or .parquet.")]
 
@@ -118,6 +126,7 @@ def predict(
     channel: Channel = None,
     value: Value = None,
     position: Position = None,
+    on_error: OnErrorOption = None,
     config_file: ConfigFile = None,
     settings: InferenceSettings = None,
     force: Force = False,
@@ -132,8 +141,11 @@ def predict(
     inference_tables.require_output(out, data)
     require_free(out, force=force)
     columns = _columns(id, time, channel, value, position)
-    config = _configured(inference_tables.InferenceConfig, config_file, columns, settings)
-    _write(inference_tables.predict_table(config, data, model), out, as_json, config.escape)
+    config = _configured(inference_tables.InferenceConfig, config_file, columns, settings, **_given(on_error=on_error))
+    place = _place_of_skipped(config, out, force, data)
+    skipped: list[Skipped] = []
+    table = inference_tables.predict_table(config, data, model, skipped=skipped)
+    _write(table, out, as_json, config.escape, skipped, place)
 
 
 def embed(
@@ -145,6 +157,7 @@ def embed(
     channel: Channel = None,
     value: Value = None,
     position: Position = None,
+    on_error: OnErrorOption = None,
     config_file: ConfigFile = None,
     settings: InferenceSettings = None,
     force: Force = False,
@@ -159,8 +172,11 @@ def embed(
     inference_tables.require_output(out, data)
     require_free(out, force=force)
     columns = _columns(id, time, channel, value, position)
-    config = _configured(inference_tables.InferenceConfig, config_file, columns, settings)
-    _write(inference_tables.embed_table(config, data, model), out, as_json, config.escape)
+    config = _configured(inference_tables.InferenceConfig, config_file, columns, settings, **_given(on_error=on_error))
+    place = _place_of_skipped(config, out, force, data)
+    skipped: list[Skipped] = []
+    table = inference_tables.embed_table(config, data, model, skipped=skipped)
+    _write(table, out, as_json, config.escape, skipped, place)
 
 
 def interpolate(
@@ -178,6 +194,7 @@ def interpolate(
     channel: Channel = None,
     value: Value = None,
     position: Position = None,
+    on_error: OnErrorOption = None,
     config_file: ConfigFile = None,
     settings: InferenceSettings = None,
     force: Force = False,
@@ -192,8 +209,13 @@ def interpolate(
     inference_tables.require_output(out, data, queries)
     require_free(out, force=force)
     columns = _columns(id, time, channel, value, position)
-    config = _configured(inference_tables.InterpolateConfig, config_file, columns, settings)
-    _write(inference_tables.interpolate_table(config, data, model, queries=queries, at=at), out, as_json, config.escape)
+    config = _configured(
+        inference_tables.InterpolateConfig, config_file, columns, settings, **_given(on_error=on_error)
+    )
+    place = _place_of_skipped(config, out, force, data, queries)
+    skipped: list[Skipped] = []
+    table = inference_tables.interpolate_table(config, data, model, queries=queries, at=at, skipped=skipped)
+    _write(table, out, as_json, config.escape, skipped, place)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -286,14 +308,34 @@ def _print_summary(trained: "Trained", as_json: bool) -> None:
     )
 
 
-def _write(table: "pd.DataFrame", out: Path, as_json: bool, escape: bool) -> None:
-    """Write a table and say what is in it."""
-    from romae.inference.tables import write_table
+def _place_of_skipped(config: "InferenceConfig", out: Path, force: bool, *inputs: Path | None) -> Path | None:
+    """Where to list what is skipped, if anything may be; refused where it would take the place of something else."""
+    from romae.inference.tables import skipped_path
+
+    if config.on_error == "raise":
+        return None
+    place = skipped_path(out)
+    require_free(place, force=force, inputs=[path for path in inputs if path is not None])
+    return place
+
+
+def _write(
+    table: "pd.DataFrame", out: Path, as_json: bool, escape: bool, skipped: "list[Skipped]", place: Path | None
+) -> None:
+    """Write a table, list what was skipped in a place beside it, and say what is in it."""
+    from romae.inference.tables import write_skipped, write_table
 
     write_table(table, out, escape=escape)
+    if place is not None:
+        write_skipped(skipped, place, escape=escape)
     names = list(table.columns)
     if as_json:
-        typer.echo(json.dumps({"out": str(out), "rows": len(table), "columns": names}))
+        summary: dict[str, Any] = {"out": str(out), "rows": len(table), "columns": names}
+        if place is not None:
+            summary |= {"skipped": len(skipped), "skipped_out": str(place)}
+        typer.echo(json.dumps(summary))
         return
     shown = ", ".join(names[:6]) + (f", … ({len(names)} columns)" if len(names) > 6 else "")
     typer.echo(f"{out}: {len(table):,} rows of {shown}")
+    if place is not None:
+        typer.echo(f"{place}: {len(skipped):,} ids that were skipped")

@@ -3,7 +3,7 @@
 Shapes: q queries, d position dimensions.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -67,13 +67,20 @@ def _shortened(text: str) -> str:
     return text if len(text) <= 40 else f"{text[:40]}…"
 
 
-def read_queries(table: Any, samples: SampleSet) -> tuple[list[Float64[np.ndarray, "_ d"]], Int64[np.ndarray, "q"]]:
-    """The positions asked for in each sample, and where each query lies once they are laid end to end."""
+def read_queries(
+    table: Any, samples: SampleSet, left_out: Sequence[Hashable] = ()
+) -> tuple[list[Float64[np.ndarray, "_ d"]], Int64[np.ndarray, "q"]]:
+    """The positions asked for in each sample, and where each query lies once they are laid end to end.
+
+    Queries for ids that are left out are left out as well.
+    """
     schema = samples.schema
     optional = [] if schema.channel is None else [schema.channel]
     try:
         vocabularies = {schema.id: [sample.id for sample in samples]} | dict.fromkeys(optional, schema.channels)
         frame = tables.read_frame(table, [schema.id, schema.time, *schema.positions, *optional], vocabularies)
+        if left_out:
+            frame = frame[~frame[schema.id].isin(left_out)].reset_index(drop=True)
         if len(frame) == 0:
             raise ValueError("the table has no rows")
         ids, names = encode_names(frame[schema.id], None, f"id in column {schema.id!r}", tables.row_number)

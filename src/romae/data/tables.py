@@ -4,7 +4,7 @@ Messages name rows by their place in the table, counting from 0.
 """
 
 import warnings
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,6 +25,7 @@ from romae.data.columns import (
 from romae.data.containers import as_table, id_and_time, level_names, unfolded
 from romae.data.dates import TimeUnit, read_times, require_same_zone
 from romae.data.schema import SampleSet, Schema
+from romae.data.skipping import Skipped, refused_parts
 from romae.tokens.arrays import LARGEST_EXACT
 from romae.tokens.sample import Sample
 
@@ -243,13 +244,79 @@ def from_schema(
     *,
     tokens: TokenForm | None = None,
     for_training: bool = True,
+    row_numbers: Int64[np.ndarray, "n"] | None = None,
 ) -> SampleSet:
     """Samples from the columns that a schema names, in its time zone where dates have none; labels are what they are.
 
     `channels` fix the names of the channels and their order; `tokens` are as in `from_table`. Data read `for_training`
-    are refused where single precision would lose the variation of a column.
+    are refused where single precision would lose the variation of a column. `row_numbers` are what messages call the
+    rows of a part of a table.
     """
-    return _samples(as_table(table), replace(schema, classes=None), channels, tokens, for_training=for_training)
+    schema = replace(schema, classes=None)
+    return _samples(as_table(table), schema, channels, tokens, for_training=for_training, row_numbers=row_numbers)
+
+
+def readable_rows(
+    table: Any,
+    schema: Schema,
+    channels: Sequence[Name] | None,
+    read: Callable[["pd.DataFrame", Int64[np.ndarray, "n"]], Any],
+) -> tuple["pd.DataFrame", Int64[np.ndarray, "n"], list[Skipped], int]:
+    """The rows of all ids that can be read, with their numbers, what is left out of how many ids, and why.
+
+    `read` takes a part of the table and the numbers of its rows. In a CSV file one slip makes a column text; what is
+    written as a number or, where the schema has such, as a date is read as that here.
+    """
+    import pandas as pd
+
+    table = as_table(table)
+    existing = _column_names(table)
+    wanted = [name for name in dict.fromkeys([*schema.columns, *map(str, channels or ())]) if name in existing]
+    if schema.id not in existing:
+        read_frame(table, [schema.id], {})  # says so
+    vocabularies: dict[str, Any] = {schema.id: None} | ({} if schema.channel is None else {schema.channel: channels})
+    frame = read_frame(table, wanted, {name: known for name, known in vocabularies.items() if name in existing})
+    if isinstance(table, str | Path):
+        for name in wanted:
+            if name not in vocabularies:
+                has_dates = name == schema.time and schema.time_unit is not None and not schema.durations
+                frame[name] = _without_slips(frame[name], has_dates=has_dates)
+    try:
+        id_of_row, ids = pd.factorize(frame[schema.id])
+    except TypeError:
+        id_of_row, ids = np.zeros(len(frame), dtype=np.int64), pd.Index([None])  # no ids; reading says so
+
+    def attempt(part: Int64[np.ndarray, "part"]) -> None:
+        rows = np.flatnonzero(np.isin(id_of_row, part))
+        read(frame.iloc[rows], rows)
+
+    if len(ids) == 0:
+        read(frame, np.arange(len(frame)))  # says why there are none
+    refused = refused_parts(len(ids), attempt)
+    skipped = [Skipped(ids.tolist()[i], reason) for i, reason in sorted(refused.items())]
+    # Rows without an id are not of those that are left out; whoever reads the others counts them.
+    rows = np.flatnonzero(~np.isin(id_of_row, list(refused)))
+    return frame.iloc[rows], rows, skipped, len(ids)
+
+
+def _without_slips(column: "pd.Series", *, has_dates: bool) -> "pd.Series":
+    """A column of text in which the numbers, or the dates, are such; what is neither stays text."""
+    import pandas as pd
+    from pandas.api import types
+
+    if not (types.is_string_dtype(column.dtype) or column.dtype == object):
+        return column
+    try:
+        read = (
+            pd.to_datetime(column, errors="coerce", format="ISO8601")
+            if has_dates
+            else pd.to_numeric(column, errors="coerce")
+        )
+    except ValueError:  # dates of several time zones
+        return column
+    if read.notna().equals(column.notna()):
+        return read
+    return read.astype(object).where(read.notna(), column.astype(object))
 
 
 def _samples(
@@ -260,8 +327,13 @@ def _samples(
     *,
     labels_are_numbers: bool = False,
     for_training: bool = True,
+    row_numbers: Int64[np.ndarray, "n"] | None = None,
 ) -> SampleSet:
     """Samples from the columns of a schema, which comes back with what was found in them."""
+
+    def row_number(i: int) -> str:
+        return f"row {i if row_numbers is None else row_numbers[i]}"
+
     if schema.channel is not None and channels and _has_column_per_channel(table, schema.channel, channels):
         scalar_names = (schema.channel, schema.values[0])
         schema, tokens = replace(schema, channel=None, channels=(), values=tuple(map(str, channels))), "scalars"
@@ -298,9 +370,10 @@ def _samples(
         coordinates[channel], missing[channel] = index.astype(np.float64), index < 0
     for name, x in coordinates.items():
         if np.isinf(x).any():
-            raise ValueError(f"row {int(np.isinf(x).argmax())}, column {name!r} is infinite; positions must be finite")
+            row = row_number(int(np.isinf(x).argmax()))
+            raise ValueError(f"{row}, column {name!r} is infinite; positions must be finite")
     value_table = np.stack(list(measured.values()), axis=1)
-    require_values(value_table, lambda row, i: f"row {row}, column {schema.values[i]!r}")
+    require_values(value_table, lambda row, i: f"{row_number(row)}, column {schema.values[i]!r}")
     if for_training:
         fix = "subtract an offset first, or read data that are only to be predicted with from_table_like"
         require_variation_kept(value_table, [_column(name) for name in schema.values], fix)

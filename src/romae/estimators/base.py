@@ -21,14 +21,16 @@ from romae.checkpoints import native as checkpoint
 from romae.config import from_dict, to_dict
 from romae.data.scaling import READ_AT_ONCE, Method, Origin, Scaling, fit_ladders, fit_scaling, seen_also
 from romae.data.schema import SampleSet, Schema
+from romae.data.skipping import OnError, Skipped, require_on_error, warn_of
 from romae.data.sources import as_source, lengths_of, schema_of
 from romae.estimators import rules
 from romae.estimators.folds import TableRows
-from romae.estimators.inputs import Tokens, opened, read_input
+from romae.estimators.inputs import Kept, Tokens, opened, read_input, read_kept
 from romae.estimators.stacking import Stack
 from romae.files import write_whole_folder
 from romae.inference.calibration import calibration_of
 from romae.inference.outside import Outside
+from romae.inference.predictions import refused_by
 from romae.model.autoencoder import Encoder
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, Task
@@ -99,6 +101,7 @@ class Estimator(BaseEstimator):
     n_features_in_: int
     histories_: list[list[dict[str, Any]]]
     stack_: Stack | None = None
+    skipped_: list[Skipped]  # by the latest answers with on_error="skip"
     _rows_of_fit: TableRows | None = None  # not saved: splitting, fitting and scoring go on in one process
 
     def __sklearn_tags__(self) -> Tags:
@@ -158,9 +161,12 @@ class Estimator(BaseEstimator):
             raise ValueError(f"unlabelled: {error}") from None
         return _visible(more)
 
-    def _read_to_predict(self, X: Any, *, with_labels: bool = False) -> Sequence[Sample]:
+    def _read_to_predict(self, X: Any, *, with_labels: bool = False, on_error: OnError = "raise") -> Sequence[Sample]:
         """The samples to predict for, read as those of the training were."""
         check_is_fitted(self, "task_")
+        require_on_error(on_error)
+        if on_error == "skip":
+            return self._read_kept(X).samples
         samples = read_input(
             X,
             columns=self.columns,
@@ -172,10 +178,31 @@ class Estimator(BaseEstimator):
         _require_dimensions_of_model(samples, self.task_)
         return samples
 
-    def _read_to_judge(self, X: Any, *, with_labels: bool = False) -> Sequence[Sample]:
+    def _read_kept(self, X: Any) -> Kept:
+        """The samples to predict for, without those that cannot be read or that the model refuses, which are told."""
+        check_is_fitted(self, "task_")
+        kept = read_kept(
+            X,
+            columns=self.columns,
+            tokens=self.tokens,
+            expected_schema=self.task_.schema,
+            check=lambda samples: _require_dimensions_of_model(samples, self.task_),
+        )
+        refused = refused_by(self.task_, kept.samples)
+        good = [i for i in range(len(kept.samples)) if i not in refused]
+        places = None if kept.places is None else [kept.places[i] for i in good]
+        skipped = [*kept.skipped]
+        for i, reason in refused.items():
+            skipped.append(Skipped(kept.samples[i].id if kept.places is None else kept.places[i], reason))
+        warn_of(skipped, kept.n, stacklevel=4)
+        self.skipped_ = skipped
+        schema, samples = schema_of(kept.samples), [kept.samples[i] for i in good]
+        return Kept(samples if schema is None else SampleSet(samples, schema), skipped, kept.n, places)
+
+    def _read_to_judge(self, X: Any, *, with_labels: bool = False, on_error: OnError = "raise") -> Sequence[Sample]:
         """The same, for answers that are held against the truth: a table must not be a fold of that of the training."""
         X = opened(X, self.columns)
-        samples = self._read_to_predict(X, with_labels=with_labels)
+        samples = self._read_to_predict(X, with_labels=with_labels, on_error=on_error)
         if self._rows_of_fit is not None:
             self._rows_of_fit.require_no_fold(X, schema_of(samples))
         return samples

@@ -30,6 +30,7 @@ class TableRows:
     ids: UInt64[np.ndarray, "n"]
     rows: UInt64[np.ndarray, "t"]
     has_index: bool
+    index_names: tuple[Any, ...] = ()  # another index, such as id and time, tells other rows
 
     @classmethod
     def of(cls, X: Any, schema: Schema | None) -> "TableRows | None":
@@ -40,7 +41,7 @@ class TableRows:
         if hasattr(X, "iloc") and len(X) == len(ids):  # where a row holds a whole series, rows are no measurements
             rows = _hashes_by_index(X, ids)
             if len(np.unique(rows)) == len(rows):
-                return cls(np.unique(ids), rows, True)
+                return cls(np.unique(ids), rows, True, tuple(X.index.names))
         return cls(np.unique(ids), _hashes(_columns(X, schema)), False)
 
     def require_no_fold(self, X: Any, schema: Schema | None) -> None:
@@ -49,7 +50,7 @@ class TableRows:
             schema is None
             or not is_table(X)
             or isinstance(X, str | Path)
-            or (self.has_index and not hasattr(X, "iloc"))
+            or (self.has_index and (not hasattr(X, "iloc") or tuple(X.index.names) != self.index_names))
         ):
             return
         columns = _columns(X, schema)

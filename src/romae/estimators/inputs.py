@@ -5,12 +5,12 @@ of xarray, as a dictionary of PyPOTS, as samples of any on-ramp, or as a long ta
 n time steps, c channels.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Int64, Shaped
 
 from romae.data.columns import Name, frame_columns, to_numpy
 from romae.data.containers import (
@@ -23,10 +23,11 @@ from romae.data.containers import (
 )
 from romae.data.schema import SampleSet, Schema, require_same_names
 from romae.data.series import from_arrays
+from romae.data.skipping import Skipped, refused_parts
 from romae.data.sources import Source, schema_of
 from romae.data.tables import columns_of_index
 from romae.tokens.sample import Sample
-from romae.training.tables import read_table
+from romae.training.tables import read_table, read_table_in_part
 
 Tokens = Literal["steps", "scalars"]
 COLUMNS = ("id", "time", "values", "channel", "positions", "label", "time_unit")
@@ -55,11 +56,63 @@ def read_input(
         samples: Sequence[Sample] = _from_table(X, columns, tokens, expected_schema, with_labels, for_training)
     else:
         samples = _from_series(X, tokens, expected_schema, with_labels, for_training)
+    return samples if expected_schema is None else _under(samples, expected_schema)
+
+
+def _under(samples: Sequence[Sample], expected_schema: Schema) -> Sequence[Sample]:
+    """The samples with all channels that are expected, if their names fit."""
     schema = schema_of(samples)
-    if expected_schema is None or schema is None:
+    if schema is None:
         return samples
     require_same_names(schema, expected_schema, subject="samples", others="those they must fit have")
     return SampleSet(list(samples), replace(schema, channels=expected_schema.channels))
+
+
+class Kept(NamedTuple):
+    """Samples that could be read, what was left out of how many, and the places of those kept; None for a table."""
+
+    samples: Sequence[Sample]
+    skipped: list[Skipped]
+    n: int
+    places: list[int] | None
+
+
+def read_kept(
+    X: Any,
+    *,
+    columns: Mapping[str, Any] | None,
+    tokens: Tokens | None,
+    expected_schema: Schema | None,
+    check: Callable[[Sequence[Sample]], None],
+) -> Kept:
+    """Samples to predict for, without those that cannot be read or that a check refuses."""
+    X = opened(X, columns)
+    if is_table(X) and expected_schema is not None:
+        schema = _table_schema(X, columns, expected_schema, with_labels=False)
+        samples, skipped, n = read_table_in_part(X, schema, expected_schema)
+        check(samples)
+        return Kept(_under(samples, expected_schema), skipped, n, None)
+    X = of_dictionary(X)[0] if isinstance(X, Mapping) else X
+    if not hasattr(X, "__len__") or isinstance(X, Sample):
+        _listed(X)  # says what is wrong with it
+
+    def read(part: Int64[np.ndarray, "part"]) -> Sequence[Sample]:
+        series = X[part] if hasattr(X, "ndim") else [X[i] for i in part.tolist()]
+        read_samples = read_input(
+            series,
+            columns=columns,
+            tokens=tokens,
+            expected_schema=expected_schema,
+            with_labels=False,
+            for_training=False,
+        )
+        check(read_samples)
+        return read_samples
+
+    refused = refused_parts(len(X), read)
+    places = [i for i in range(len(X)) if i not in refused]
+    skipped = [Skipped(i, reason) for i, reason in sorted(refused.items())]
+    return Kept(read(np.array(places, dtype=np.int64)), skipped, len(X), places)
 
 
 def opened(X: Any, columns: Mapping[str, Any] | None) -> Any:
@@ -116,6 +169,14 @@ def _from_table(
     with_labels: bool,
     for_training: bool,
 ) -> SampleSet:
+    schema = _table_schema(table, columns, expected_schema, with_labels=with_labels)
+    return read_table(table, schema, expected_schema, tokens=tokens, for_training=for_training)
+
+
+def _table_schema(
+    table: Any, columns: Mapping[str, Any] | None, expected_schema: Schema | None, *, with_labels: bool
+) -> Schema:
+    """What the columns of a table hold, as it was said, as in training, or as two levels of an index say."""
     if columns is None and expected_schema is None and id_and_time(table) is not None:
         id, time, values = columns_of_index(table, (), None, None, None)
         columns = {"id": id, "time": time, "values": values}
@@ -127,8 +188,7 @@ def _from_table(
             "X is a table; say what its columns hold, for example columns={'id': 'star', 'time': 'day', 'values': "
             "'flux'}, or hand over an array [samples, time steps]"
         )
-    schema = schema if with_labels else replace(schema, label=None)
-    return read_table(table, schema, expected_schema, tokens=tokens, for_training=for_training)
+    return schema if with_labels else replace(schema, label=None)
 
 
 def _schema(columns: Mapping[str, Any]) -> Schema:

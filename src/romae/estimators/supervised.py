@@ -15,8 +15,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from romae.data.columns import require_variation_kept
 from romae.data.scaling import Method
 from romae.data.schema import SampleSet
+from romae.data.skipping import OnError
 from romae.data.sources import schema_of
 from romae.data.summary import summary_features
+from romae.estimators.answers import by_id
 from romae.estimators.base import Clock, Estimator
 from romae.estimators.folds import TableRows
 from romae.estimators.inputs import Tokens, opened
@@ -122,6 +124,11 @@ class _Supervised(Estimator):
     def _labels(self, X: Any, samples: Sequence[Sample], y: Any) -> Shaped[np.ndarray, "b *k"]:
         return labels_of(X, samples, y, estimator_name=type(self).__name__)
 
+    @property
+    def _label_name(self) -> str | None:
+        """The column of labels in the table that was fitted, if it was named."""
+        return None if self.task_.schema is None else self.task_.schema.label
+
     def _read_to_score(self, X: Any, y: Any) -> tuple[Sequence[Sample], Shaped[np.ndarray, "b *k"]]:
         """The samples to score on and their labels."""
         X = opened(X, self.columns)
@@ -192,6 +199,8 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         The losses of each stage.
     n_features_in_ : int
         The number of channels.
+    skipped_ : list of (id, reason)
+        What the latest answers with on_error="skip" left out.
 
     See Also
     --------
@@ -265,7 +274,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         self.classes_, self._rows_of_fit = classes, TableRows.of(X, schema_of(samples))
         return self
 
-    def predict_proba(self, X: Any) -> Float64[np.ndarray, "b k"]:
+    def predict_proba(self, X: Any, *, on_error: OnError = "raise") -> Any:
         """The probability of each class, calibrated on the validation split.
 
         Parameters
@@ -273,11 +282,15 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         X : list of (times, values) pairs, list of arrays [n, c], array [b, n, c], samples or table
             The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
             `columns`.
+        on_error : {"raise", "skip"}, default "raise"
+            What to do with series that cannot be read or that the model refuses: an error, or answers for the others
+            alone, with one warning and the list `skipped_`.
 
         Returns
         -------
-        Float64 array [b, k]
-            In the order of `classes_`. The label smoothing of the training is undone, and the validation split, where
+        Float64 array [b, k] or pandas.DataFrame
+            In the order of `classes_`; for a table one row for each id, which is the index, and a column for each
+            class. The label smoothing of the training is undone, and the validation split, where
             there is one, sets a temperature and a bias for each class; `task_.calibration = None` switches it off.
 
         Raises
@@ -287,12 +300,14 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples = self._read_to_judge(X)
+        X = opened(X, self.columns)
+        samples = self._read_to_judge(X, on_error=on_error)
         if self.stack_ is not None:
-            return self.stack_.answers(self._of_network(self.task_, samples), self._features(self.task_, samples))
-        return inference.predict_proba(self.task_, samples)
+            network, features = self._of_network(self.task_, samples), self._features(self.task_, samples)
+            return by_id(X, samples, self.stack_.answers(network, features), columns=self.classes_)
+        return by_id(X, samples, inference.predict_proba(self.task_, samples), columns=self.classes_)
 
-    def predict(self, X: Any) -> Shaped[np.ndarray, "b"]:
+    def predict(self, X: Any, *, on_error: OnError = "raise") -> Any:
         """The most probable class of each series.
 
         Parameters
@@ -300,11 +315,14 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         X : list of (times, values) pairs, list of arrays [n, c], array [b, n, c], samples or table
             The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
             `columns`.
+        on_error : {"raise", "skip"}, default "raise"
+            What to do with series that cannot be read or that the model refuses: an error, or answers for the others
+            alone, with one warning and the list `skipped_`.
 
         Returns
         -------
-        array [b]
-            Labels as they were in y.
+        array [b] or pandas.Series
+            Labels as they were in y; for a table indexed by its ids.
 
         Raises
         ------
@@ -313,8 +331,13 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        probabilities = self.predict_proba(X)
-        return self.classes_[probabilities.argmax(1)]
+        probabilities = self.predict_proba(X, on_error=on_error)
+        labels = self.classes_[np.asarray(probabilities).argmax(1)]
+        if not hasattr(probabilities, "iloc"):
+            return labels
+        import pandas as pd
+
+        return pd.Series(labels, index=probabilities.index, name=self._label_name)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Accuracy: the share of series whose class is predicted correctly.
@@ -408,6 +431,8 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         The losses of each stage.
     n_features_in_ : int
         The number of channels.
+    skipped_ : list of (id, reason)
+        What the latest answers with on_error="skip" left out.
 
     See Also
     --------
@@ -485,7 +510,7 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         self._rows_of_fit = TableRows.of(X, schema_of(samples))
         return self
 
-    def predict(self, X: Any) -> Float64[np.ndarray, "b *k"]:
+    def predict(self, X: Any, *, on_error: OnError = "raise") -> Any:
         """The numbers of each series.
 
         Parameters
@@ -493,11 +518,14 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         X : list of (times, values) pairs, list of arrays [n, c], array [b, n, c], samples or table
             The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
             `columns`.
+        on_error : {"raise", "skip"}, default "raise"
+            What to do with series that cannot be read or that the model refuses: an error, or answers for the others
+            alone, with one warning and the list `skipped_`.
 
         Returns
         -------
-        Float64 array [b] or [b, k]
-            Shaped as y was, in its units.
+        Float64 array [b] or [b, k], pandas.Series or pandas.DataFrame
+            Shaped as y was, in its units; for a table indexed by its ids.
 
         Raises
         ------
@@ -506,11 +534,13 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples = self._read_to_judge(X)
+        X = opened(X, self.columns)
+        samples = self._read_to_judge(X, on_error=on_error)
         numbers = self._of_network(self.task_, samples)
         if self.stack_ is not None:
             numbers = self.stack_.answers(numbers, self._features(self.task_, samples))
-        return numbers.reshape(len(samples)) if self.is_flat_ else numbers.reshape(len(samples), -1)
+        numbers = numbers.reshape(len(samples)) if self.is_flat_ else numbers.reshape(len(samples), -1)
+        return by_id(X, samples, numbers, name=self._label_name)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Coefficient of determination R²: 1 is perfect, 0 as good as the mean of y.

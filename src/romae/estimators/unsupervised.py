@@ -1,7 +1,7 @@
 """Estimators that learn without labels: curves through sparse measurements, and vectors for series."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +19,9 @@ from romae.data.containers import is_table
 from romae.data.dates import positions_as_numbers
 from romae.data.scaling import Method
 from romae.data.schema import Schema
+from romae.data.skipping import OnError, require_on_error
 from romae.data.sources import schema_of
+from romae.estimators.answers import by_id, curves_by_id, points_by_id
 from romae.estimators.base import Clock, Estimator
 from romae.estimators.folds import TableRows
 from romae.estimators.inputs import Tokens, opened
@@ -158,6 +160,8 @@ class RoMAEInterpolator(_Unsupervised):
         The losses of each stage.
     n_features_in_ : int
         The number of channels.
+    skipped_ : list of (id, reason)
+        What the latest answers with on_error="skip" left out.
 
     See Also
     --------
@@ -185,7 +189,7 @@ class RoMAEInterpolator(_Unsupervised):
             )
         return before
 
-    def interpolate(self, X: Any, times: Any) -> list[Float64[np.ndarray, "_ *c"]] | Float64[np.ndarray, "b q *c"]:
+    def interpolate(self, X: Any, times: Any, *, on_error: OnError = "raise") -> Any:
         """The values of all channels at these times, in the units of the data.
 
         Parameters
@@ -196,13 +200,17 @@ class RoMAEInterpolator(_Unsupervised):
         times : array [q] or list of arrays [q]
             One array for all series, or one for each. Where data have more position axes than time and channel,
             positions [q, d] take the place of times, as in `romae.interpolate`.
+        on_error : {"raise", "skip"}, default "raise"
+            What to do with series that cannot be read or that the model refuses: an error, or answers for the others
+            alone, with one warning and the list `skipped_`.
 
         Returns
         -------
-        Float64 array [b, q, c] or list of arrays [q, c]
-            An array for times that all series share, else a list. Where a measurement has several values, such as a
-            flux and its error, and channels are an axis, they are the last axis: [b, q, c, k]. A channel that was never
-            measured in training is NaN.
+        Float64 array [b, q, c], list of arrays [q, c] or pandas.DataFrame
+            For a table a table with the index id and time, and a column for each channel or value. Else an array for
+            times that all series share, or a list. Where a measurement has several values, such as a flux and its
+            error, and channels are an axis, they are the last axis: [b, q, c, k]. A channel that was never measured in
+            training is NaN.
 
         Raises
         ------
@@ -213,7 +221,7 @@ class RoMAEInterpolator(_Unsupervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples = self._read_to_predict(X)
+        X = opened(X, self.columns)
         times = times.to_numpy() if hasattr(times, "iloc") else times  # a pandas column is indexed by its own labels
         if not hasattr(times, "__getitem__") or isinstance(times, str | Mapping) or getattr(times, "ndim", 1) == 0:
             raise TypeError(
@@ -223,6 +231,8 @@ class RoMAEInterpolator(_Unsupervised):
         if len(times) == 0:
             raise ValueError("times are empty; give one array for all series, or one for each")
         is_shared = np.ndim(times[0]) == 0
+        samples, places = self._read_to_ask(X, on_error, is_shared=is_shared)
+        times = times if is_shared or places is None else [times[i] for i in places]
         times_of_series = [times] * len(samples) if is_shared else times
         schema = self.task_.schema
         if (
@@ -236,9 +246,27 @@ class RoMAEInterpolator(_Unsupervised):
             channels = np.flatnonzero(is_known)
             positions = [_channel_positions(series_times, schema, channels) for series_times in times_of_series]
             values = [_by_channel(x, is_known) for x in inference.interpolate(self.task_, samples, positions)]
+            if is_table(X):
+                numbers = [x[:: len(channels), 0] for x in positions]
+                return curves_by_id(samples, schema_of(samples) or schema, numbers, values)
         else:
             values = inference.interpolate(self.task_, samples, times_of_series)
+            if is_table(X):
+                return points_by_id(samples, schema_of(samples) or Schema(), times_of_series, values)
         return np.stack(values) if is_shared else values
+
+    def _read_to_ask(self, X: Any, on_error: OnError, *, is_shared: bool) -> tuple[Sequence[Sample], list[int] | None]:
+        """The samples to ask, and the places of those that are kept where some may be left out."""
+        if on_error == "raise":
+            return self._read_to_predict(X), None
+        require_on_error(on_error)
+        if is_table(X) and not is_shared:
+            raise ValueError(
+                "a list with times for each id of a table does not say whose they are when some are skipped; give one "
+                "array of times for all, or leave on_error out"
+            )
+        kept = self._read_kept(X)
+        return kept.samples, kept.places
 
     def score(self, X: Any, y: Any = None) -> float:
         """R² of measurements that are hidden and predicted from the others.
@@ -333,6 +361,8 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         The losses of each stage.
     n_features_in_ : int
         The number of channels.
+    skipped_ : list of (id, reason)
+        What the latest answers with on_error="skip" left out.
 
     See Also
     --------
@@ -356,7 +386,7 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         tags.transformer_tags.preserves_dtype = []
         return tags
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: Any, *, on_error: OnError = "raise") -> Any:
         """The embedding of each series.
 
         Parameters
@@ -364,11 +394,15 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         X : list of (times, values) pairs, list of arrays [n, c], array [b, n, c], samples or table
             The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
             `columns`.
+        on_error : {"raise", "skip"}, default "raise"
+            What to do with series that cannot be read or that the model refuses: an error, or answers for the others
+            alone, with one warning and the list `skipped_`.
 
         Returns
         -------
-        Float32 array [b, w]
-            One row per series. With `set_output(transform="pandas")` a table, that of a table with its ids as index.
+        Float32 array [b, w] or pandas.DataFrame
+            One row per series; for a table a table indexed by its ids. With `set_output(transform="pandas")` always a
+            table.
 
         Raises
         ------
@@ -377,13 +411,12 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples = self._read_to_predict(X)
+        X = opened(X, self.columns)
+        samples = self._read_to_predict(X, on_error=on_error)
         vectors = np.asarray(inference.embed(self.task_, samples))
-        if is_table(X) and _get_output_config("transform", self)["dense"] == "pandas":
-            import pandas as pd
-
-            # Else scikit-learn would give it the index of X, whose rows are measurements.
-            return pd.DataFrame(vectors, index=pd.Index([sample.id for sample in samples]))
+        if _get_output_config("transform", self)["dense"] in ("default", "pandas"):
+            # For a table by id: scikit-learn would give it the index of X, whose rows are measurements.
+            return by_id(X, samples, vectors, columns=self.get_feature_names_out())
         return vectors
 
     @property

@@ -26,6 +26,7 @@ from romae.data.columns import to_numpy
 from romae.data.dates import positions_as_numbers
 from romae.data.scaling import Scaling
 from romae.data.schema import Schema, require_same_names
+from romae.data.skipping import refused_parts
 from romae.data.sources import SampleSource, Source, as_source
 from romae.inference.outside import Outside
 from romae.model.kernels.onednn import without_onednn
@@ -428,6 +429,12 @@ def _batch(task: Task, packed: PackedSamples) -> Batch:
     task.require_kinds(batch)
     batch = batch.to(weight.device)
     return replace(batch, tokens=batch.tokens.to(dtype=weight.dtype))
+
+
+def refused_by(task: Task, samples: SampleSource) -> dict[int, str]:
+    """The samples that a task refuses, each with its reason; if all of them, the error is raised."""
+    source = _as_source(task, samples)
+    return refused_parts(len(source), lambda part: _batch(task, _packed(task, source, part)))
 
 
 def _scaling(task: Task) -> Scaling:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from jaxtyping import Int64
 
 from romae.checkpoints.native import load, read_json
 from romae.config import C, differences, from_dict, to_dict
@@ -18,7 +19,8 @@ from romae.data.dates import TimeUnit
 from romae.data.queries import require_same_clock
 from romae.data.scaling import Method, Origin, Scaling, Unit, fit_ladders, fit_scaling
 from romae.data.schema import SampleSet, Schema
-from romae.data.tables import TokenForm, from_schema
+from romae.data.skipping import Skipped
+from romae.data.tables import TokenForm, from_schema, readable_rows
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.seeds import generators_as_before, seed_everything
@@ -224,18 +226,34 @@ def read_table(
     *,
     tokens: TokenForm | None = None,
     for_training: bool = True,
+    row_numbers: Int64[np.ndarray, "n"] | None = None,
 ) -> SampleSet:
-    """Samples from a table; channels, tokens, the unit of time and its zone are those of a model, if there is one."""
+    """Samples from a table; channels, tokens, the unit of time and its zone are those of a model, if there is one.
+
+    `row_numbers` are what messages call the rows of a part of a table.
+    """
     if model_schema is None:
-        return from_schema(data, replace(schema, time_zone=None), tokens=tokens, for_training=for_training)
+        schema = replace(schema, time_zone=None)
+        return from_schema(data, schema, tokens=tokens, for_training=for_training, row_numbers=row_numbers)
     schema = replace(schema, time_zone=model_schema.time_zone)
     channels = model_schema.channels if model_schema.channel and schema.channel else None
     tokens = "steps"
     if schema.channel is None and set(schema.values) == set(model_schema.channels):
         schema, tokens = replace(schema, values=tuple(map(str, model_schema.channels))), "scalars"
-    samples = from_schema(data, schema, channels, tokens=tokens, for_training=for_training)
+    samples = from_schema(data, schema, channels, tokens=tokens, for_training=for_training, row_numbers=row_numbers)
     require_same_clock(samples.schema, model_schema, subject=f"column {samples.schema.time!r}")
     return samples
+
+
+def read_table_in_part(data: Any, schema: Schema, model_schema: Schema) -> tuple[SampleSet, list[Skipped], int]:
+    """The samples of a table to predict that can be read, what was left out, and how many ids there were."""
+    clock = replace(schema, time_unit=model_schema.time_unit, durations=model_schema.durations)
+
+    def read(part: Any, rows: Int64[np.ndarray, "n"]) -> SampleSet:
+        return read_table(part, schema, model_schema, for_training=False, row_numbers=rows)
+
+    part, rows, skipped, n = readable_rows(data, clock, model_schema.channels, read)
+    return read(part, rows), skipped, n
 
 
 def require_columns(task: Task, schema: Schema, model_name: str) -> None:
