@@ -126,6 +126,27 @@ def test_ids_that_cannot_be_read_are_skipped_and_listed(run, without_shape_check
     assert done.code == 2 and Path("v.skipped.csv").read_text() == "mine"
 
 
+def test_static_facts_of_ids_go_from_pretraining_to_predictions(run):
+    stars = CURVES["star"].unique()
+    facts = pd.DataFrame(
+        {"star": stars, "distance": range(len(stars)), "galaxy": ["spiral", "disc"] * (len(stars) // 2)}
+    )
+    CURVES.merge(facts, on="star").to_csv("facts.csv", index=False)
+    assert run("pretrain", "facts.csv", *COLUMNS, "--static", "distance,galaxy", "--out", "run", *TINY).code == 0
+    task = romae.training.tables.load_model("run")
+    assert task.schema.kind_names == ("g", "r", "distance", "galaxy=disc", "galaxy=spiral")
+    assert task.config.static_from == 2 and task.config.kinds == 5
+    assert run("finetune", "facts.csv", "--pretrained=run", "--label=kind", "--out=clf", *TINY[2:]).code == 0
+    assert run("predict", "facts.csv", "--model=clf", "--out=p.csv").code == 0
+    assert run("predict", "facts.csv", "--model=clf", "--out=q.csv", "--on-error=skip").code == 0
+    assert Path("p.csv").read_bytes() == Path("q.csv").read_bytes()
+    done = run("interpolate", "facts.csv", "--model=run", "--at=59000:59006:3", "--out=grid.csv", "--json")
+    assert json.loads(done.out)["rows"] == 16 * 2 * 3
+    done = run("predict", "curves.parquet", "--model", "clf", "--out", "r.csv")
+    assert done.code == 2
+    assert_says(done.err, "'distance'", "is not there")
+
+
 def test_the_written_configuration_can_be_fed_back(run):
     run("pretrain", "curves.parquet", *COLUMNS, "--out", "first", *TINY, "--set", 'masking={kind="rows",ratio=0.4}')
     done = run("pretrain", "curves.parquet", "--config", "first/job.json", "--out", "second")

@@ -219,7 +219,7 @@ def test_labels_come_back_as_they_were(labels, tmp_path):
 
 def test_the_class_that_is_predicted_is_the_most_probable(monkeypatch):
     probabilities = np.array([[0.2, 0.5, 0.3], [0.6, 0.3, 0.1]])
-    monkeypatch.setattr(RoMAEClassifier, "predict_proba", lambda self, X, on_error: probabilities)
+    monkeypatch.setattr(RoMAEClassifier, "predict_proba", lambda self, X, **options: probabilities)
     estimator = RoMAEClassifier()
     estimator.classes_ = np.array(["a", "b", "c"])
     assert estimator.predict(PAIRS[:2]).tolist() == ["b", "a"]

@@ -31,6 +31,10 @@ Value = Annotated[list[str] | None, typer.Option("--value", help="A column of va
 Position = Annotated[
     list[str] | None, typer.Option("--position", help="A further column of positions, such as a depth; repeatable.")
 ]
+Static = Annotated[
+    str | None,
+    typer.Option("--static", help="Columns of facts that hold for an id as a whole, with commas: age,sex."),
+]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="Settings in a .toml or .json file.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="One setting, as key=value: train.epochs=20; repeatable.")
@@ -63,6 +67,7 @@ def pretrain(
     channel: Channel = None,
     value: Value = None,
     position: Position = None,
+    static: Static = None,
     config_file: ConfigFile = None,
     settings: Settings = None,
     resume: Resume = False,
@@ -77,7 +82,7 @@ def pretrain(
     from romae.training import tables as training_tables
 
     _require_place(out, config_file, None, resume)
-    columns = _columns(id, time, channel, value, position)
+    columns = _columns(id, time, channel, value, position, static)
     before = _job(out) if resume else None
     config = _configured(training_tables.PretrainConfig, config_file, columns, settings, before)
     with resumable(out, "pretrain", data, "--out", out):
@@ -96,6 +101,7 @@ def finetune(
     channel: Channel = None,
     value: Value = None,
     position: Position = None,
+    static: Static = None,
     config_file: ConfigFile = None,
     settings: Settings = None,
     resume: Resume = False,
@@ -110,7 +116,7 @@ def finetune(
     from romae.training import tables as training_tables
 
     _require_place(out, config_file, pretrained, resume)
-    columns = _columns(id, time, channel, value, position)
+    columns = _columns(id, time, channel, value, position, static)
     before = _job(out) if resume else None
     config = _configured(training_tables.FinetuneConfig, config_file, columns, settings, before, **_given(label=label))
     with resumable(out, "finetune", data, "--pretrained", pretrained, "--out", out):
@@ -126,6 +132,7 @@ def predict(
     channel: Channel = None,
     value: Value = None,
     position: Position = None,
+    static: Static = None,
     on_error: OnErrorOption = None,
     config_file: ConfigFile = None,
     settings: InferenceSettings = None,
@@ -140,7 +147,7 @@ def predict(
 
     inference_tables.require_output(out, data)
     require_free(out, force=force)
-    columns = _columns(id, time, channel, value, position)
+    columns = _columns(id, time, channel, value, position, static)
     config = _configured(inference_tables.InferenceConfig, config_file, columns, settings, **_given(on_error=on_error))
     place = _place_of_skipped(config, out, force, data)
     skipped: list[Skipped] = []
@@ -157,6 +164,7 @@ def embed(
     channel: Channel = None,
     value: Value = None,
     position: Position = None,
+    static: Static = None,
     on_error: OnErrorOption = None,
     config_file: ConfigFile = None,
     settings: InferenceSettings = None,
@@ -171,7 +179,7 @@ def embed(
 
     inference_tables.require_output(out, data)
     require_free(out, force=force)
-    columns = _columns(id, time, channel, value, position)
+    columns = _columns(id, time, channel, value, position, static)
     config = _configured(inference_tables.InferenceConfig, config_file, columns, settings, **_given(on_error=on_error))
     place = _place_of_skipped(config, out, force, data)
     skipped: list[Skipped] = []
@@ -194,6 +202,7 @@ def interpolate(
     channel: Channel = None,
     value: Value = None,
     position: Position = None,
+    static: Static = None,
     on_error: OnErrorOption = None,
     config_file: ConfigFile = None,
     settings: InferenceSettings = None,
@@ -208,7 +217,7 @@ def interpolate(
 
     inference_tables.require_output(out, data, queries)
     require_free(out, force=force)
-    columns = _columns(id, time, channel, value, position)
+    columns = _columns(id, time, channel, value, position, static)
     config = _configured(
         inference_tables.InterpolateConfig, config_file, columns, settings, **_given(on_error=on_error)
     )
@@ -228,10 +237,16 @@ COMMANDS: dict[str, Callable[..., None]] = {
 
 
 def _columns(
-    id: str | None, time: str | None, channel: str | None, value: list[str] | None, position: list[str] | None
+    id: str | None,
+    time: str | None,
+    channel: str | None,
+    value: list[str] | None,
+    position: list[str] | None,
+    static: str | None,
 ) -> dict[str, Any]:
     """The columns that were named, each under its name in `Columns`."""
-    return _given(id=id, time=time, channel=channel, values=value, positions=position)
+    facts = None if static is None else [name.strip() for name in static.split(",") if name.strip()]
+    return _given(id=id, time=time, channel=channel, values=value, positions=position, static=facts)
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from romae.data.columns import require_distinct, to_numpy
 from romae.data.dates import dates_from_numbers, durations_from_numbers, positions_as_numbers
 from romae.data.schema import Schema
 from romae.data.sources import SampleSource, as_source, schema_of
+from romae.data.static import without_static
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import channel_index
 
@@ -71,6 +72,8 @@ def to_table(
     """
     members: Sequence[Sample] = samples if isinstance(samples, Sequence) else as_source(samples)
     schema = _schema_of(members, schema)
+    if predictions is None:
+        members = without_static(members)
     names = tuple(columns) if columns is not None else schema.values
     if predictions is None:
         predictions = [sample.values for sample in members]

@@ -522,7 +522,7 @@ def fit_scaling(
     n_dims = packed.positions.shape[1]
     centre, scale = np.zeros((0, 0)), np.zeros((0, 0))
     if values != "none":
-        n_channels = len(schema.channels) if schema is not None and schema.channels else None
+        n_channels = len(schema.kind_names) if schema is not None and schema.channels else None
         centre, scale = _fit_values(packed, values, per, n_channels)
     mean, deviation = _fit_target(source) if target else (None, None)
     units = [

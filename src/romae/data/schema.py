@@ -18,6 +18,33 @@ from romae.tokens.sample import Sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """A static fact of samples, which is a kind of token: a number, or one category of a column.
+
+    Parameters
+    ----------
+    column : str
+        The column that it comes from.
+    category : str, int or bool, optional
+        The category; None where the fact is a number.
+
+    Examples
+    --------
+    >>> from romae.data.schema import Fact
+    >>> Fact(column="age").name, Fact(column="sex", category="F").name
+    ('age', 'sex=F')
+    """
+
+    column: str
+    category: Name | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is called in tables and messages."""
+        return self.column if self.category is None else f"{self.column}={self.category}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
     """The names of the data that samples come from: columns, channels, classes, and the unit of time.
 
@@ -48,6 +75,8 @@ class Schema:
         The zone that dates are shown in.
     durations : bool, default False
         Whether times were durations or times of day, counted in `time_unit` from 0, and no dates.
+    static : tuple of Fact, default ()
+        The static facts of samples, whose kinds follow the channels on the channel axis.
 
     Raises
     ------
@@ -75,6 +104,7 @@ class Schema:
     time_unit: TimeUnit | None = None
     time_zone: str | None = None
     durations: bool = False
+    static: tuple[Fact, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.values:
@@ -109,8 +139,18 @@ class Schema:
 
     @property
     def n_channels(self) -> int | None:
-        """The number of indices on the channel axis; None where there is no such axis."""
-        return len(self.channels) if self.channel is not None and self.channels else None
+        """The number of indices on the channel axis, static facts among them; None where there is no such axis."""
+        return len(self.kind_names) if self.channel is not None and self.channels else None
+
+    @property
+    def kind_names(self) -> tuple[Name, ...]:
+        """The name of each index on the channel axis: the channels, then the static facts."""
+        return (*self.channels, *(fact.name for fact in self.static))
+
+    @property
+    def static_from(self) -> int | None:
+        """The index on the channel axis from which on tokens are static facts; None where there are none."""
+        return len(self.channels) if self.static else None
 
 
 def require_same_names(
@@ -126,6 +166,7 @@ def require_same_names(
     n = len(schema.channels)
     is_unnamed = schema.channels == tuple(range(n)) and not all(isinstance(name, int) for name in expected.channels)
     wrong: tuple[str, Any, Any] | None = None
+    facts, expected_facts = ([fact.name for fact in one.static] or "none" for one in (schema, expected))
     if schema.durations != expected.durations:
         wrong = ("times", schema.form_of_times, expected.form_of_times)
     elif schema.time_unit != expected.time_unit:
@@ -135,6 +176,8 @@ def require_same_names(
         wrong = ("channel column", schema.channel, expected.channel)
     elif n > len(expected.channels) or not (is_unnamed or _as_text(schema.channels) == _as_text(expected.channels[:n])):
         wrong = ("channels", list(schema.channels), list(expected.channels))
+    elif facts != expected_facts or (schema.static and n != len(expected.channels)):
+        wrong = ("static facts", facts, expected_facts)
     elif _is_reordered(schema.values, expected.values):
         wrong = ("values", list(schema.values), list(expected.values))
     elif _is_reordered((schema.time, *schema.positions), (expected.time, *expected.positions)):

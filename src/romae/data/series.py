@@ -22,6 +22,8 @@ from romae.data.columns import (
 from romae.data.containers import is_data_array, labelled_array, of_dictionary
 from romae.data.dates import ReadTimes, TimeUnit, numbers_from_dates, read_times, require_unit
 from romae.data.schema import SampleSet, Schema
+from romae.data.static import with_static
+from romae.data.tables import static_facts
 from romae.tokens.arrays import require_exact
 from romae.tokens.sample import Sample
 
@@ -39,6 +41,7 @@ def from_arrays(
     time_unit: TimeUnit = "second",
     time_zone: str | None = None,
     for_training: bool = True,
+    static: Any = None,
 ) -> SampleSet:
     """Samples from arrays of time series, regular or irregular, of any length; NaN means missing.
 
@@ -71,6 +74,9 @@ def from_arrays(
         The zone of dates that have none, such as "Europe/Paris".
     for_training : bool, default True
         Refuse data whose variation single precision would lose. False for data that are only to be predicted.
+    static : table, dict or list of dict, optional
+        Static facts, as in `from_table`: one row for each series, in their order or by `ids`. It needs
+        tokens="scalars".
 
     Returns
     -------
@@ -148,7 +154,8 @@ def from_arrays(
     if for_training:
         fix = "subtract an offset first, or read data that are only to be predicted with for_training=False"
         require_variation_kept(arrays, [f"channel {name!r}" for name in channels or range(n_channels)], fix)
-    return SampleSet(samples, schema)
+    read = SampleSet(samples, schema)
+    return read if static is None else with_static(read, static_facts(static, read))
 
 
 def _read_ids(ids: Sequence[Hashable] | None, n_samples: int) -> Sequence[Hashable]:

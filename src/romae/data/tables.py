@@ -22,10 +22,11 @@ from romae.data.columns import (
     require_variation_kept,
     unescaped,
 )
-from romae.data.containers import as_table, id_and_time, level_names, unfolded
+from romae.data.containers import as_table, id_and_time, is_table, level_names, unfolded
 from romae.data.dates import TimeUnit, read_times, require_same_zone
 from romae.data.schema import SampleSet, Schema
 from romae.data.skipping import Skipped, refused_parts
+from romae.data.static import one_row_per_id, with_static
 from romae.tokens.arrays import LARGEST_EXACT
 from romae.tokens.sample import Sample
 
@@ -50,6 +51,7 @@ def from_table(
     channels: Sequence[Name] | None = None,
     classes: Sequence[Name] | None = None,
     time_unit: TimeUnit = "second",
+    static: Any = None,
 ) -> SampleSet:
     """Samples from a long table: one row per measurement, for irregularly sampled time series.
 
@@ -87,6 +89,11 @@ def from_table(
         The names of the classes in their order, likewise.
     time_unit : {"second", "minute", "hour", "day"}, default "second"
         What dates and durations are counted in.
+    static : str, sequence of str, table or dict, optional
+        Static facts, which hold for a sample as a whole: columns of this table that are the same in all rows of an id,
+        or another table with a row for each id. Numbers are one fact each, text and booleans one for each category. A
+        missing fact is left out. They are tokens that are never hidden and never asked for; without a channel column,
+        each number is a token then (`tokens="scalars"`).
 
     Returns
     -------
@@ -153,7 +160,10 @@ def from_table(
         raise ValueError("channels are named, but no channel column is; say which it is with channel=")
     if label is None and classes is not None:
         raise ValueError("classes are named, but no label column is; say which it is with label=")
-    return _samples(table, schema, channels, tokens)
+    if static is None:
+        return _samples(table, schema, channels, tokens)
+    samples = _samples(table, schema, channels, "scalars" if tokens is None and channel is None else tokens)
+    return with_static(samples, static_facts(static, samples, table))
 
 
 def columns_of_index(table: Any, others: Sequence[str], id: Any, time: Any, values: Any) -> tuple[Any, Any, Any]:
@@ -234,6 +244,9 @@ def from_table_like(table: Any, schema: Schema) -> SampleSet:
         actual, expected = samples.schema.form_of_times, schema.form_of_times
         raise ValueError(f"column {schema.time!r} holds {actual}, but the schema expects {expected}")
     require_same_zone(samples.schema.time_zone, schema.time_zone, _column(schema.time))
+    if schema.static:
+        facts = static_facts([*dict.fromkeys(fact.column for fact in schema.static)], samples, table)
+        samples = with_static(SampleSet(samples.samples, replace(schema, static=())), facts, schema.static)
     return SampleSet(samples.samples, schema)
 
 
@@ -271,14 +284,15 @@ def readable_rows(
 
     table = as_table(table)
     existing = _column_names(table)
-    wanted = [name for name in dict.fromkeys([*schema.columns, *map(str, channels or ())]) if name in existing]
+    facts = [fact.column for fact in schema.static]
+    wanted = [name for name in dict.fromkeys([*schema.columns, *map(str, channels or ()), *facts]) if name in existing]
     if schema.id not in existing:
         read_frame(table, [schema.id], {})  # says so
     vocabularies: dict[str, Any] = {schema.id: None} | ({} if schema.channel is None else {schema.channel: channels})
     frame = read_frame(table, wanted, {name: known for name, known in vocabularies.items() if name in existing})
     if isinstance(table, str | Path):
         for name in wanted:
-            if name not in vocabularies:
+            if name not in vocabularies and name not in facts:
                 has_dates = name == schema.time and schema.time_unit is not None and not schema.durations
                 frame[name] = _without_slips(frame[name], has_dates=has_dates)
     try:
@@ -317,6 +331,48 @@ def _without_slips(column: "pd.Series", *, has_dates: bool) -> "pd.Series":
     if read.notna().equals(column.notna()):
         return read
     return read.astype(object).where(read.notna(), column.astype(object))
+
+
+def are_columns(static: Any) -> bool:
+    """Whether facts are named by the columns of the table that series come from."""
+    return isinstance(static, str) or (
+        isinstance(static, list | tuple) and bool(static) and all(isinstance(name, str) for name in static)
+    )
+
+
+def static_facts(static: Any, samples: SampleSet, table: Any = None) -> "pd.DataFrame":
+    """One row for each sample, in their order; what is not known of one is missing."""
+    import pandas as pd
+
+    ids = [sample.id for sample in samples]
+    name_of_id = samples.schema.id
+    if are_columns(static):
+        if table is None:
+            raise ValueError("static facts are named by columns, but the series are no table; hand over the facts")
+        names = [static] if isinstance(static, str) else list(static)
+        frame = read_frame(table, [name_of_id, *names], {name_of_id: None})
+        return one_row_per_id(frame, name_of_id, ids)
+    if is_table(static):
+        given = as_table(static)
+        if not isinstance(given, pd.DataFrame) or name_of_id in _column_names(given):
+            names = [name for name in _column_names(given) if name != name_of_id]
+            return one_row_per_id(read_frame(given, [name_of_id, *names], {name_of_id: None}), name_of_id, ids)
+        if isinstance(given, pd.DataFrame) and not given.index.equals(pd.RangeIndex(len(given))):
+            return one_row_per_id(given.rename_axis(name_of_id).reset_index(), name_of_id, ids)
+        frame = given
+    elif isinstance(static, Mapping) and static and all(isinstance(row, Mapping) for row in static.values()):
+        frame = pd.DataFrame.from_dict(dict(static), orient="index").rename_axis(name_of_id).reset_index()
+        return one_row_per_id(frame, name_of_id, ids)
+    elif isinstance(static, Mapping | list | tuple):
+        frame = pd.DataFrame(static if isinstance(static, Mapping) else list(static))
+    else:
+        raise TypeError(
+            "static facts are names of columns, a table by id, a dictionary of columns or a list with a dictionary for "
+            f"each sample, not {type(static).__name__}"
+        )
+    if len(frame) != len(samples):
+        raise ValueError(f"static facts for {len(frame)} samples, but there are {len(samples)}: each needs a row")
+    return frame.reset_index(drop=True)
 
 
 def _samples(
@@ -401,6 +457,7 @@ def _samples(
         time_unit=times.unit,
         time_zone=times.zone,
         durations=times.are_durations,
+        static=(),  # whoever reads them adds them
     )
 
     all_values = torch.from_numpy(values.astype(np.float32)).split(counts.tolist())

@@ -23,6 +23,7 @@ from romae.data.scaling import READ_AT_ONCE, Method, Origin, Scaling, fit_ladder
 from romae.data.schema import SampleSet, Schema
 from romae.data.skipping import OnError, Skipped, require_on_error, warn_of
 from romae.data.sources import as_source, lengths_of, schema_of
+from romae.data.static import n_measured
 from romae.estimators import rules
 from romae.estimators.folds import TableRows
 from romae.estimators.inputs import Kept, Tokens, opened, read_input, read_kept
@@ -134,11 +135,16 @@ class Estimator(BaseEstimator):
         inner = Path(self.pretrained) / MODEL
         return load_model(inner if inner.is_dir() else self.pretrained)
 
-    def _read(self, X: Any, before: Task | None, *, with_labels: bool = False) -> Sequence[Sample]:
+    def _read(self, X: Any, before: Task | None, *, with_labels: bool = False, static: Any = None) -> Sequence[Sample]:
         """The samples to learn from."""
         expected_schema = None if before is None else before.schema
         samples = read_input(
-            X, columns=self.columns, tokens=self.tokens, expected_schema=expected_schema, with_labels=with_labels
+            X,
+            columns=self.columns,
+            tokens=self.tokens,
+            expected_schema=expected_schema,
+            with_labels=with_labels,
+            static=static,
         )
         if before is None:
             _require_dimensions(samples, _dimensions(samples), "the other samples have")
@@ -161,12 +167,14 @@ class Estimator(BaseEstimator):
             raise ValueError(f"unlabelled: {error}") from None
         return _visible(more)
 
-    def _read_to_predict(self, X: Any, *, with_labels: bool = False, on_error: OnError = "raise") -> Sequence[Sample]:
+    def _read_to_predict(
+        self, X: Any, *, with_labels: bool = False, on_error: OnError = "raise", static: Any = None
+    ) -> Sequence[Sample]:
         """The samples to predict for, read as those of the training were."""
         check_is_fitted(self, "task_")
         require_on_error(on_error)
         if on_error == "skip":
-            return self._read_kept(X).samples
+            return self._read_kept(X, static).samples
         samples = read_input(
             X,
             columns=self.columns,
@@ -174,11 +182,12 @@ class Estimator(BaseEstimator):
             expected_schema=self.task_.schema,
             with_labels=with_labels,
             for_training=False,
+            static=static,
         )
         _require_dimensions_of_model(samples, self.task_)
         return samples
 
-    def _read_kept(self, X: Any) -> Kept:
+    def _read_kept(self, X: Any, static: Any = None) -> Kept:
         """The samples to predict for, without those that cannot be read or that the model refuses, which are told."""
         check_is_fitted(self, "task_")
         kept = read_kept(
@@ -187,6 +196,7 @@ class Estimator(BaseEstimator):
             tokens=self.tokens,
             expected_schema=self.task_.schema,
             check=lambda samples: _require_dimensions_of_model(samples, self.task_),
+            static=static,
         )
         refused = refused_by(self.task_, kept.samples)
         good = [i for i in range(len(kept.samples)) if i not in refused]
@@ -199,10 +209,12 @@ class Estimator(BaseEstimator):
         schema, samples = schema_of(kept.samples), [kept.samples[i] for i in good]
         return Kept(samples if schema is None else SampleSet(samples, schema), skipped, kept.n, places)
 
-    def _read_to_judge(self, X: Any, *, with_labels: bool = False, on_error: OnError = "raise") -> Sequence[Sample]:
+    def _read_to_judge(
+        self, X: Any, *, with_labels: bool = False, on_error: OnError = "raise", static: Any = None
+    ) -> Sequence[Sample]:
         """The same, for answers that are held against the truth: a table must not be a fold of that of the training."""
         X = opened(X, self.columns)
-        samples = self._read_to_predict(X, with_labels=with_labels, on_error=on_error)
+        samples = self._read_to_predict(X, with_labels=with_labels, on_error=on_error, static=static)
         if self._rows_of_fit is not None:
             self._rows_of_fit.require_no_fold(X, schema_of(samples))
         return samples
@@ -271,7 +283,10 @@ class Estimator(BaseEstimator):
         if not self.early_stopping:
             share = 0.0
         groups = np.zeros(len(samples)) if groups is None else groups
-        can_validate = lengths_of(samples) > (1 if is_by_hiding else 0)
+        lengths = lengths_of(samples)
+        if (schema := schema_of(samples)) is not None and schema.static:
+            lengths = np.array([n_measured(sample) for sample in samples])
+        can_validate = lengths > (1 if is_by_hiding else 0)
         chosen = np.zeros(len(samples), dtype=bool)
         chosen[can_validate] = rules.held_out(groups[can_validate], share, np.random.default_rng(seed))
         held_out = [samples[i] for i in np.flatnonzero(chosen).tolist()]
@@ -302,6 +317,7 @@ class Estimator(BaseEstimator):
             decoder=replace(size, depth=min(size.depth, 2)),
             ladders=fit_ladders(pool, scaling),
             kinds=n_kinds,
+            static_from=None if (schema := schema_of(pool)) is None else schema.static_from,
         )
 
     def _stages(
@@ -318,7 +334,7 @@ class Estimator(BaseEstimator):
         batch_size = rules.fitting_batch(lengths_of(pool)) if self.batch_size is None else self.batch_size
         stages: list[Stage] = []
         epochs = self.pretrain_epochs
-        can_hide = any(len(sample) > 1 for sample in pool)
+        can_hide = any(n_measured(sample) > 1 for sample in pool)
         if epochs is None:
             epochs = rules.fitting_epochs(len(pool), batch_size, rules.PRETRAINING) if is_new and can_hide else 0
         if epochs > 0 and not can_hide:

@@ -25,7 +25,8 @@ from romae.data.schema import SampleSet, Schema, require_same_names
 from romae.data.series import from_arrays
 from romae.data.skipping import Skipped, refused_parts
 from romae.data.sources import Source, schema_of
-from romae.data.tables import columns_of_index
+from romae.data.static import with_static
+from romae.data.tables import columns_of_index, static_facts
 from romae.tokens.sample import Sample
 from romae.training.tables import read_table, read_table_in_part
 
@@ -41,21 +42,25 @@ def read_input(
     expected_schema: Schema | None = None,
     with_labels: bool = True,
     for_training: bool = True,
+    static: Any = None,
 ) -> Sequence[Sample]:
     """Samples from any form of input, with the names of the data where there are any.
 
     `columns` says what the columns of a table hold, in the words of `from_table`; its label is read `with_labels`
     alone. `expected_schema` is that of the data that a model was trained on, or is to be trained on together with
     these: they must fit it, and channels are numbered as in it. Without `tokens`, each time step is a token unless some
-    lack a part of their channels. What single precision loses is refused `for_training` alone.
+    lack a part of their channels. What single precision loses is refused `for_training` alone. `static` facts are as in
+    `from_table`; with them, each number is a token.
     """
     if tokens not in (None, "steps", "scalars"):
         raise ValueError(f"tokens must be 'steps', 'scalars' or None, not {tokens!r}")
     X = opened(X, columns)
     if is_table(X):
-        samples: Sequence[Sample] = _from_table(X, columns, tokens, expected_schema, with_labels, for_training)
+        samples: Sequence[Sample] = _from_table(X, columns, tokens, expected_schema, with_labels, for_training, static)
     else:
+        tokens = "scalars" if tokens is None and static is not None else tokens
         samples = _from_series(X, tokens, expected_schema, with_labels, for_training)
+        samples = _with_facts(samples, static, expected_schema)
     return samples if expected_schema is None else _under(samples, expected_schema)
 
 
@@ -84,12 +89,13 @@ def read_kept(
     tokens: Tokens | None,
     expected_schema: Schema | None,
     check: Callable[[Sequence[Sample]], None],
+    static: Any = None,
 ) -> Kept:
     """Samples to predict for, without those that cannot be read or that a check refuses."""
     X = opened(X, columns)
     if is_table(X) and expected_schema is not None:
         schema = _table_schema(X, columns, expected_schema, with_labels=False)
-        samples, skipped, n = read_table_in_part(X, schema, expected_schema)
+        samples, skipped, n = read_table_in_part(X, schema, expected_schema, static)
         check(samples)
         return Kept(_under(samples, expected_schema), skipped, n, None)
     X = of_dictionary(X)[0] if isinstance(X, Mapping) else X
@@ -105,6 +111,7 @@ def read_kept(
             expected_schema=expected_schema,
             with_labels=False,
             for_training=False,
+            static=None if static is None else _rows_of(static, part),
         )
         check(read_samples)
         return read_samples
@@ -113,6 +120,13 @@ def read_kept(
     places = [i for i in range(len(X)) if i not in refused]
     skipped = [Skipped(i, reason) for i, reason in sorted(refused.items())]
     return Kept(read(np.array(places, dtype=np.int64)), skipped, len(X), places)
+
+
+def _rows_of(static: Any, part: Int64[np.ndarray, "part"]) -> Any:
+    """The static facts of some series, of which each has a row."""
+    import pandas as pd
+
+    return pd.DataFrame(static).iloc[part].reset_index(drop=True)
 
 
 def opened(X: Any, columns: Mapping[str, Any] | None) -> Any:
@@ -168,9 +182,28 @@ def _from_table(
     expected_schema: Schema | None,
     with_labels: bool,
     for_training: bool,
+    static: Any,
 ) -> SampleSet:
     schema = _table_schema(table, columns, expected_schema, with_labels=with_labels)
-    return read_table(table, schema, expected_schema, tokens=tokens, for_training=for_training)
+    return read_table(table, schema, expected_schema, tokens=tokens, for_training=for_training, static=static)
+
+
+def _with_facts(samples: Sequence[Sample], static: Any, expected_schema: Schema | None) -> Sequence[Sample]:
+    """Series with their static facts; those that the training data had must be there."""
+    schema = schema_of(samples)
+    expected = () if expected_schema is None else expected_schema.static
+    if static is None:
+        if expected and (schema is None or not schema.static):
+            names = ", ".join(dict.fromkeys(fact.column for fact in expected))
+            raise ValueError(f"the training data had the static facts {names}; hand those of X over with static=")
+        return samples
+    if schema is None or schema.static:
+        raise ValueError(
+            "these samples have static facts already, or no names; add facts where they are read: "
+            "from_table(…, static=…) or from_arrays(…, static=…)"
+        )
+    named = SampleSet(list(samples), schema)
+    return with_static(named, static_facts(static, named), expected)
 
 
 def _table_schema(

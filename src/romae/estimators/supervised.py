@@ -129,10 +129,10 @@ class _Supervised(Estimator):
         """The column of labels in the table that was fitted, if it was named."""
         return None if self.task_.schema is None else self.task_.schema.label
 
-    def _read_to_score(self, X: Any, y: Any) -> tuple[Sequence[Sample], Shaped[np.ndarray, "b *k"]]:
+    def _read_to_score(self, X: Any, y: Any, static: Any) -> tuple[Sequence[Sample], Shaped[np.ndarray, "b *k"]]:
         """The samples to score on and their labels."""
         X = opened(X, self.columns)
-        samples = self._read_to_judge(X, with_labels=y is None)
+        samples = self._read_to_judge(X, with_labels=y is None, static=static)
         return samples, self._labels(X, samples, y)
 
 
@@ -225,7 +225,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
     _saved: ClassVar[tuple[str, ...]] = (*Estimator._saved, "classes_")
     classes_: Shaped[np.ndarray, "k"]
 
-    def fit(self, X: Any, y: Any = None, unlabelled: Any = None) -> "RoMAEClassifier":
+    def fit(self, X: Any, y: Any = None, unlabelled: Any = None, static: Any = None) -> "RoMAEClassifier":
         """Pre-train on the series, then fine-tune on their classes.
 
         Parameters
@@ -238,6 +238,9 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
             those that samples or a table bring along.
         unlabelled : as X, optional
             Further series without labels to pre-train on, read under the names of X.
+        static : table, dict or list of dict, optional
+            Static facts, such as age and sex, as in `from_table`: for a table names of its columns or another table
+            with a row for each id; for series a row for each, in their order.
 
         Returns
         -------
@@ -253,7 +256,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         """
         before = self._begin()
         X = opened(X, self.columns)
-        samples = self._read(X, before, with_labels=y is None)
+        samples = self._read(X, before, with_labels=y is None, static=static)
         self._require_series(samples)
         y = column_or_1d(self._labels(X, samples, y), warn=True)
         check_classification_targets(y)
@@ -274,7 +277,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         self.classes_, self._rows_of_fit = classes, TableRows.of(X, schema_of(samples))
         return self
 
-    def predict_proba(self, X: Any, *, on_error: OnError = "raise") -> Any:
+    def predict_proba(self, X: Any, *, on_error: OnError = "raise", static: Any = None) -> Any:
         """The probability of each class, calibrated on the validation split.
 
         Parameters
@@ -285,6 +288,9 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         on_error : {"raise", "skip"}, default "raise"
             What to do with series that cannot be read or that the model refuses: an error, or answers for the others
             alone, with one warning and the list `skipped_`.
+        static : table, dict or list of dict, optional
+            Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
+            category that fit did not have is told in a warning and left out.
 
         Returns
         -------
@@ -301,13 +307,13 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
             If the estimator has not been fitted.
         """
         X = opened(X, self.columns)
-        samples = self._read_to_judge(X, on_error=on_error)
+        samples = self._read_to_judge(X, on_error=on_error, static=static)
         if self.stack_ is not None:
             network, features = self._of_network(self.task_, samples), self._features(self.task_, samples)
             return by_id(X, samples, self.stack_.answers(network, features), columns=self.classes_)
         return by_id(X, samples, inference.predict_proba(self.task_, samples), columns=self.classes_)
 
-    def predict(self, X: Any, *, on_error: OnError = "raise") -> Any:
+    def predict(self, X: Any, *, on_error: OnError = "raise", static: Any = None) -> Any:
         """The most probable class of each series.
 
         Parameters
@@ -318,6 +324,9 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         on_error : {"raise", "skip"}, default "raise"
             What to do with series that cannot be read or that the model refuses: an error, or answers for the others
             alone, with one warning and the list `skipped_`.
+        static : table, dict or list of dict, optional
+            Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
+            category that fit did not have is told in a warning and left out.
 
         Returns
         -------
@@ -331,7 +340,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        probabilities = self.predict_proba(X, on_error=on_error)
+        probabilities = self.predict_proba(X, on_error=on_error, static=static)
         labels = self.classes_[np.asarray(probabilities).argmax(1)]
         if not hasattr(probabilities, "iloc"):
             return labels
@@ -339,7 +348,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
 
         return pd.Series(labels, index=probabilities.index, name=self._label_name)
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, static: Any = None) -> float:
         """Accuracy: the share of series whose class is predicted correctly.
 
         Parameters
@@ -351,6 +360,9 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
             The true classes; by default those that samples or a table bring along.
         sample_weight : array [b], optional
             A weight for each series.
+        static : table, dict or list of dict, optional
+            Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
+            category that fit did not have is told in a warning and left out.
 
         Returns
         -------
@@ -364,7 +376,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples, labels = self._read_to_score(X, y)
+        samples, labels = self._read_to_score(X, y, static)
         return float(super().score(samples, labels, sample_weight))
 
 
@@ -466,7 +478,7 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         _require_numbers(labels)
         return labels
 
-    def fit(self, X: Any, y: Any = None, unlabelled: Any = None) -> "RoMAERegressor":
+    def fit(self, X: Any, y: Any = None, unlabelled: Any = None, static: Any = None) -> "RoMAERegressor":
         """Pre-train on the series, then fine-tune on their targets.
 
         Parameters
@@ -479,6 +491,9 @@ class RoMAERegressor(RegressorMixin, _Supervised):
             Without it, labels are those that samples or a table bring along.
         unlabelled : as X, optional
             Further series without labels to pre-train on, read under the names of X.
+        static : table, dict or list of dict, optional
+            Static facts, such as age and sex, as in `from_table`: for a table names of its columns or another table
+            with a row for each id; for series a row for each, in their order.
 
         Returns
         -------
@@ -494,7 +509,7 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         """
         before = self._begin()
         X = opened(X, self.columns)
-        samples = self._read(X, before, with_labels=y is None)
+        samples = self._read(X, before, with_labels=y is None, static=static)
         self._require_series(samples)
         y = check_array(self._labels(X, samples, y), ensure_2d=False, dtype=np.float64, input_name="y")
         if y.ndim > 2:
@@ -510,7 +525,7 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         self._rows_of_fit = TableRows.of(X, schema_of(samples))
         return self
 
-    def predict(self, X: Any, *, on_error: OnError = "raise") -> Any:
+    def predict(self, X: Any, *, on_error: OnError = "raise", static: Any = None) -> Any:
         """The numbers of each series.
 
         Parameters
@@ -521,6 +536,9 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         on_error : {"raise", "skip"}, default "raise"
             What to do with series that cannot be read or that the model refuses: an error, or answers for the others
             alone, with one warning and the list `skipped_`.
+        static : table, dict or list of dict, optional
+            Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
+            category that fit did not have is told in a warning and left out.
 
         Returns
         -------
@@ -535,14 +553,14 @@ class RoMAERegressor(RegressorMixin, _Supervised):
             If the estimator has not been fitted.
         """
         X = opened(X, self.columns)
-        samples = self._read_to_judge(X, on_error=on_error)
+        samples = self._read_to_judge(X, on_error=on_error, static=static)
         numbers = self._of_network(self.task_, samples)
         if self.stack_ is not None:
             numbers = self.stack_.answers(numbers, self._features(self.task_, samples))
         numbers = numbers.reshape(len(samples)) if self.is_flat_ else numbers.reshape(len(samples), -1)
         return by_id(X, samples, numbers, name=self._label_name)
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, static: Any = None) -> float:
         """Coefficient of determination R²: 1 is perfect, 0 as good as the mean of y.
 
         Parameters
@@ -554,6 +572,9 @@ class RoMAERegressor(RegressorMixin, _Supervised):
             The true numbers; by default those that samples or a table bring along.
         sample_weight : array [b], optional
             A weight for each series.
+        static : table, dict or list of dict, optional
+            Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
+            category that fit did not have is told in a warning and left out.
 
         Returns
         -------
@@ -567,7 +588,7 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples, labels = self._read_to_score(X, y)
+        samples, labels = self._read_to_score(X, y, static)
         return float(super().score(samples, labels, sample_weight))
 
 

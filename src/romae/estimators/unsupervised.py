@@ -21,6 +21,7 @@ from romae.data.scaling import Method
 from romae.data.schema import Schema
 from romae.data.skipping import OnError, require_on_error
 from romae.data.sources import schema_of
+from romae.data.static import n_measured
 from romae.estimators.answers import by_id, curves_by_id, points_by_id
 from romae.estimators.base import Clock, Estimator
 from romae.estimators.folds import TableRows
@@ -74,7 +75,7 @@ class _Unsupervised(Estimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self: U, X: Any, y: Any = None) -> U:
+    def fit(self: U, X: Any, y: Any = None, static: Any = None) -> U:
         """Learn to predict hidden measurements from the others.
 
         Parameters
@@ -84,6 +85,9 @@ class _Unsupervised(Estimator):
             `columns`.
         y : ignored
             For pipelines.
+        static : table, dict or list of dict, optional
+            Static facts, such as age and sex, as in `from_table`: for a table names of its columns or another table
+            with a row for each id; for series a row for each, in their order.
 
         Returns
         -------
@@ -99,7 +103,7 @@ class _Unsupervised(Estimator):
         """
         before = self._begin()
         X = opened(X, self.columns)
-        samples = self._read(X, before)
+        samples = self._read(X, before, static=static)
         self._train(samples, before)
         self._rows_of_fit = TableRows.of(X, schema_of(samples))
         return self
@@ -189,7 +193,7 @@ class RoMAEInterpolator(_Unsupervised):
             )
         return before
 
-    def interpolate(self, X: Any, times: Any, *, on_error: OnError = "raise") -> Any:
+    def interpolate(self, X: Any, times: Any, *, on_error: OnError = "raise", static: Any = None) -> Any:
         """The values of all channels at these times, in the units of the data.
 
         Parameters
@@ -203,6 +207,9 @@ class RoMAEInterpolator(_Unsupervised):
         on_error : {"raise", "skip"}, default "raise"
             What to do with series that cannot be read or that the model refuses: an error, or answers for the others
             alone, with one warning and the list `skipped_`.
+        static : table, dict or list of dict, optional
+            Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
+            category that fit did not have is told in a warning and left out.
 
         Returns
         -------
@@ -231,7 +238,7 @@ class RoMAEInterpolator(_Unsupervised):
         if len(times) == 0:
             raise ValueError("times are empty; give one array for all series, or one for each")
         is_shared = np.ndim(times[0]) == 0
-        samples, places = self._read_to_ask(X, on_error, is_shared=is_shared)
+        samples, places = self._read_to_ask(X, on_error, static, is_shared=is_shared)
         times = times if is_shared or places is None else [times[i] for i in places]
         times_of_series = [times] * len(samples) if is_shared else times
         schema = self.task_.schema
@@ -242,7 +249,7 @@ class RoMAEInterpolator(_Unsupervised):
         ):
             is_known = np.ones(len(schema.channels), dtype=bool)
             if self.task_.scaling is not None:
-                is_known = self.task_.scaling.is_known(len(is_known)).numpy()
+                is_known = self.task_.scaling.is_known(len(is_known)).numpy()[: len(is_known)]
             channels = np.flatnonzero(is_known)
             positions = [_channel_positions(series_times, schema, channels) for series_times in times_of_series]
             values = [_by_channel(x, is_known) for x in inference.interpolate(self.task_, samples, positions)]
@@ -255,20 +262,22 @@ class RoMAEInterpolator(_Unsupervised):
                 return points_by_id(samples, schema_of(samples) or Schema(), times_of_series, values)
         return np.stack(values) if is_shared else values
 
-    def _read_to_ask(self, X: Any, on_error: OnError, *, is_shared: bool) -> tuple[Sequence[Sample], list[int] | None]:
+    def _read_to_ask(
+        self, X: Any, on_error: OnError, static: Any, *, is_shared: bool
+    ) -> tuple[Sequence[Sample], list[int] | None]:
         """The samples to ask, and the places of those that are kept where some may be left out."""
         if on_error == "raise":
-            return self._read_to_predict(X), None
+            return self._read_to_predict(X, static=static), None
         require_on_error(on_error)
         if is_table(X) and not is_shared:
             raise ValueError(
                 "a list with times for each id of a table does not say whose they are when some are skipped; give one "
                 "array of times for all, or leave on_error out"
             )
-        kept = self._read_kept(X)
+        kept = self._read_kept(X, static)
         return kept.samples, kept.places
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, static: Any = None) -> float:
         """R² of measurements that are hidden and predicted from the others.
 
         The share `mask_ratio` of each series is hidden. R² is computed in the units of the data for each column of
@@ -283,6 +292,9 @@ class RoMAEInterpolator(_Unsupervised):
             `columns`.
         y : ignored
             For cross-validation.
+        static : table, dict or list of dict, optional
+            Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
+            category that fit did not have is told in a warning and left out.
 
         Returns
         -------
@@ -296,7 +308,8 @@ class RoMAEInterpolator(_Unsupervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples = _with_hidden([sample for sample in self._read_to_judge(X) if len(sample) > 1], self.mask_ratio)
+        series = [sample for sample in self._read_to_judge(X, static=static) if n_measured(sample) > 1]
+        samples = _with_hidden(series, self.mask_ratio)
         predictions = np.concatenate(inference.predict(self.task_, samples))
         truth = torch.cat([sample.values[sample.hidden].double() for sample in samples]).numpy()
         channel = np.zeros(len(truth))
@@ -386,7 +399,7 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         tags.transformer_tags.preserves_dtype = []
         return tags
 
-    def transform(self, X: Any, *, on_error: OnError = "raise") -> Any:
+    def transform(self, X: Any, *, on_error: OnError = "raise", static: Any = None) -> Any:
         """The embedding of each series.
 
         Parameters
@@ -397,6 +410,9 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         on_error : {"raise", "skip"}, default "raise"
             What to do with series that cannot be read or that the model refuses: an error, or answers for the others
             alone, with one warning and the list `skipped_`.
+        static : table, dict or list of dict, optional
+            Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
+            category that fit did not have is told in a warning and left out.
 
         Returns
         -------
@@ -412,7 +428,7 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
             If the estimator has not been fitted.
         """
         X = opened(X, self.columns)
-        samples = self._read_to_predict(X, on_error=on_error)
+        samples = self._read_to_predict(X, on_error=on_error, static=static)
         vectors = np.asarray(inference.embed(self.task_, samples))
         if _get_output_config("transform", self)["dense"] in ("default", "pandas"):
             # For a table by id: scikit-learn would give it the index of X, whose rows are measurements.

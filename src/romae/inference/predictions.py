@@ -541,8 +541,8 @@ def _read_queries(task: Task, source: Source, positions: Any) -> list[Float64[Te
         try:
             if scaling.by_channel:
                 scaling.invert_values(torch.zeros(len(queries[i]), task.config.channels), queries[i])
-            elif schema is not None and schema.channels:
-                channel_index(queries[i], len(schema.channels))
+            if schema is not None and schema.channels and (schema.static or not scaling.by_channel):
+                channel_index(queries[i], len(schema.channels))  # static facts are known, and nobody asks for them
             if task.config.kinds is not None:
                 channel_index(queries[i], task.config.kinds)
         except ValueError as error:

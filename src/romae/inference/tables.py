@@ -185,9 +185,9 @@ def _load_and_read(
     schema = replace(config.columns.schema(model_schema), label=None, classes=None)
     require_columns(task, schema, f"the model in {model}")
     if config.on_error == "raise" or task.schema is None:
-        samples = read_table(data, schema, task.schema, for_training=False)
+        samples = read_table(data, schema, task.schema, for_training=False, static=config.columns.static)
         return task.to(chosen_device(config.device)), samples, []
-    samples, left_out, n = read_table_in_part(data, schema, task.schema)
+    samples, left_out, n = read_table_in_part(data, schema, task.schema, config.columns.static)
     task = task.to(chosen_device(config.device))
     refused = inference.refused_by(task, samples)
     left_out += [Skipped(samples[i].id, reason) for i, reason in refused.items()]

@@ -246,6 +246,7 @@ def _averages(samples: SampleSet) -> Float64[np.ndarray, "k c"]:
     values = np.concatenate([sample.values[~sample.hidden].double().numpy() for sample in samples])
     channel = np.concatenate([_channel(sample, samples.schema)[~sample.hidden.numpy()] for sample in samples])
     n_channels = len(samples.schema.channels) if samples.schema.channel else 1
+    values, channel = values[channel < n_channels], channel[channel < n_channels]  # static facts are not averaged
     rows = [values[channel == i] for i in range(n_channels)]
     return np.stack([(part if len(part) else values).mean(axis=0) for part in rows])
 
@@ -254,7 +255,7 @@ def _channel(sample: Sample, schema: Schema) -> Int64[np.ndarray, "n"]:
     """The channel of each token; without a column of channels, all are of the first."""
     if schema.channel is None:
         return np.zeros(len(sample), dtype=np.int64)
-    return channel_index(sample.positions, len(schema.channels)).numpy()
+    return channel_index(sample.positions, len(schema.kind_names)).numpy()
 
 
 def _reconstruction(
