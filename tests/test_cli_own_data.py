@@ -142,6 +142,8 @@ def test_static_facts_of_ids_go_from_pretraining_to_predictions(run):
     assert Path("p.csv").read_bytes() == Path("q.csv").read_bytes()
     done = run("interpolate", "facts.csv", "--model=run", "--at=59000:59006:3", "--out=grid.csv", "--json")
     assert json.loads(done.out)["rows"] == 16 * 2 * 3
+    pytest.importorskip("plotly", reason="needs romae[plots]")
+    assert run("page", "run", "--data", "facts.csv").code == 0  # which hides points, and no facts
     done = run("predict", "curves.parquet", "--model", "clf", "--out", "r.csv")
     assert done.code == 2
     assert_says(done.err, "'distance'", "is not there")
