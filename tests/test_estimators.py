@@ -221,7 +221,7 @@ def test_labels_come_back_as_they_were(labels, tmp_path):
 
 def test_the_class_that_is_predicted_is_the_most_probable(monkeypatch):
     probabilities = np.array([[0.2, 0.5, 0.3], [0.6, 0.3, 0.1]])
-    monkeypatch.setattr(RoMAEClassifier, "predict_proba", lambda self, X: probabilities)
+    monkeypatch.setattr(RoMAEClassifier, "predict_proba", lambda self, X, **options: probabilities)
     estimator = RoMAEClassifier()
     estimator.classes_ = np.array(["a", "b", "c"])
     assert estimator.predict(PAIRS[:2]).tolist() == ["b", "a"]
@@ -302,8 +302,9 @@ IN_BANDS = {"id": "id", "time": "t", "channel": "band"}
 
 def test_interpolation_keeps_channels_and_columns_of_values_apart():
     fitted = RoMAEInterpolator(**SMALL, columns=IN_BANDS | {"values": ["flux", "err"]}).fit(in_bands())
-    found = fitted.interpolate(in_bands().query("id < 'o2'"), [2.0, 5.0])
-    assert found.shape == (2, 2, 3, 2)
+    table = fitted.interpolate(in_bands().query("id < 'o2'"), [2.0, 5.0])
+    assert table.shape == (4, 6) and table[("r", "err")].shape == (4,)
+    found = table.to_numpy().reshape(2, 2, 3, 2)
     assert_allclose(found[..., 0], np.broadcast_to([100, 200, 300], (2, 2, 3)), rtol=0.05)
     assert_allclose(found[..., 1], 1, rtol=0.1)
 
@@ -730,7 +731,7 @@ def test_columns_may_have_other_names_than_in_pretraining(three_bands):
     wanted = RoMAEEmbedder(pretrained=three_bands, device="cpu").fit(banded("abc")).transform(banded("abc"))
     assert_array_equal(embedder.transform(table), wanted)
     curves = RoMAEInterpolator(pretrained=three_bands, columns=columns, device="cpu").fit(table)
-    assert curves.interpolate(table, [1.0, 2.0]).shape == (24, 2, 3)
+    assert curves.interpolate(table, [1.0, 2.0]).shape == (24 * 2, 3)  # by id and time, under the names of this table
 
 
 def test_the_unit_of_dates_is_that_of_the_pretrained_model(tmp_path):

@@ -283,3 +283,12 @@ def test_the_interpolator_chooses_by_itself_and_takes_ladders(tmp_path):
     pretrained = {"pretrained": tmp_path / "estimator"}
     with refused(ValueError, "pretrained", "ladders"):
         RoMAEInterpolator(**pretrained, ladders=ladders).fit(X)
+
+
+def test_static_facts_are_not_centred_by_themselves():
+    """A fact has one value a sample: less its own mean, it would tell nothing."""
+    positions = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 0.0], [0.0, 1.0]])  # channel 1 is a fact
+    tokens = Tokens(torch.tensor([[5.0], [7.0], [3.0], [9.0], [-3.0]]), positions, Layout.of([3, 2]))
+    levels = Levels.of(tokens, torch.tensor([[2.0], [2.0]], dtype=torch.float64), 2, static_from=1)
+    assert levels.relative(tokens).values.flatten().tolist() == [-2.0, 2.0, 3.0, 0.0, -3.0]
+    assert levels.enlarged(tokens).values[2].item() == 3.0

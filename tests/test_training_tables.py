@@ -333,7 +333,7 @@ def test_ladders_follow_the_data_or_the_paper(pretrained, tmp_path):
         ({"gaps": "sample"}, romae.fit_ladders(samples, per="sample")),
         ({}, romae.fit_ladders(samples)),
     ):
-        assert replace(PRETRAIN.model, **settings).config(samples, romae.Scaling()).ladders == expected
+        assert replace(PRETRAIN.model, **settings).config(samples, romae.Scaling(), "cpu").ladders == expected
 
 
 def test_a_run_of_a_version_that_centred_nothing_is_resumed_as_it_was(tmp_path):

@@ -582,7 +582,7 @@ def fit_scaling(
         raise ValueError("these samples have no axis of channels, their channels are columns; use per='column'")
     n_dims = packed.positions.shape[1]
     centre, scale = np.zeros((0, 0)), np.zeros((0, 0))
-    n_channels = len(schema.channels) if schema is not None and schema.channels else None
+    n_channels = len(schema.kind_names) if schema is not None and schema.channels else None
     if values != "none":
         centre, scale = fit_values(packed, values, per, n_channels)
     centring = fit_centring(packed, values, per, n_channels, scale, center)

@@ -23,14 +23,17 @@ from romae.data.fitting import READ_AT_ONCE, Center, Method
 from romae.data.ladders import fit_ladders, with_given
 from romae.data.scaling import Origin, Scaling, fit_scaling, seen_also
 from romae.data.schema import SampleSet, Schema
+from romae.data.skipping import OnError, Skipped, require_on_error, warn_of
 from romae.data.sources import as_source, lengths_of, schema_of
+from romae.data.static import n_measured
 from romae.estimators import timing
 from romae.estimators.folds import TableRows
-from romae.estimators.inputs import Tokens, read_input
+from romae.estimators.inputs import Kept, Tokens, opened, read_input, read_kept
 from romae.estimators.stacking import Stack
 from romae.files import write_whole_folder
 from romae.inference.calibration import calibration_of
 from romae.inference.outside import Outside
+from romae.inference.predictions import refused_by
 from romae.model.autoencoder import Encoder
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, Task
@@ -127,6 +130,7 @@ class Estimator(BaseEstimator):
     n_features_in_: int
     histories_: list[list[dict[str, Any]]]
     stack_: Stack | None = None
+    skipped_: list[Skipped]  # by the latest answers with on_error="skip"
     _rows_of_fit: TableRows | None = None  # not saved: splitting, fitting and scoring go on in one process
 
     def __sklearn_tags__(self) -> Tags:
@@ -191,11 +195,16 @@ class Estimator(BaseEstimator):
                 own = {"epochs": ("epochs", "pretrain_epochs"), "device": ()}.get(name, (name,))
                 _require_none(self, "train", own)
 
-    def _read(self, X: Any, before: Task | None, *, with_labels: bool = False) -> Sequence[Sample]:
+    def _read(self, X: Any, before: Task | None, *, with_labels: bool = False, static: Any = None) -> Sequence[Sample]:
         """The samples to learn from."""
         expected_schema = None if before is None else before.schema
         samples = read_input(
-            X, columns=self.columns, tokens=self.tokens, expected_schema=expected_schema, with_labels=with_labels
+            X,
+            columns=self.columns,
+            tokens=self.tokens,
+            expected_schema=expected_schema,
+            with_labels=with_labels,
+            static=static,
         )
         if before is None:
             _require_dimensions(samples, _dimensions(samples), "the other samples have")
@@ -218,9 +227,14 @@ class Estimator(BaseEstimator):
             raise ValueError(f"unlabelled: {error}") from None
         return _visible(more)
 
-    def _read_to_predict(self, X: Any, *, with_labels: bool = False) -> Sequence[Sample]:
+    def _read_to_predict(
+        self, X: Any, *, with_labels: bool = False, on_error: OnError = "raise", static: Any = None
+    ) -> Sequence[Sample]:
         """The samples to predict for, read as those of the training were."""
         check_is_fitted(self, "task_")
+        require_on_error(on_error)
+        if on_error == "skip":
+            return self._read_kept(X, static).samples
         samples = read_input(
             X,
             columns=self.columns,
@@ -228,13 +242,39 @@ class Estimator(BaseEstimator):
             expected_schema=self.task_.schema,
             with_labels=with_labels,
             for_training=False,
+            static=static,
         )
         _require_dimensions_of_model(samples, self.task_)
         return samples
 
-    def _read_to_judge(self, X: Any, *, with_labels: bool = False) -> Sequence[Sample]:
+    def _read_kept(self, X: Any, static: Any = None) -> Kept:
+        """The samples to predict for, without those that cannot be read or that the model refuses, which are told."""
+        check_is_fitted(self, "task_")
+        kept = read_kept(
+            X,
+            columns=self.columns,
+            tokens=self.tokens,
+            expected_schema=self.task_.schema,
+            check=lambda samples: _require_dimensions_of_model(samples, self.task_),
+            static=static,
+        )
+        refused = refused_by(self.task_, kept.samples)
+        good = [i for i in range(len(kept.samples)) if i not in refused]
+        places = None if kept.places is None else [kept.places[i] for i in good]
+        skipped = [*kept.skipped]
+        for i, reason in refused.items():
+            skipped.append(Skipped(kept.samples[i].id if kept.places is None else kept.places[i], reason))
+        warn_of(skipped, kept.n, stacklevel=4)
+        self.skipped_ = skipped
+        schema, samples = schema_of(kept.samples), [kept.samples[i] for i in good]
+        return Kept(samples if schema is None else SampleSet(samples, schema), skipped, kept.n, places)
+
+    def _read_to_judge(
+        self, X: Any, *, with_labels: bool = False, on_error: OnError = "raise", static: Any = None
+    ) -> Sequence[Sample]:
         """The same, for answers that are held against the truth: a table must not be a fold of that of the training."""
-        samples = self._read_to_predict(X, with_labels=with_labels)
+        X = opened(X, self.columns)
+        samples = self._read_to_predict(X, with_labels=with_labels, on_error=on_error, static=static)
         if self._rows_of_fit is not None:
             self._rows_of_fit.require_no_fold(X, schema_of(samples))
         return samples
@@ -350,6 +390,8 @@ class Estimator(BaseEstimator):
             fold_of = rules.folds(groups, n_models, np.random.default_rng(seed))
             return [Part(np.flatnonzero(fold_of != k), np.flatnonzero(fold_of == k)) for k in range(n_models)]
         share = rules.fitting_share(len(samples)) if self.validation_fraction is None else self.validation_fraction
+        if (schema := schema_of(samples)) is not None and schema.static:
+            lengths = np.array([n_measured(sample) for sample in samples])
         can_validate = lengths > (1 if is_by_hiding else 0)
         parts = []
         for number in range(n_models):
@@ -399,7 +441,7 @@ class Estimator(BaseEstimator):
         """Pre-training, unless there is nothing to gain from it."""
         lengths, size, is_new = lengths_of(pool), _size_of(model), not isinstance(model, Encoder)
         batch_size = self._batch_size(lengths)
-        can_hide = bool((lengths > 1).any())
+        can_hide = any(n_measured(sample) > 1 for sample in pool)
         epochs = self.pretrain_epochs
         if epochs is None and is_new and can_hide:
             share = 1.0 if last is None else rules.UNLABELLED_SHARE if has_more else rules.PRETRAINING_SHARE

@@ -16,11 +16,13 @@ from romae.data.columns import require_variation_kept
 from romae.data.fitting import Center, Method
 from romae.data.grid import longest_duration, on_grid
 from romae.data.schema import SampleSet
+from romae.data.skipping import OnError
 from romae.data.sources import lengths_of, schema_of
 from romae.data.summary import summary_features
+from romae.estimators.answers import by_id
 from romae.estimators.base import MASK_RATIO, Clock, Estimator, Part
 from romae.estimators.folds import TableRows
-from romae.estimators.inputs import Tokens
+from romae.estimators.inputs import Tokens, opened
 from romae.estimators.labels import labels_of
 from romae.estimators.stacking import Fold, Stack, Views, fit_stack
 from romae.inference import predictions as inference
@@ -144,9 +146,15 @@ class _Supervised(Estimator):
     def _labels(self, X: Any, samples: Sequence[Sample], y: Any) -> Shaped[np.ndarray, "b *k"]:
         return labels_of(X, samples, y, estimator_name=type(self).__name__)
 
-    def _read_to_score(self, X: Any, y: Any) -> tuple[Sequence[Sample], Shaped[np.ndarray, "b *k"]]:
+    @property
+    def _label_name(self) -> str | None:
+        """The column of labels in the table that was fitted, if it was named."""
+        return None if self.task_.schema is None else self.task_.schema.label
+
+    def _read_to_score(self, X: Any, y: Any, static: Any) -> tuple[Sequence[Sample], Shaped[np.ndarray, "b *k"]]:
         """The samples to score on and their labels."""
-        samples = self._read_to_judge(X, with_labels=y is None)
+        X = opened(X, self.columns)
+        samples = self._read_to_judge(X, with_labels=y is None, static=static)
         return samples, self._labels(X, samples, y)
 
 
@@ -236,6 +244,8 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         The losses of each stage.
     n_features_in_ : int
         The number of channels.
+    skipped_ : list of (id, reason)
+        What the latest answers with on_error="skip" left out.
 
     See Also
     --------
@@ -260,7 +270,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
     _saved: ClassVar[tuple[str, ...]] = (*_Supervised._saved, "classes_")
     classes_: Shaped[np.ndarray, "k"]
 
-    def fit(self, X: Any, y: Any = None, unlabelled: Any = None) -> "RoMAEClassifier":
+    def fit(self, X: Any, y: Any = None, unlabelled: Any = None, static: Any = None) -> "RoMAEClassifier":
         """Pre-train on the series, then fine-tune on their classes.
 
         Parameters
@@ -273,6 +283,9 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
             those that samples or a table bring along.
         unlabelled : as X, optional
             Further series without labels to pre-train on, read under the names of X.
+        static : table, dict or list of dict, optional
+            Static facts, such as age and sex, as in `from_table`: for a table names of its columns or another table
+            with a row for each id; for series a row for each, in their order.
 
         Returns
         -------
@@ -287,7 +300,8 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
             If something is of another type.
         """
         before = self._begin()
-        samples = self._read(X, before, with_labels=y is None)
+        X = opened(X, self.columns)
+        samples = self._read(X, before, with_labels=y is None, static=static)
         self._require_series(samples)
         y = column_or_1d(self._labels(X, samples, y), warn=True)
         check_classification_targets(y)
@@ -307,7 +321,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         self.classes_, self._rows_of_fit = classes, TableRows.of(X, schema_of(samples))
         return self
 
-    def predict_proba(self, X: Any) -> Float64[np.ndarray, "b k"]:
+    def predict_proba(self, X: Any, *, on_error: OnError = "raise", static: Any = None) -> Any:
         """The probability of each class, calibrated on the validation split.
 
         Parameters
@@ -315,12 +329,19 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         X : list of (times, values) pairs, list of arrays [n, c], array [b, n, c], samples or table
             The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
             `columns`.
+        on_error : {"raise", "skip"}, default "raise"
+            What to do with series that cannot be read or that the model refuses: an error, or answers for the others
+            alone, with one warning and the list `skipped_`.
+        static : table, dict or list of dict, optional
+            Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
+            category that fit did not have is told in a warning and left out.
 
         Returns
         -------
-        Float64 array [b, k]
-            In the order of `classes_`. The validation split, where there is one, sets a temperature and a bias for each
-            class; `task_.calibration = None` switches it off.
+        Float64 array [b, k] or pandas.DataFrame
+            In the order of `classes_`; for a table one row for each id, which is the index, and a column for each
+            class. The validation split, where there is one, sets a temperature and a bias for each class;
+            `task_.calibration = None` switches it off.
 
         Raises
         ------
@@ -329,9 +350,11 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        return self._answers(self._read_to_judge(X))
+        X = opened(X, self.columns)
+        samples = self._read_to_judge(X, on_error=on_error, static=static)
+        return by_id(X, samples, self._answers(samples), columns=self.classes_)
 
-    def predict(self, X: Any) -> Shaped[np.ndarray, "b"]:
+    def predict(self, X: Any, *, on_error: OnError = "raise", static: Any = None) -> Any:
         """The most probable class of each series.
 
         Parameters
@@ -339,11 +362,17 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         X : list of (times, values) pairs, list of arrays [n, c], array [b, n, c], samples or table
             The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
             `columns`.
+        on_error : {"raise", "skip"}, default "raise"
+            What to do with series that cannot be read or that the model refuses: an error, or answers for the others
+            alone, with one warning and the list `skipped_`.
+        static : table, dict or list of dict, optional
+            Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
+            category that fit did not have is told in a warning and left out.
 
         Returns
         -------
-        array [b]
-            Labels as they were in y.
+        array [b] or pandas.Series
+            Labels as they were in y; for a table indexed by its ids.
 
         Raises
         ------
@@ -352,10 +381,15 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        probabilities = self.predict_proba(X)
-        return self.classes_[probabilities.argmax(1)]
+        probabilities = self.predict_proba(X, on_error=on_error, static=static)
+        labels = self.classes_[np.asarray(probabilities).argmax(1)]
+        if not hasattr(probabilities, "iloc"):
+            return labels
+        import pandas as pd
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        return pd.Series(labels, index=probabilities.index, name=self._label_name)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, static: Any = None) -> float:
         """Accuracy: the share of series whose class is predicted correctly.
 
         Parameters
@@ -367,6 +401,9 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
             The true classes; by default those that samples or a table bring along.
         sample_weight : array [b], optional
             A weight for each series.
+        static : table, dict or list of dict, optional
+            Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
+            category that fit did not have is told in a warning and left out.
 
         Returns
         -------
@@ -380,7 +417,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples, labels = self._read_to_score(X, y)
+        samples, labels = self._read_to_score(X, y, static)
         return float(super().score(samples, labels, sample_weight))
 
 
@@ -470,6 +507,8 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         The losses of each stage.
     n_features_in_ : int
         The number of channels.
+    skipped_ : list of (id, reason)
+        What the latest answers with on_error="skip" left out.
 
     See Also
     --------
@@ -503,7 +542,7 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         _require_numbers(labels)
         return labels
 
-    def fit(self, X: Any, y: Any = None, unlabelled: Any = None) -> "RoMAERegressor":
+    def fit(self, X: Any, y: Any = None, unlabelled: Any = None, static: Any = None) -> "RoMAERegressor":
         """Pre-train on the series, then fine-tune on their targets.
 
         Parameters
@@ -516,6 +555,9 @@ class RoMAERegressor(RegressorMixin, _Supervised):
             Without it, labels are those that samples or a table bring along.
         unlabelled : as X, optional
             Further series without labels to pre-train on, read under the names of X.
+        static : table, dict or list of dict, optional
+            Static facts, such as age and sex, as in `from_table`: for a table names of its columns or another table
+            with a row for each id; for series a row for each, in their order.
 
         Returns
         -------
@@ -530,7 +572,8 @@ class RoMAERegressor(RegressorMixin, _Supervised):
             If something is of another type.
         """
         before = self._begin()
-        samples = self._read(X, before, with_labels=y is None)
+        X = opened(X, self.columns)
+        samples = self._read(X, before, with_labels=y is None, static=static)
         self._require_series(samples)
         y = check_array(self._labels(X, samples, y), ensure_2d=False, dtype=np.float64, input_name="y")
         if y.ndim > 2:
@@ -546,7 +589,7 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         self._rows_of_fit = TableRows.of(X, schema_of(samples))
         return self
 
-    def predict(self, X: Any) -> Float64[np.ndarray, "b *k"]:
+    def predict(self, X: Any, *, on_error: OnError = "raise", static: Any = None) -> Any:
         """The numbers of each series.
 
         Parameters
@@ -554,11 +597,17 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         X : list of (times, values) pairs, list of arrays [n, c], array [b, n, c], samples or table
             The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
             `columns`.
+        on_error : {"raise", "skip"}, default "raise"
+            What to do with series that cannot be read or that the model refuses: an error, or answers for the others
+            alone, with one warning and the list `skipped_`.
+        static : table, dict or list of dict, optional
+            Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
+            category that fit did not have is told in a warning and left out.
 
         Returns
         -------
-        Float64 array [b] or [b, k]
-            Shaped as y was, in its units.
+        Float64 array [b] or [b, k], pandas.Series or pandas.DataFrame
+            Shaped as y was, in its units; for a table indexed by its ids.
 
         Raises
         ------
@@ -567,11 +616,13 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples = self._read_to_judge(X)
+        X = opened(X, self.columns)
+        samples = self._read_to_judge(X, on_error=on_error, static=static)
         numbers = self._answers(samples)
-        return numbers.reshape(len(samples)) if self.is_flat_ else numbers.reshape(len(samples), -1)
+        numbers = numbers.reshape(len(samples)) if self.is_flat_ else numbers.reshape(len(samples), -1)
+        return by_id(X, samples, numbers, name=self._label_name)
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, static: Any = None) -> float:
         """Coefficient of determination R²: 1 is perfect, 0 as good as the mean of y.
 
         Parameters
@@ -583,6 +634,9 @@ class RoMAERegressor(RegressorMixin, _Supervised):
             The true numbers; by default those that samples or a table bring along.
         sample_weight : array [b], optional
             A weight for each series.
+        static : table, dict or list of dict, optional
+            Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
+            category that fit did not have is told in a warning and left out.
 
         Returns
         -------
@@ -596,7 +650,7 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples, labels = self._read_to_score(X, y)
+        samples, labels = self._read_to_score(X, y, static)
         return float(super().score(samples, labels, sample_weight))
 
 

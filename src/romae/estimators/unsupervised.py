@@ -15,13 +15,17 @@ from sklearn.utils import Tags
 from sklearn.utils._set_output import _get_output_config
 
 from romae.data.columns import to_numpy
+from romae.data.containers import is_table
 from romae.data.dates import positions_as_numbers
 from romae.data.fitting import Center, Method
 from romae.data.schema import Schema
+from romae.data.skipping import OnError, require_on_error
 from romae.data.sources import schema_of
+from romae.data.static import n_measured
+from romae.estimators.answers import by_id, curves_by_id, points_by_id
 from romae.estimators.base import MASK_RATIO, Clock, Estimator
 from romae.estimators.folds import TableRows
-from romae.estimators.inputs import Tokens, is_table
+from romae.estimators.inputs import Tokens, opened
 from romae.inference import predictions as inference
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import MaskedReconstruction, Task
@@ -85,7 +89,7 @@ class _Unsupervised(Estimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self: U, X: Any, y: Any = None) -> U:
+    def fit(self: U, X: Any, y: Any = None, static: Any = None) -> U:
         """Learn to predict hidden measurements from the others.
 
         Parameters
@@ -95,6 +99,9 @@ class _Unsupervised(Estimator):
             `columns`.
         y : ignored
             For pipelines.
+        static : table, dict or list of dict, optional
+            Static facts, such as age and sex, as in `from_table`: for a table names of its columns or another table
+            with a row for each id; for series a row for each, in their order.
 
         Returns
         -------
@@ -109,7 +116,8 @@ class _Unsupervised(Estimator):
             If something is of another type.
         """
         before = self._begin()
-        samples = self._read(X, before)
+        X = opened(X, self.columns)
+        samples = self._read(X, before, static=static)
         self._train(samples, before)
         self._rows_of_fit = TableRows.of(X, schema_of(samples))
         return self
@@ -185,6 +193,8 @@ class RoMAEInterpolator(_Unsupervised):
         The losses of each stage.
     n_features_in_ : int
         The number of channels.
+    skipped_ : list of (id, reason)
+        What the latest answers with on_error="skip" left out.
 
     See Also
     --------
@@ -212,7 +222,7 @@ class RoMAEInterpolator(_Unsupervised):
             )
         return before
 
-    def interpolate(self, X: Any, times: Any) -> list[Float64[np.ndarray, "_ *c"]] | Float64[np.ndarray, "b q *c"]:
+    def interpolate(self, X: Any, times: Any, *, on_error: OnError = "raise", static: Any = None) -> Any:
         """The values of all channels at these times, in the units of the data.
 
         Parameters
@@ -223,13 +233,20 @@ class RoMAEInterpolator(_Unsupervised):
         times : array [q] or list of arrays [q]
             One array for all series, or one for each. Where data have more position axes than time and channel,
             positions [q, d] take the place of times, as in `romae.interpolate`.
+        on_error : {"raise", "skip"}, default "raise"
+            What to do with series that cannot be read or that the model refuses: an error, or answers for the others
+            alone, with one warning and the list `skipped_`.
+        static : table, dict or list of dict, optional
+            Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
+            category that fit did not have is told in a warning and left out.
 
         Returns
         -------
-        Float64 array [b, q, c] or list of arrays [q, c]
-            An array for times that all series share, else a list. Where a measurement has several values, such as a
-            flux and its error, and channels are an axis, they are the last axis: [b, q, c, k]. A channel that was never
-            measured in training is NaN.
+        Float64 array [b, q, c], list of arrays [q, c] or pandas.DataFrame
+            For a table a table with the index id and time, and a column for each channel or value. Else an array for
+            times that all series share, or a list. Where a measurement has several values, such as a flux and its
+            error, and channels are an axis, they are the last axis: [b, q, c, k]. A channel that was never measured in
+            training is NaN.
 
         Raises
         ------
@@ -240,7 +257,7 @@ class RoMAEInterpolator(_Unsupervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples = self._read_to_predict(X)
+        X = opened(X, self.columns)
         times = times.to_numpy() if hasattr(times, "iloc") else times  # a pandas column is indexed by its own labels
         if not hasattr(times, "__getitem__") or isinstance(times, str | Mapping) or getattr(times, "ndim", 1) == 0:
             raise TypeError(
@@ -250,6 +267,8 @@ class RoMAEInterpolator(_Unsupervised):
         if len(times) == 0:
             raise ValueError("times are empty; give one array for all series, or one for each")
         is_shared = np.ndim(times[0]) == 0
+        samples, places = self._read_to_ask(X, on_error, static, is_shared=is_shared)
+        times = times if is_shared or places is None else [times[i] for i in places]
         times_of_series = [times] * len(samples) if is_shared else times
         schema = self.task_.schema
         if (
@@ -259,15 +278,35 @@ class RoMAEInterpolator(_Unsupervised):
         ):
             is_known = np.ones(len(schema.channels), dtype=bool)
             if self.task_.scaling is not None:
-                is_known = self.task_.scaling.is_known(len(is_known)).numpy()
+                is_known = self.task_.scaling.is_known(len(is_known)).numpy()[: len(is_known)]
             channels = np.flatnonzero(is_known)
             positions = [_channel_positions(series_times, schema, channels) for series_times in times_of_series]
             values = [_by_channel(x, is_known) for x in inference.interpolate(self.task_, samples, positions)]
+            if is_table(X):
+                numbers = [x[:: len(channels), 0] for x in positions]
+                return curves_by_id(samples, schema_of(samples) or schema, numbers, values)
         else:
             values = inference.interpolate(self.task_, samples, times_of_series)
+            if is_table(X):
+                return points_by_id(samples, schema_of(samples) or Schema(), times_of_series, values)
         return np.stack(values) if is_shared else values
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def _read_to_ask(
+        self, X: Any, on_error: OnError, static: Any, *, is_shared: bool
+    ) -> tuple[Sequence[Sample], list[int] | None]:
+        """The samples to ask, and the places of those that are kept where some may be left out."""
+        if on_error == "raise":
+            return self._read_to_predict(X, static=static), None
+        require_on_error(on_error)
+        if is_table(X) and not is_shared:
+            raise ValueError(
+                "a list with times for each id of a table does not say whose they are when some are skipped; give one "
+                "array of times for all, or leave on_error out"
+            )
+        kept = self._read_kept(X, static)
+        return kept.samples, kept.places
+
+    def score(self, X: Any, y: Any = None, static: Any = None) -> float:
         """R² of measurements that are hidden and predicted from the others.
 
         The share `mask_ratio` of each series is hidden. R² is computed in the units of the data for each column of
@@ -282,6 +321,9 @@ class RoMAEInterpolator(_Unsupervised):
             `columns`.
         y : ignored
             For cross-validation.
+        static : table, dict or list of dict, optional
+            Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
+            category that fit did not have is told in a warning and left out.
 
         Returns
         -------
@@ -295,7 +337,8 @@ class RoMAEInterpolator(_Unsupervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples = _with_hidden([sample for sample in self._read_to_judge(X) if len(sample) > 1], self.mask_ratio)
+        series = [sample for sample in self._read_to_judge(X, static=static) if n_measured(sample) > 1]
+        samples = _with_hidden(series, self.mask_ratio)
         predictions = np.concatenate(inference.predict(self.task_, samples))
         truth = torch.cat([sample.values[sample.hidden].double() for sample in samples]).numpy()
         channel = np.zeros(len(truth))
@@ -376,6 +419,8 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         The losses of each stage.
     n_features_in_ : int
         The number of channels.
+    skipped_ : list of (id, reason)
+        What the latest answers with on_error="skip" left out.
 
     See Also
     --------
@@ -399,7 +444,7 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         tags.transformer_tags.preserves_dtype = []
         return tags
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: Any, *, on_error: OnError = "raise", static: Any = None) -> Any:
         """The embedding of each series.
 
         Parameters
@@ -407,11 +452,18 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         X : list of (times, values) pairs, list of arrays [n, c], array [b, n, c], samples or table
             The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
             `columns`.
+        on_error : {"raise", "skip"}, default "raise"
+            What to do with series that cannot be read or that the model refuses: an error, or answers for the others
+            alone, with one warning and the list `skipped_`.
+        static : table, dict or list of dict, optional
+            Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
+            category that fit did not have is told in a warning and left out.
 
         Returns
         -------
-        Float32 array [b, w]
-            One row per series. With `set_output(transform="pandas")` a table, that of a table with its ids as index.
+        Float32 array [b, w] or pandas.DataFrame
+            One row per series; for a table a table indexed by its ids. With `set_output(transform="pandas")` always a
+            table.
 
         Raises
         ------
@@ -420,13 +472,12 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples = self._read_to_predict(X)
+        X = opened(X, self.columns)
+        samples = self._read_to_predict(X, on_error=on_error, static=static)
         vectors = np.asarray(inference.embed(self.task_, samples))
-        if is_table(X) and _get_output_config("transform", self)["dense"] == "pandas":
-            import pandas as pd
-
-            # Else scikit-learn would give it the index of X, whose rows are measurements.
-            return pd.DataFrame(vectors, index=pd.Index([sample.id for sample in samples]))
+        if _get_output_config("transform", self)["dense"] in ("default", "pandas"):
+            # For a table by id: scikit-learn would give it the index of X, whose rows are measurements.
+            return by_id(X, samples, vectors, columns=self.get_feature_names_out())
         return vectors
 
     @property
@@ -476,5 +527,7 @@ def _by_channel(values: Float64[np.ndarray, "t k"], is_known: Bool[np.ndarray, "
 
 def _channel_positions(times: Any, schema: Schema, channels: Int64[np.ndarray, "known"]) -> Float64[np.ndarray, "q 2"]:
     """The positions of these channels at each time, one time after the other."""
-    times = positions_as_numbers(to_numpy(times), schema.time_unit, schema.time_zone, "times")
+    times = positions_as_numbers(
+        to_numpy(times), schema.time_unit, schema.time_zone, "times", are_durations=schema.durations
+    )
     return np.stack([np.repeat(times, len(channels)), np.tile(channels, len(times))], axis=1)

@@ -26,6 +26,7 @@ from romae.data.columns import to_numpy
 from romae.data.dates import positions_as_numbers
 from romae.data.scaling import Scaling
 from romae.data.schema import Schema, require_same_names
+from romae.data.skipping import refused_parts
 from romae.data.sources import SampleSource, Source, as_source
 from romae.inference.outside import Outside
 from romae.model.kernels.onednn import without_onednn
@@ -435,6 +436,12 @@ def _batch(task: Task, packed: PackedSamples) -> Batch:
     return replace(batch, tokens=batch.tokens.to(dtype=weight.dtype))
 
 
+def refused_by(task: Task, samples: SampleSource) -> dict[int, str]:
+    """The samples that a task refuses, each with its reason; if all of them, the error is raised."""
+    source = _as_source(task, samples)
+    return refused_parts(len(source), lambda part: _batch(task, _packed(task, source, part)))
+
+
 def _scaling(task: Task) -> Scaling:
     return Scaling() if task.scaling is None else task.scaling
 
@@ -541,8 +548,8 @@ def _read_queries(task: Task, source: Source, positions: Any) -> list[Float64[Te
                 channel_index(queries[i], scaling.n_channels)
             if scaling.by_channel:
                 scaling.invert_values(torch.zeros(len(queries[i]), task.config.channels), queries[i])
-            elif schema is not None and schema.channels:
-                channel_index(queries[i], len(schema.channels))
+            if schema is not None and schema.channels and (schema.static or not scaling.by_channel):
+                channel_index(queries[i], len(schema.channels))  # static facts are known, and nobody asks for them
             if task.config.kinds is not None:
                 channel_index(queries[i], task.config.kinds)
         except ValueError as error:
@@ -556,7 +563,7 @@ def _read_positions(array: Any, where: str, task: Task, clock: Schema) -> Float6
         x = to_numpy(array)
     except ValueError as error:
         raise ValueError(f"{where} cannot be read as an array: {error}") from None
-    x = positions_as_numbers(x, clock.time_unit, clock.time_zone, where)
+    x = positions_as_numbers(x, clock.time_unit, clock.time_zone, where, are_durations=clock.durations)
     if x.size == 0 and len(np.atleast_1d(x)) == 0:
         return np.zeros((0, dims))
     if x.dtype.kind not in "fiu":

@@ -176,6 +176,9 @@ class ModelConfig:
     window : int, optional
         Let tokens attend to so many neighbours on either side along the first axis, and to CLS, instead of all: an
         approximation for samples of ten thousand tokens. It needs queries="joint", or an encoder alone.
+    static_from : int, optional
+        The index on the last position axis from which on tokens are static facts (`Schema.static_from`), which are
+        never hidden and never dropped.
 
     Raises
     ------
@@ -215,6 +218,7 @@ class ModelConfig:
     norm_eps: float = 1e-6
     checkpointing: bool = False
     window: int | None = None
+    static_from: int | None = None
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -222,6 +226,10 @@ class ModelConfig:
             raise ValueError(
                 f"a model needs at least one channel and one position dimension, not {self.channels} and "
                 f"{self.position_dims}"
+            )
+        if self.static_from is not None and self.static_from < 1:
+            raise ValueError(
+                f"static_from is the first kind of static facts, at least 1, or none, not {self.static_from}"
             )
         if self.kinds is not None and self.kinds < 1:
             raise ValueError(f"kinds is how many kinds of tokens there are, at least 1, or none, not {self.kinds}")
@@ -296,6 +304,7 @@ class ModelConfig:
         # Without CLS only differences of positions are seen: right for series that have each its own origin.
         has_shared_origin = scaling is not None and len(scaling.origins) > 0 and not isinstance(scaling.origins[0], str)
         chosen |= {"cls": has_shared_origin, "kinds": None if schema is None else schema.n_channels}
+        chosen["static_from"] = None if schema is None else schema.static_from
         chosen |= settings
         if chosen["kinds"] is not None:
             chosen = {"kinds_spread": 1.0, "pool": "tokens" if chosen["cls"] else "kinds"} | chosen

@@ -25,9 +25,11 @@ from romae.tokens.levels import Levels
 from romae.tokens.masking import (
     Masking,
     RandomSource,
+    SparingStatic,
     Strategy,
     UniformTokens,
     hide_at_random,
+    is_static,
     noise,
     visible_and_hidden,
 )
@@ -170,7 +172,10 @@ class Task(nn.Module):
         Levels or None
             None where samples are not centred.
         """
-        return None if self._gain is None else Levels.of(visible, self._gain, self._scaling.n_channels or 1)
+        if self._gain is None:
+            return None
+        n_channels = self._scaling.n_channels or 1
+        return Levels.of(visible, self._gain, n_channels, static_from=self.config.static_from)
 
     def encode(self, tokens: Tokens) -> Tokens:
         """The output of the encoder for samples, their levels included.
@@ -227,7 +232,7 @@ class Task(nn.Module):
         return replace(batch, is_prepared=True)
 
     def require_kinds(self, batch: Batch) -> None:
-        """Refuse tokens of kinds that the model does not have; on a GPU this waits.
+        """Refuse tokens of kinds that the model does not have, and static facts that samples hide; on a GPU this waits.
 
         Parameters
         ----------
@@ -237,8 +242,11 @@ class Task(nn.Module):
         Raises
         ------
         ValueError
-            If a token's last position is no kind of the model.
+            If a token's last position is no kind of the model, or a sample hides a static fact.
         """
+        first = self.config.static_from
+        if first is not None and batch.hidden is not None and bool(is_static(batch.hidden.positions, first).any()):
+            raise ValueError("a sample hides a static fact, which nobody predicts; let Sample(hidden=…) be False there")
         if self.config.kinds is not None:
             for tokens in (batch.tokens, batch.hidden):
                 if tokens is not None:
@@ -278,8 +286,16 @@ class Task(nn.Module):
         return batch
 
     def _drop(self, batch: Batch, source: RandomSource) -> Batch:
-        """Leave out a share of each sample's tokens, drawn between 0 and `drop_tokens`."""
+        """Leave out a share of each sample's tokens, drawn between 0 and `drop_tokens`; static facts stay."""
         layout = batch.tokens.layout
+        if self.config.static_from is not None:
+            static = is_static(batch.tokens.positions, self.config.static_from)
+            measured, _ = layout.selected(~static)
+            share = noise(Layout.singles(layout.n_samples), source) * self.drop_tokens
+            n_dropped = (share * measured.lengths).long()
+            keep = torch.ones_like(static)
+            keep[~static] = ~hide_at_random(noise(measured, source), measured, n_dropped)
+            return self._kept(batch, keep, layout.lengths - n_dropped)
         share = noise(Layout.singles(layout.n_samples), source) * self.drop_tokens
         n_dropped = (share * layout.lengths).long()
         keep = ~hide_at_random(noise(layout, source), layout, n_dropped)
@@ -496,7 +512,9 @@ class MaskedReconstruction(Task):
     def _draw(self, batch: Batch, source: RandomSource) -> Batch:
         if batch.hidden is not None:
             return batch
-        visible, hidden = visible_and_hidden(batch.tokens, self.masking, source)
+        first = self.config.static_from
+        masking = self.masking if first is None else SparingStatic(self.masking, first)
+        visible, hidden = visible_and_hidden(batch.tokens, masking, source)
         return replace(batch, tokens=visible, hidden=hidden)
 
     def forward(self, batch: Batch) -> Loss:

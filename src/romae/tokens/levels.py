@@ -35,11 +35,19 @@ class Levels:
     n_channels: int
 
     @classmethod
-    def of(cls, visible: Tokens, gain: Float64[Tensor, "rows columns"], n_channels: int = 1) -> "Levels":
+    def of(
+        cls,
+        visible: Tokens,
+        gain: Float64[Tensor, "rows columns"],
+        n_channels: int = 1,
+        *,
+        static_from: int | None = None,
+    ) -> "Levels":
         """The levels of these tokens: what is hidden must not be among them.
 
         With more than one channel, the last position axis is the channel. `gain` has a row for each channel, or one
-        for all. Nothing here makes the host wait for the device.
+        for all. Static facts, which are channels from `static_from` on, have one value a sample, which is all that they
+        tell, and stay as they are. Nothing here makes the host wait for the device.
         """
         n_samples, values = visible.layout.n_samples, visible.values.double()
         cell = cells(visible.positions, visible.layout, n_channels)
@@ -47,9 +55,13 @@ class Levels:
         # Sorted and added up cell by cell: index_add would add in any order on a GPU, and runs would not repeat.
         order = cell.argsort(stable=True)
         total = torch.segment_reduce(values[order], "sum", lengths=count, axis=0, unsafe=True, initial=0)
-        is_seen = (count > 0).unsqueeze(1)
+        is_centred = (count > 0).unsqueeze(1)
+        if static_from is not None:
+            channel = torch.arange(n_channels, device=cell.device).repeat(n_samples)
+            is_centred = is_centred & (channel < static_from).unsqueeze(1)
         row = gain.expand(n_channels, values.shape[1]).repeat(n_samples, 1)
-        return cls(total / count.clamp(min=1).unsqueeze(1), torch.where(is_seen, row, 1.0), n_channels)
+        level = torch.where(is_centred, total / count.clamp(min=1).unsqueeze(1), 0.0)
+        return cls(level, torch.where(is_centred, row, 1.0), n_channels)
 
     def relative(self, tokens: Tokens) -> Tokens:
         """The tokens with their deviations from the level, enlarged."""

@@ -11,16 +11,20 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from jaxtyping import Int64
 
 from romae.checkpoints.native import load, read_json
 from romae.config import C, differences, from_dict, to_dict
+from romae.data.containers import as_table
 from romae.data.dates import TimeUnit
 from romae.data.fitting import Center, Method
 from romae.data.ladders import fit_ladders, with_given
 from romae.data.queries import require_same_clock
 from romae.data.scaling import Origin, Scaling, Unit, fit_scaling
-from romae.data.schema import SampleSet, Schema
-from romae.data.tables import TokenForm, from_schema
+from romae.data.schema import Fact, SampleSet, Schema
+from romae.data.skipping import Skipped
+from romae.data.static import n_measured, with_static
+from romae.data.tables import TokenForm, are_columns, from_schema, readable_rows, static_facts
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.seeds import generators_as_before, seed_everything
@@ -37,7 +41,8 @@ class Columns:
     """Which columns of a table hold what.
 
     What is not named is called as in the data that the model was trained on, or in pre-training id, time and value.
-    Times that are dates are counted in `time_unit`; `tokens` are as in `from_table`.
+    Times that are dates or durations are counted in `time_unit`; `tokens` and `static` are as in
+    `from_table`.
     """
 
     id: str | None = None
@@ -47,10 +52,15 @@ class Columns:
     positions: tuple[str, ...] | None = None
     time_unit: TimeUnit | None = None
     tokens: TokenForm | None = None
+    static: tuple[str, ...] | None = None
 
     def schema(self, base: Schema) -> Schema:
         """The columns to read, with the channels and classes of another schema."""
-        given = {name: value for name, value in asdict(self).items() if value is not None and name != "tokens"}
+        given = {
+            name: value
+            for name, value in asdict(self).items()
+            if value is not None and name not in ("tokens", "static")
+        }
         if self.are_channels_of(base):
             del given["values"]
         return replace(base, **given)
@@ -192,8 +202,9 @@ class Trained(NamedTuple):
 @generators_as_before()
 def pretrain(config: PretrainConfig, data: Any, out: str | Path, *, resume: bool = False) -> Trained:
     """Train a model to predict hidden rows of a table, which is whatever `from_table` reads, from the others."""
-    samples = read_table(data, config.columns.schema(Schema()), None, tokens=config.columns.tokens)
-    if all(len(sample) == 1 for sample in samples):
+    schema = config.columns.schema(Schema())
+    samples = read_table(data, schema, None, tokens=config.columns.tokens, static=config.columns.static)
+    if all(n_measured(sample) == 1 for sample in samples):
         raise ValueError(
             f"every sample has a single row, so that nothing can be hidden; is {samples.schema.id!r} the column that "
             "says which rows belong together?"
@@ -217,7 +228,7 @@ def finetune(
     before = load_model(pretrained)
     schema = replace(config.columns.schema(before.schema or Schema()), label=config.label, classes=None)
     require_columns(before, schema, f"the model in {pretrained}")
-    samples = _labelled(read_table(data, schema, before.schema), config.kind)
+    samples = _labelled(read_table(data, schema, before.schema, static=config.columns.static), config.kind)
     training, validation = validation_split(samples, config.validation)
     scaling = (before.scaling or Scaling()).without_target()
     seed_everything(config.train.seed)
@@ -248,18 +259,54 @@ def read_table(
     *,
     tokens: TokenForm | None = None,
     for_training: bool = True,
+    row_numbers: Int64[np.ndarray, "n"] | None = None,
+    static: Any = None,
 ) -> SampleSet:
-    """Samples from a table; channels, tokens, the unit of time and its zone are those of a model, if there is one."""
+    """Samples from a table; channels, tokens, the unit of time and its zone are those of a model, if there is one.
+
+    `row_numbers` are what messages call the rows of a part of a table. Static facts are those of a model; by default
+    they are in the columns that they were in then.
+    """
+    data = as_table(data)
     if model_schema is None:
-        return from_schema(data, replace(schema, time_zone=None), tokens=tokens, for_training=for_training)
+        schema = replace(schema, time_zone=None)
+        tokens = "scalars" if static is not None and tokens is None and schema.channel is None else tokens
+        samples = from_schema(data, schema, tokens=tokens, for_training=for_training, row_numbers=row_numbers)
+        return samples if static is None else with_static(samples, static_facts(static, samples, data))
     schema = replace(schema, time_zone=model_schema.time_zone)
     channels = model_schema.channels if model_schema.channel and schema.channel else None
     tokens = "steps"
     if schema.channel is None and set(schema.values) == set(model_schema.channels):
         schema, tokens = replace(schema, values=tuple(map(str, model_schema.channels))), "scalars"
-    samples = from_schema(data, schema, channels, tokens=tokens, for_training=for_training)
-    require_same_clock(samples.schema.time_unit, model_schema.time_unit, samples.schema.time)
-    return samples
+    samples = from_schema(data, schema, channels, tokens=tokens, for_training=for_training, row_numbers=row_numbers)
+    require_same_clock(samples.schema, model_schema, subject=f"column {samples.schema.time!r}")
+    if static is None and not model_schema.static:
+        return samples
+    columns = [*dict.fromkeys(fact.column for fact in model_schema.static)]
+    return with_static(samples, static_facts(columns if static is None else static, samples, data), model_schema.static)
+
+
+def read_table_in_part(
+    data: Any, schema: Schema, model_schema: Schema, static: Any = None
+) -> tuple[SampleSet, list[Skipped], int]:
+    """The samples of a table to predict that can be read, what was left out, and how many ids there were."""
+    named = (
+        tuple(Fact(column=name) for name in ([static] if isinstance(static, str) else static))
+        if are_columns(static)
+        else ()
+    )
+    clock = replace(
+        schema,
+        time_unit=model_schema.time_unit,
+        durations=model_schema.durations,
+        static=named or model_schema.static,
+    )
+
+    def read(part: Any, rows: Int64[np.ndarray, "n"]) -> SampleSet:
+        return read_table(part, schema, model_schema, for_training=False, row_numbers=rows, static=static)
+
+    part, rows, skipped, n = readable_rows(data, clock, model_schema.channels, read)
+    return read(part, rows), skipped, n
 
 
 def require_columns(task: Task, schema: Schema, model_name: str) -> None:
@@ -320,6 +367,7 @@ def _trained(
     schema = training.schema
     columns = {name: getattr(schema, name) for name in ("id", "time", "channel", "values", "positions", "time_unit")}
     columns["tokens"] = config.columns.tokens
+    columns["static"] = config.columns.static
     if config.columns.are_channels_of(schema):
         columns |= {"channel": None, "values": schema.channels, "tokens": "scalars"}
     has_labels = not isinstance(task, MaskedReconstruction)
