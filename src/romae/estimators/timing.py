@@ -75,16 +75,13 @@ def shortened(works: Sequence[Work], seconds: float, limit: float) -> list[Stage
 
 def announce(name: str, seconds: float, lengths: Int64[np.ndarray, "b"], *, is_on_gpu: bool) -> None:
     """Say on stderr how long a fit will take."""
-    long = (
-        f"{seconds:.0f} s"
-        if seconds < 90
-        else f"{seconds / 60:.0f} min"
-        if seconds < 5400
-        else f"{seconds / 3600:.1f} h"
-    )
+    if seconds < 90:
+        long = f"{seconds:.0f} s"
+    else:
+        long = f"{seconds / 60:.0f} min" if seconds < 5_400 else f"{seconds / 3_600:.1f} h"
     print(
-        f"{name}: about {long} on this {'GPU' if is_on_gpu else 'CPU'} for {len(lengths):,} series of "
-        f"{int(lengths.sum()):,} tokens at most; time_limit= shortens it, verbose=1 shows how far it is",
+        f"{name}: about {long} at most on this {'GPU' if is_on_gpu else 'CPU'} ({len(lengths):,} series, "
+        f"{int(lengths.sum()):,} tokens); time_limit= shortens it, verbose=1 shows how far it is",
         file=sys.stderr,
         flush=True,
     )
