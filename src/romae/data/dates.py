@@ -138,9 +138,11 @@ def _clock(cell: Any) -> np.timedelta64 | None:
 
 
 def _numbers_from_durations(durations: Shaped[np.ndarray, "n"], unit: TimeUnit) -> Float64[np.ndarray, "n"]:
-    """Durations in a unit, read to the microsecond; NaN for missing ones."""
-    exact = durations.astype("timedelta64[us]")
-    return np.where(np.isnat(exact), np.nan, exact.astype(np.int64) / _microseconds(unit))
+    """Durations in a unit, of nanoseconds too; NaN for missing ones."""
+    is_fine = durations.dtype == np.dtype("timedelta64[ns]")  # others may be too long to be counted in nanoseconds
+    exact = durations if is_fine else durations.astype("timedelta64[us]")
+    per_unit = _microseconds(unit) * (1_000 if is_fine else 1)
+    return np.where(np.isnat(exact), np.nan, exact.astype(np.int64) / per_unit)
 
 
 def durations_from_numbers(numbers: Float64[np.ndarray, "n"], unit: TimeUnit) -> "pd.TimedeltaIndex":
