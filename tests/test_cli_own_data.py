@@ -94,6 +94,61 @@ def test_from_a_table_to_predictions_embeddings_and_curves(run):
     pd.testing.assert_frame_equal(asked, grid[5:9].reset_index(drop=True), rtol=1e-5)
 
 
+def test_ids_that_cannot_be_read_are_skipped_and_listed(run, without_shape_checks):
+    run("pretrain", "curves.parquet", *COLUMNS, "--out", "run", *TINY)
+    first, second = CURVES["star"].unique()[:2]
+    spoiled = CURVES.astype({"flux": object})
+    spoiled.loc[spoiled.index[spoiled["star"] == first][0], "flux"] = "bad"  # makes the column text
+    spoiled.loc[spoiled.index[spoiled["star"] == second][0], "band"] = "z"
+    spoiled.to_csv("spoiled.csv", index=False)
+    CURVES[~CURVES["star"].isin([first, second])].to_csv("rest.csv", index=False)
+    queries = CURVES.loc[~CURVES["star"].duplicated(), ["star", "mjd", "band"]]
+    queries.to_csv("all.csv", index=False)
+    queries[~queries["star"].isin([first, second])].to_csv("some.csv", index=False)
+    for command, wide, narrow in (("embed", (), ()), ("interpolate", ("--queries=all.csv",), ("--queries=some.csv",))):
+        assert run(command, "spoiled.csv", "--model", "run", *wide, "--out", "x.csv").code == 2
+        with pytest.warns(UserWarning, match=f"skipped 2 of 16 samples: '{first}'"):
+            done = run(command, "spoiled.csv", "--model=run", *wide, "--out=x.csv", "--on-error=skip", "--force")
+        assert done.code == 0
+        assert_says(done.out, "x.skipped.csv", "2 ids")
+        run(command, "rest.csv", "--model", "run", *narrow, "--out", "y.csv", "--force")
+        assert Path("x.csv").read_bytes() == Path("y.csv").read_bytes()
+        skipped = pd.read_csv("x.skipped.csv", dtype=str)
+        assert skipped["id"].tolist() == [str(first), str(second)] and "bad" in skipped["reason"][0]
+    with pytest.warns(UserWarning, match="skipped"):
+        done = run("embed", "spoiled.csv", "--model", "run", "--out", "z.csv", "--on-error", "skip", "--json")
+    assert json.loads(done.out)["skipped"] == 2
+    done = run("embed", "spoiled.csv", "--model", "run", "--out", "w.csv", "--on-error", "ignore")
+    assert done.code == 2
+    assert_says(done.err, "on_error", "'ignore'")
+    Path("v.skipped.csv").write_text("mine")
+    done = run("embed", "spoiled.csv", "--model", "run", "--out", "v.csv", "--on-error", "skip")
+    assert done.code == 2 and Path("v.skipped.csv").read_text() == "mine"
+
+
+def test_static_facts_of_ids_go_from_pretraining_to_predictions(run):
+    stars = CURVES["star"].unique()
+    facts = pd.DataFrame(
+        {"star": stars, "distance": range(len(stars)), "galaxy": ["spiral", "disc"] * (len(stars) // 2)}
+    )
+    CURVES.merge(facts, on="star").to_csv("facts.csv", index=False)
+    assert run("pretrain", "facts.csv", *COLUMNS, "--static", "distance,galaxy", "--out", "run", *TINY).code == 0
+    task = romae.training.tables.load_model("run")
+    assert task.schema.kind_names == ("g", "r", "distance", "galaxy=disc", "galaxy=spiral")
+    assert task.config.static_from == 2 and task.config.kinds == 5
+    assert run("finetune", "facts.csv", "--pretrained=run", "--label=kind", "--out=clf", *TINY[2:]).code == 0
+    assert run("predict", "facts.csv", "--model=clf", "--out=p.csv").code == 0
+    assert run("predict", "facts.csv", "--model=clf", "--out=q.csv", "--on-error=skip").code == 0
+    assert Path("p.csv").read_bytes() == Path("q.csv").read_bytes()
+    done = run("interpolate", "facts.csv", "--model=run", "--at=59000:59006:3", "--out=grid.csv", "--json")
+    assert json.loads(done.out)["rows"] == 16 * 2 * 3
+    pytest.importorskip("plotly", reason="needs romae[plots]")
+    assert run("page", "run", "--data", "facts.csv").code == 0  # which hides points, and no facts
+    done = run("predict", "curves.parquet", "--model", "clf", "--out", "r.csv")
+    assert done.code == 2
+    assert_says(done.err, "'distance'", "is not there")
+
+
 def test_the_written_configuration_can_be_fed_back(run):
     run("pretrain", "curves.parquet", *COLUMNS, "--out", "first", *TINY, "--set", 'masking={kind="rows",ratio=0.4}')
     done = run("pretrain", "curves.parquet", "--config", "first/job.json", "--out", "second")
@@ -111,6 +166,19 @@ def test_a_file_of_settings_gives_way_to_options_and_those_to_set(run):
     config = load_config(FinetuneConfig, "clf/job.json")
     assert (config.columns.id, config.label, config.drop_tokens) == ("star", "kind", 0.1)
     assert (config.train.epochs, config.train.lr) == (1, 0.01)
+
+
+def test_ladders_of_the_first_axes_can_be_given(run):
+    given = ("--ladders", "0.5:40", "--set", "scaling.center=sample")
+    assert run("pretrain", "curves.parquet", *COLUMNS, "--out", "run", *TINY, *given).code == 0
+    config = load_config(PretrainConfig, "run/job.json")
+    assert config.model.ladders == (romae.Ladder(shortest=0.5, longest=40.0),)
+    model = json.loads(Path("run/best/config.json").read_text())
+    assert model["model"]["ladders"][0]["longest"] == 40.0 and model["scaling"]["center"] == "sample"
+    for text, part in (("daily", "'daily'"), ("40:0.5", "climb")):
+        done = run("pretrain", "curves.parquet", *COLUMNS, "--out", "other", *TINY, "--ladders", text)
+        assert done.code == 2
+        assert_says(done.err, part)
 
 
 def test_the_settings_in_the_documentation_are_settings(tmp_path):

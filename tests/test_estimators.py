@@ -27,7 +27,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import romae
 from messages import refused, warned
 from romae import RoMAEClassifier, RoMAEEmbedder, RoMAEInterpolator, RoMAERegressor, Size
-from romae.estimators import base, rules, supervised
+from romae.estimators import base, supervised, timing
 from romae.estimators.folds import TableRows
 from romae.estimators.inputs import read_input
 from romae.estimators.labels import labels_of
@@ -35,7 +35,8 @@ from romae.experiments.datasets import uea
 from romae.inference import predictions as inference
 from romae.model.config import ModelConfig
 from romae.model.tasks import Classification, MaskedReconstruction
-from romae.training.stages import run_stages
+from romae.training import rules
+from romae.training.stages import Pretrain, run_stages
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")  # as for users
 
@@ -47,8 +48,9 @@ SMALL = {
     "device": "cpu",
     "random_state": 0,
 }
-CLASSIFIER = RoMAEClassifier(epochs=3, **SMALL)
-REGRESSOR = RoMAERegressor(epochs=3, **SMALL)
+ALONE = {"features": None, "n_models": 1}  # the network, without simpler models beside it
+CLASSIFIER = RoMAEClassifier(epochs=3, **SMALL, **ALONE)
+REGRESSOR = RoMAERegressor(epochs=3, **SMALL, **ALONE)
 INTERPOLATOR = RoMAEInterpolator(**SMALL)
 EMBEDDER = RoMAEEmbedder(**SMALL)
 ALL = (CLASSIFIER, REGRESSOR, INTERPOLATOR, EMBEDDER)
@@ -219,7 +221,7 @@ def test_labels_come_back_as_they_were(labels, tmp_path):
 
 def test_the_class_that_is_predicted_is_the_most_probable(monkeypatch):
     probabilities = np.array([[0.2, 0.5, 0.3], [0.6, 0.3, 0.1]])
-    monkeypatch.setattr(RoMAEClassifier, "predict_proba", lambda self, X: probabilities)
+    monkeypatch.setattr(RoMAEClassifier, "predict_proba", lambda self, X, **options: probabilities)
     estimator = RoMAEClassifier()
     estimator.classes_ = np.array(["a", "b", "c"])
     assert estimator.predict(PAIRS[:2]).tolist() == ["b", "a"]
@@ -300,8 +302,9 @@ IN_BANDS = {"id": "id", "time": "t", "channel": "band"}
 
 def test_interpolation_keeps_channels_and_columns_of_values_apart():
     fitted = RoMAEInterpolator(**SMALL, columns=IN_BANDS | {"values": ["flux", "err"]}).fit(in_bands())
-    found = fitted.interpolate(in_bands().query("id < 'o2'"), [2.0, 5.0])
-    assert found.shape == (2, 2, 3, 2)
+    table = fitted.interpolate(in_bands().query("id < 'o2'"), [2.0, 5.0])
+    assert table.shape == (4, 6) and table[("r", "err")].shape == (4,)
+    found = table.to_numpy().reshape(2, 2, 3, 2)
     assert_allclose(found[..., 0], np.broadcast_to([100, 200, 300], (2, 2, 3)), rtol=0.05)
     assert_allclose(found[..., 1], 1, rtol=0.1)
 
@@ -502,7 +505,6 @@ def test_series_that_decide_when_to_stop_are_not_trained_on(estimator, monkeypat
     held_out, training = ({one.id for one in told[name]} for name in ("validation", "training"))
     assert not held_out & training and held_out | training == set(range(len(PAIRS)))
     assert {KINDS[i] for i in held_out} == {0, 1} or estimator is INTERPOLATOR
-    assert estimator is CLASSIFIER or not held_out & {one.id for one in told["unlabelled"]}
     assert all("validation" in record for record in fitted.histories_[-1])
     whole = clone(estimator).set_params(early_stopping=False).fit(PAIRS, NAMES)
     assert told["validation"] is None and len(told["training"]) == len(PAIRS)
@@ -641,7 +643,7 @@ def test_tables_in_a_list_are_known_by_their_columns():
 
 def test_numbers_that_single_precision_cannot_tell_apart_are_refused():
     with refused(ValueError, "y would move", "31", "subtract an offset"):
-        RoMAERegressor(**SMALL).fit(PAIRS, 1.7e9 + np.arange(float(len(PAIRS))))
+        RoMAERegressor(**SMALL, **ALONE).fit(PAIRS, 1.7e9 + np.arange(float(len(PAIRS))))
 
 
 def test_asking_nothing_of_one_series_is_no_error():
@@ -667,8 +669,8 @@ def test_labels_that_a_file_cannot_hold_are_named_and_nothing_is_written(tmp_pat
 def test_a_frozen_encoder_stays_and_another_learns(saved, interpolator):
     settings = {**SMALL, "size": None, "pretrain_epochs": None, "pretrained": saved}
     before = weights_of(interpolator)
-    frozen = RoMAEClassifier(epochs=2, frozen=True, **settings).fit(PAIRS, NAMES)
-    thawed = RoMAEClassifier(epochs=2, **settings).fit(PAIRS, NAMES)
+    frozen = RoMAEClassifier(epochs=2, frozen=True, **settings, **ALONE).fit(PAIRS, NAMES)
+    thawed = RoMAEClassifier(epochs=2, **settings, **ALONE).fit(PAIRS, NAMES)
     assert all(torch.equal(before[name], value) for name, value in weights_of(frozen).items())
     assert not all(torch.equal(before[name], value) for name, value in weights_of(thawed).items())
     assert len(frozen.histories_) == len(thawed.histories_) == 1
@@ -693,12 +695,16 @@ def three_bands(tmp_path_factory):
 def test_samples_and_tables_mean_the_same_to_a_pretrained_model(three_bands):
     """Channels are told apart by their names, so that samples which number them otherwise are refused."""
     settings = {"pretrained": three_bands, "epochs": 1, "device": "cpu"}
-    assert RoMAEClassifier(columns=BANDS, **settings).fit(banded("bc")).task_.schema.channels == ("a", "b", "c")
+    assert RoMAEClassifier(columns=BANDS, **settings, **ALONE).fit(banded("bc")).task_.schema.channels == (
+        "a",
+        "b",
+        "c",
+    )
     with refused(ValueError, "channels", "from_table_like"):
-        RoMAEClassifier(**settings).fit(from_bands(banded("bc")))
+        RoMAEClassifier(**settings, **ALONE).fit(from_bands(banded("bc")))
     with refused(ValueError, "channels", "from_table_like"):
         RoMAEInterpolator.load(three_bands).score(from_bands(banded("bc")))
-    fitted = RoMAEClassifier(**settings).fit(from_bands(banded("ab")))
+    fitted = RoMAEClassifier(**settings, **ALONE).fit(from_bands(banded("ab")))
     assert fitted.task_.schema.channels == ("a", "b", "c") and len(fitted.predict(from_bands(banded("abc")))) == 24
 
 
@@ -725,7 +731,7 @@ def test_columns_may_have_other_names_than_in_pretraining(three_bands):
     wanted = RoMAEEmbedder(pretrained=three_bands, device="cpu").fit(banded("abc")).transform(banded("abc"))
     assert_array_equal(embedder.transform(table), wanted)
     curves = RoMAEInterpolator(pretrained=three_bands, columns=columns, device="cpu").fit(table)
-    assert curves.interpolate(table, [1.0, 2.0]).shape == (24, 2, 3)
+    assert curves.interpolate(table, [1.0, 2.0]).shape == (24 * 2, 3)  # by id and time, under the names of this table
 
 
 def test_the_unit_of_dates_is_that_of_the_pretrained_model(tmp_path):
@@ -768,9 +774,13 @@ def test_saving_and_pickling_keep_settings_and_answers(estimator, tmp_path):
 
 def test_a_pickle_holds_no_pickled_tensor(classifier):
     state = classifier.__getstate__()
-    assert set(state["task_"]) == {"model.safetensors", "config.json"}
-    assert json.loads(state["task_"]["config.json"])["task"] == "Classification"
-    assert b"torch" not in pickle.dumps(classifier).replace(state["task_"]["model.safetensors"], b"")
+    (files,) = state["task_"]
+    assert set(files) == {"model.safetensors", "config.json"} and "tasks_" not in state
+    assert json.loads(files["config.json"])["task"] == "Classification"
+    assert b"torch" not in pickle.dumps(classifier).replace(files["model.safetensors"], b"")
+    older = copy.copy(classifier)  # had one model
+    older.__setstate__(state | {"task_": files})
+    assert_array_equal(older.predict_proba(PAIRS), classifier.predict_proba(PAIRS))
 
 
 def test_nothing_is_overwritten_that_is_no_estimator(classifier, tmp_path):
@@ -873,16 +883,133 @@ def test_verbose_shows_progress_and_silence_is_the_default(capsys):
     assert "pre-training: step" in capsys.readouterr().err
 
 
+# Several networks
+
+
+@pytest.mark.parametrize("estimator", [CLASSIFIER, REGRESSOR], ids=lambda estimator: type(estimator).__name__)
+def test_several_networks_hold_out_every_series_once_and_answer_with_their_mean(estimator, monkeypatch, tmp_path):
+    told = []
+
+    def listening(model, stages, training, **settings):
+        told.append((stages[0].kind, {one.id for one in training}, {one.id for one in settings["validation"] or ()}))
+        return run_stages(model, stages, training, **settings)
+
+    monkeypatch.setattr(base, "run_stages", listening)
+    y = NAMES if estimator is CLASSIFIER else KINDS.astype(float)
+    fitted = clone(estimator).set_params(n_models=3, epochs=1).fit(PAIRS, y)
+    first, *others = told
+    everything = set(range(len(PAIRS)))
+    assert first == ("pretrain", everything, set()) and len(others) == fitted.n_models_ == len(fitted.tasks_) == 3
+    assert all(training | held_out == everything and not training & held_out for _, training, held_out in others)
+    assert sorted(i for _, _, held_out in others for i in held_out) == sorted(everything)
+    ask = romae.predict_proba if estimator is CLASSIFIER else romae.predict
+    answers = [np.asarray(ask(task, read_input(PAIRS)), dtype=float) for task in fitted.tasks_]
+    wanted = np.mean(answers, axis=0)
+    found = fitted.predict_proba(PAIRS) if estimator is CLASSIFIER else fitted.predict(PAIRS)
+    assert_allclose(found, wanted.reshape(found.shape), rtol=1e-6)
+    assert not np.allclose(answers[0], answers[1])
+    fitted.save(tmp_path / "saved")
+    fitted.save(tmp_path / "saved")
+    for again in (type(fitted).load(tmp_path / "saved"), pickle.loads(pickle.dumps(fitted))):
+        assert len(again.tasks_) == 3 and again.task_ is again.tasks_[0]
+        assert_array_equal(again.predict(PAIRS), fitted.predict(PAIRS))
+
+
+def test_without_early_stopping_several_networks_differ_by_their_seeds():
+    fitted = clone(CLASSIFIER).set_params(n_models=2, epochs=1, early_stopping=False).fit(PAIRS, NAMES)
+    one, other = (romae.predict_proba(task, read_input(PAIRS)) for task in fitted.tasks_)
+    assert np.abs(one - other).max() > 1e-4
+    with refused(ValueError, "n_models", "at least 1"):
+        clone(CLASSIFIER).set_params(n_models=0).fit(PAIRS, NAMES)
+
+
+# All that a recipe can set
+
+
+def test_architecture_masking_and_training_can_be_set_as_values_and_as_dictionaries():
+    given = {"model": {"keep": 1.0, "cls": True}, "masking": {"kind": "spans", "ratio": 0.4}, "train": {"ema": 0.9}}
+    fitted = clone(INTERPOLATOR).set_params(**given).fit(PAIRS)
+    assert fitted.task_.config.keep == 1 and fitted.task_.config.cls and fitted.task_.masking == romae.Spans(ratio=0.4)
+    plain = clone(INTERPOLATOR).fit(PAIRS)
+    assert plain.task_.masking == romae.UniformTokens(ratio=0.5) and not plain.task_.config.cls
+    values = {
+        "model": replace(fitted.task_.config, dropout=0.0),
+        "masking": romae.Spans(ratio=0.4),
+        "train": romae.TrainConfig(epochs=1, batch_size=32, lr=1e-2, ema=0.9, patience=5),
+        "size": None,
+        "pretrain_epochs": None,
+        "batch_size": None,
+        "lr": None,
+    }
+    same = clone(INTERPOLATOR).set_params(**values).fit(PAIRS)
+    assert_array_equal(same.interpolate(PAIRS[:2], [1.0]), fitted.interpolate(PAIRS[:2], [1.0]))
+    assert not np.array_equal(plain.interpolate(PAIRS[:2], [1.0]), fitted.interpolate(PAIRS[:2], [1.0]))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"model": {"encoder": "tiny"}}, ["size=", "model="]),
+        ({"model": {"heads": 3}}, ["unknown key 'heads'", "kinds_spread"]),
+        ({"model": {"channels": 2}}, ["model takes 2 channels"]),
+        ({"train": {"lr": 0.1}}, ["lr=", "train="]),
+        ({"train": {"epoch": 3}}, ["unknown key", "epoch"]),
+        ({"train": romae.TrainConfig()}, ["epochs=", "train="]),
+        ({"masking": {"kind": "spans"}, "mask_ratio": 0.3}, ["mask_ratio=", "masking="]),
+        ({"masking": {"kind": "holes"}}, ["holes"]),
+        ({"time_limit": 0.0}, ["time_limit", "above 0"]),
+    ],
+)
+def test_a_setting_that_does_not_exist_or_is_given_twice_is_refused(given, words):
+    with refused(ValueError, *words):
+        clone(CLASSIFIER).set_params(**given).fit(PAIRS, NAMES)
+
+
+# Time
+
+
+def test_a_time_limit_shortens_all_stages_alike_and_a_long_fit_says_so_first(capsys, monkeypatch):
+    monkeypatch.setattr(timing, "slowness", lambda *arguments: 1000.0)
+    plan = {"pretrain_epochs": 4, "epochs": 8, "random_state": 0}
+    fitted = clone(CLASSIFIER).set_params(**plan, time_limit=40.0).fit(PAIRS, NAMES)
+    seconds = sum(
+        1000 * epochs * timing.Work(stage, read_input(PAIRS)).seconds(SMALL["size"], rules.CPU)
+        for epochs, stage in ((4, Pretrain(train=romae.TrainConfig(epochs=1, batch_size=32))),)
+    )
+    assert seconds > 40 and [len(history) for history in fitted.histories_][0] < 4
+    said = capsys.readouterr().err
+    assert "RoMAEClassifier: about 40 s at most on this CPU (32 series" in said and "time_limit=" in said
+    clone(CLASSIFIER).fit(PAIRS, NAMES)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_how_slow_this_machine_is_follows_from_steps_that_are_timed():
+    samples = read_input(PAIRS)
+    model = ModelConfig.for_samples(samples, device="cpu", encoder=SMALL["size"])
+    work = timing.Work(Pretrain(train=romae.TrainConfig(epochs=1, batch_size=8, device="cpu")), samples)
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    factor = timing.slowness(work, model, SMALL["size"], romae.fit_scaling(samples), rules.CPU, 0)
+    assert 0.05 <= factor < 100 and torch.equal(torch.get_rng_state(), before)
+
+
 # Rules
 
 
 @pytest.mark.parametrize("n", [2, 40, 137, 999, 1_000, 20_000, 100_000])
 @pytest.mark.parametrize("length", [1, 70, 5_000])
 def test_rules_hold_from_small_data_to_large(n, length):
-    batch = rules.fitting_batch(np.full(n, length))
+    lengths, size = np.full(n, length), romae.SIZES["mini"]
+    batch = rules.fitting_batch(lengths)
     assert 1 <= batch <= 128 and (batch == 1 or batch * length <= max(rules.TOKENS_PER_BATCH, 8 * length))
     for course in (rules.PRETRAINING, rules.FINE_TUNING, rules.PROBING):
-        assert course.at_least <= rules.fitting_epochs(n, batch, course) <= course.at_most
+        for device in (rules.CPU, rules.GPU):
+            epochs = rules.fitting_epochs(lengths, batch, size, course, device)
+            assert course.at_least <= epochs <= course.at_most
+            n_steps = -(-n // batch)
+            seconds = epochs * n_steps * rules.step_seconds(n * length / n_steps, size, device)
+            assert seconds <= device.budget or epochs == course.at_least
+            assert (epochs - 1) * n_steps <= course.n_steps or epochs == course.at_least
     assert 0 <= rules.fitting_share(n) <= 0.2
 
 
@@ -936,15 +1063,16 @@ def test_a_shared_clock_is_asked_for_and_tells_what_lies_outside(recwarn):
 
 
 def test_a_rare_class_is_predicted_at_its_rate():
-    """One series in ten is of the class, and nothing tells which: with smoothing left in, each would be at a fifth."""
+    """One series in ten is of the class, and nothing tells which: taught with smoothing, each would be at a fifth."""
     random = np.random.default_rng(0)
     X, y = random.normal(size=(300, 3, 1)), np.arange(300) % 10 == 0
     settings = SMALL | {"pretrain_epochs": 0, "batch_size": 16, "lr": 3e-3}
-    fitted = RoMAEClassifier(epochs=6, **settings).fit(X, y)
+    fitted = RoMAEClassifier(epochs=6, **settings, **ALONE).fit(X, y)
     probabilities = fitted.predict_proba(X)[:, 1]
     assert abs(probabilities.mean() - 0.1) < 0.01
+    assert fitted.task_.confidence == 1
     fitted.task_.calibration = None
-    assert fitted.predict_proba(X)[:, 1].mean() > 0.15
+    assert abs(fitted.predict_proba(X)[:, 1].mean() - 0.1) < 0.05
 
 
 def test_the_calibration_is_saved_and_pickled(classifier, tmp_path):
@@ -955,9 +1083,12 @@ def test_the_calibration_is_saved_and_pickled(classifier, tmp_path):
         assert_array_equal(same.predict_proba(PAIRS), classifier.predict_proba(PAIRS))
 
 
-def test_smoothing_is_undone_without_a_validation_split_too():
+def test_without_a_validation_split_probabilities_are_those_of_the_network():
     fitted = clone(CLASSIFIER).set_params(epochs=1, early_stopping=False).fit(PAIRS[:8], NAMES[:8])
-    assert fitted.task_.calibration.bias == (0.0, 0.0)
+    assert fitted.task_.calibration.bias == (0.0, 0.0) and fitted.task_.calibration.temperature == 1
+    calibrated = fitted.predict_proba(PAIRS)
+    fitted.task_.calibration = None
+    assert_allclose(fitted.predict_proba(PAIRS), calibrated, atol=1e-6)
 
 
 # Folds of a table
@@ -1077,7 +1208,7 @@ def test_a_pretrained_model_tells_of_data_unlike_its_own_and_learns_their_range(
     unlike = [(times, 100 + values) for times, values in PAIRS]
     settings = {"pretrained": saved, "epochs": 1, "device": "cpu", "random_state": 0}
     with warned(UserWarning, "far outside", "values of 'channel_0'"):
-        fitted = RoMAEClassifier(**settings).fit(unlike, NAMES)
+        fitted = RoMAEClassifier(**settings, **ALONE).fit(unlike, NAMES)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fitted.predict(unlike)
@@ -1410,7 +1541,7 @@ def test_a_head_on_a_frozen_encoder_learns_at_the_rate_of_probing(saved, monkeyp
     monkeypatch.setattr(base, "run_stages", recorded)
     for frozen in (True, False):
         with pytest.raises(KeyboardInterrupt):
-            RoMAEClassifier(pretrained=saved, frozen=frozen, device="cpu").fit(PAIRS, NAMES)
+            RoMAEClassifier(pretrained=saved, frozen=frozen, device="cpu", epochs=2).fit(PAIRS, NAMES)
     assert rates == [rules.PROBING.lr, rules.FINE_TUNING.lr]
 
 
@@ -1456,21 +1587,21 @@ def test_a_series_that_was_good_among_others_is_good_alone():
     X = 300 + 10 * random.normal(size=(12, 8, 1))
     X[0] = 300 + 1e-6 * random.normal(size=(8, 1))
     y = ["a", "b"] * 6
-    fitted = RoMAEClassifier(epochs=1, **SMALL).fit(X, y)
+    fitted = RoMAEClassifier(epochs=1, **SMALL, **ALONE).fit(X, y)
     np.testing.assert_allclose(fitted.predict_proba(X[:1]), fitted.predict_proba(X)[:1], atol=1e-5)
     table = pd.DataFrame({"id": np.repeat(range(12), 8), "time": np.tile(range(8), 12), "value": X.ravel()})
     columns = {"id": "id", "time": "time", "values": "value"}
-    fitted = RoMAEClassifier(epochs=1, columns=columns, **SMALL).fit(table, dict(enumerate(y)))
+    fitted = RoMAEClassifier(epochs=1, columns=columns, **SMALL, **ALONE).fit(table, dict(enumerate(y)))
     assert len(fitted.predict(table[:8])) == 1
     with refused(ValueError, "single precision", "subtract an offset"):
-        RoMAEClassifier(epochs=1, **SMALL).fit(X[[0, 0]], ["a", "b"])
+        RoMAEClassifier(epochs=1, **SMALL, **ALONE).fit(X[[0, 0]], ["a", "b"])
 
 
 def test_what_was_read_in_fit_is_read_in_parts():
     """Nested lists of which a part has two steps, and labels of more objects than a table holds."""
     random = np.random.default_rng(0)
     X = [random.normal(size=(2 + i % 2, 3)).tolist() for i in range(8)]
-    fitted = RoMAEClassifier(epochs=1, **SMALL).fit(X, ["a", "b"] * 4)
+    fitted = RoMAEClassifier(epochs=1, **SMALL, **ALONE).fit(X, ["a", "b"] * 4)
     assert len(fitted.predict(X[:1])) == 1
     steps = [((1.0, 2.0), (3.0, 4.0), (5.0, 6.0))] * 4
     assert RoMAEEmbedder(**SMALL).fit(steps).transform(steps).shape == (4, 16)
@@ -1478,7 +1609,7 @@ def test_what_was_read_in_fit_is_read_in_parts():
     table = pd.DataFrame({"id": np.repeat(ids, 4), "time": np.tile(range(4), 6), "value": random.normal(size=24)})
     columns = {"id": "id", "time": "time", "values": {"value": 0}.keys()}
     labels = pd.Series(["a", "b"] * 3, index=ids)
-    fitted = RoMAEClassifier(epochs=1, columns=columns, **SMALL).fit(table[table["id"] != ids[0]], labels)
+    fitted = RoMAEClassifier(epochs=1, columns=columns, **SMALL, **ALONE).fit(table[table["id"] != ids[0]], labels)
     assert fitted.classes_.dtype.kind == "U" and fitted.score(table, labels) >= 0
 
 
@@ -1488,13 +1619,13 @@ def stacked() -> tuple[RoMAEClassifier, np.ndarray, np.ndarray]:
     random = np.random.default_rng(0)
     y = np.array(["calm", "wild"] * 40)
     X = random.normal(size=(80, 10, 1)) * np.where(y == "wild", 3, 1)[:, None, None]
-    return RoMAEClassifier(features="summary", epochs=1, **SMALL).fit(X, y), X, y
+    return RoMAEClassifier(features="summary", n_models=1, epochs=1, **SMALL).fit(X, y), X, y
 
 
 def test_what_statistics_say_is_contained(stacked):
     classifier, X, y = stacked
     fresh = np.random.default_rng(1).normal(size=(80, 10, 1)) * np.where(y == "wild", 3, 1)[:, None, None]
-    alone = RoMAEClassifier(epochs=1, **SMALL).fit(X, y)
+    alone = RoMAEClassifier(epochs=1, **SMALL, **ALONE).fit(X, y)
     assert classifier.score(fresh, y) > 0.9 > alone.score(fresh, y)
     assert classifier.predict_proba(fresh).sum(1) == pytest.approx(np.ones(80))
     assert classifier.stack_.weights[0] < classifier.stack_.weights[1:].min(), "the split has shown who knows more"
@@ -1525,7 +1656,7 @@ def test_a_regressor_beside_trees_predicts_what_statistics_say():
     random = np.random.default_rng(0)
     X = random.normal(size=(80, 10, 2))
     y = np.stack([X[:, :, 0].mean(1), 100 * X[:, :, 1].max(1)], axis=1)
-    fitted = RoMAERegressor(features="summary", epochs=1, **SMALL).fit(X, y)
+    fitted = RoMAERegressor(features="summary", n_models=1, epochs=1, **SMALL).fit(X, y)
     assert fitted.predict(X).shape == (80, 2) and fitted.score(X, y) > 0.8
 
 
@@ -1534,16 +1665,19 @@ def test_models_beside_the_network_are_weighed_on_the_validation_split(monkeypat
     monkeypatch.setattr(supervised, "fit_stack", lambda *splits, **settings: given.append(splits))
     samples = [replace(one, target=kind) for one, kind in zip(read_input(PAIRS), KINDS, strict=True)]
     task = Classification(ModelConfig(channels=1, position_dims=1, encoder=SMALL["size"], decoder=SMALL["size"]), 2)
-    for validation in (samples[20:], None):
-        RoMAEClassifier(features="summary")._stack(task, samples[:20], validation, seed=0)
-    (training, judged), (_, without) = given
-    assert len(training[0]) == len(training[1]) == 20 and without is None
-    _, labels, network = judged
-    assert_array_equal(labels, KINDS[20:])
-    assert_allclose(np.exp(network), romae.predict_proba(task, samples[20:]), rtol=1e-6)
+    indices = np.arange(len(samples))
+    for n_training in (20, len(samples)):
+        part = base.Part(indices[:n_training], indices[n_training:])
+        RoMAEClassifier(features="summary")._stack([task], samples, [part], seed=0)
+    (views, labels, (fold,)), (_, _, without) = given
+    assert len(views.summary) == len(labels) == len(samples) and without == []
+    assert_array_equal(labels, KINDS)
+    assert_array_equal(fold.training, indices[:20])
+    assert_array_equal(fold.held_out, indices[20:])
+    assert_allclose(np.exp(fold.network), romae.predict_proba(task, samples[20:]), rtol=1e-6)
 
 
 def test_summary_features_are_those_of_series():
     samples = [romae.Sample(np.ones((3, 1)), np.random.default_rng(i).uniform(size=(3, 3))) for i in range(6)]
     with refused(ValueError, "3 position axes", "leave features out"):
-        RoMAEClassifier(features="summary", epochs=1, **SMALL).fit(samples, ["a", "b"] * 3)
+        RoMAEClassifier(features="summary", n_models=1, epochs=1, **SMALL).fit(samples, ["a", "b"] * 3)

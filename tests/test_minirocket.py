@@ -6,7 +6,8 @@ import torch
 from sklearn.exceptions import NotFittedError
 
 from messages import refused
-from romae.experiments.minirocket import LENGTH, Bank, MiniRocketClassifier, fit_banks
+from romae.estimators.convolutions import LENGTH, Bank, fit_banks
+from romae.experiments.minirocket import MiniRocketClassifier
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax, softmax
 
-from romae.estimators.stacking import Stack, fit_class_pool, fit_number_weights, fit_stack
+from romae.estimators.members import PENALTIES, Convolutions, _ridge
+from romae.estimators.stacking import Fold, Stack, Views, fit_class_pool, fit_number_weights, fit_stack
 
 
 def made(n: int, seed: int = 0) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -57,21 +58,77 @@ def test_a_stack_is_fitted_on_some_samples_and_weighed_on_others():
     labels = np.arange(400) % 2
     features = random.normal(size=(400, 3)) + labels[:, None]
     guess = log_softmax(random.normal(size=(200, 2)), axis=1)
-    halves = (features[:200], labels[:200]), (features[200:], labels[200:], guess)
-    stack = fit_stack(*halves, n_classes=2, seed=0)
+    fold = Fold(np.arange(200), np.arange(200, 400), guess)
+    stack = fit_stack(Views(features), labels, [fold], n_classes=2, seed=0)
     assert stack.weights[0] < 0.2 and stack.weights[1:].sum() > 0.5
-    answers = stack.answers(guess, features[200:])
+    answers = stack.answers(guess, Views(features[200:]))
     assert (
         answers.sum(1) == pytest.approx(np.ones(200)) and (answers.argmax(1) == labels[200:]).mean() > 0.78
     )  # 0.81 at best
     again = Stack.from_arrays({name: array.copy() for name, array in stack.arrays().items()})
-    np.testing.assert_array_equal(again.answers(guess, features[200:]), answers)
+    np.testing.assert_array_equal(again.answers(guess, Views(features[200:])), answers)
 
 
 def test_without_validation_all_have_equal_parts():
     random = np.random.default_rng(0)
     features, targets = random.normal(size=(40, 2)), random.normal(size=(40, 1))
-    stack = fit_stack((features, targets), None, n_classes=None, seed=0)
+    stack = fit_stack(Views(features), targets, [], n_classes=None, seed=0)
     np.testing.assert_allclose(stack.weights, 1 / 3)
     members = [member.scores(features) for member in stack.members.values()]
-    np.testing.assert_allclose(stack.answers(targets, features), (targets + members[0] + members[1]) / 3)
+    np.testing.assert_allclose(stack.answers(targets, Views(features)), (targets + members[0] + members[1]) / 3)
+
+
+def test_what_every_fold_held_out_is_weighed_together():
+    """Half of a network's answers are right and half are guesses: folds of both give it a part between."""
+    random = np.random.default_rng(0)
+    labels = np.arange(400) % 2
+    features = random.normal(size=(400, 2))
+    right, guess = np.log(np.where(np.eye(2)[labels] > 0, 0.9, 0.1)), log_softmax(random.normal(size=(400, 2)), axis=1)
+    halves = np.arange(200), np.arange(200, 400)
+
+    def weight(first: np.ndarray, second: np.ndarray) -> float:
+        folds = [Fold(halves[1], halves[0], first[halves[0]]), Fold(halves[0], halves[1], second[halves[1]])]
+        return fit_stack(Views(features), labels, folds, n_classes=2, seed=0).weights[0]
+
+    assert weight(guess, guess) < weight(right, guess) < weight(right, right)
+
+
+@pytest.mark.parametrize("n_classes", [3, None])
+def test_convolutions_see_shapes_that_statistics_do_not(n_classes):
+    """Waves of three periods: mean, spread and extremes are alike."""
+    random = np.random.default_rng(0)
+    labels = np.arange(90) % 3
+    phase = random.uniform(0, 6.28, size=(90, 1))
+    waves = np.sin(np.linspace(0, 20, 40) * (1 + labels[:, None]) + phase) + 0.3 * random.normal(size=(90, 40))
+    grid = np.stack([waves, np.full_like(waves, np.nan)], axis=1)  # a column that was never measured changes nothing
+    targets = labels if n_classes else labels.astype(float)
+    member = Convolutions.fit(grid[:60], targets[:60], n_classes=n_classes, seed=0)
+    scores = member.scores(grid[60:])
+    wrong = scores.argmax(1) != labels[60:] if n_classes else np.abs(scores[:, 0] - labels[60:]) > 0.7
+    assert wrong.mean() < 0.1
+    again = Convolutions.from_arrays(member.arrays())
+    np.testing.assert_array_equal(again.scores(grid[60:]), scores)
+
+
+def test_leave_one_out_is_what_fitting_without_a_sample_says():
+    from sklearn.linear_model import Ridge
+
+    random = np.random.default_rng(0)
+    for shape in ((12, 5), (9, 30)):
+        features = random.normal(size=shape)
+        features = (features - features.mean(0)) / features.std(0)
+        targets = random.normal(size=(shape[0], 2)) + features[:, :2]
+        ridge = _ridge(features, targets)
+        wanted = min(
+            (
+                np.stack([_one_out(Ridge(alpha=penalty), features, targets, i) for i in range(len(targets))])
+                for penalty in PENALTIES
+            ),
+            key=lambda left_out: ((left_out - targets) ** 2).mean(),
+        )
+        np.testing.assert_allclose(ridge.left_out, wanted, rtol=1e-6, atol=1e-8)
+
+
+def _one_out(model, features: np.ndarray, targets: np.ndarray, i: int) -> np.ndarray:
+    others = np.arange(len(targets)) != i
+    return model.fit(features[others], targets[others]).predict(features[i : i + 1])[0]

@@ -26,6 +26,7 @@ from romae.inference.tables import (
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import MaskedReconstruction
 from romae.tokens.masking import Rows
+from romae.training.config import TrainSettings
 from romae.training.run_folder import RunFolder
 from romae.training.tables import (
     Columns,
@@ -37,13 +38,14 @@ from romae.training.tables import (
     finetune,
     load_model,
     pretrain,
+    read_job,
     read_table,
     validation_split,
 )
 
 SMALL = Size(width=8, heads=2, depth=1)
 COLUMNS = Columns(id="star", time="mjd", channel="band", values=("flux",))
-TRAIN = romae.TrainConfig(epochs=2, batch_size=8, device="cpu")
+TRAIN = TrainSettings(epochs=2, batch_size=8, device="cpu")
 PRETRAIN = PretrainConfig(
     columns=COLUMNS,
     validation=SplitConfig(share=0.25),
@@ -98,7 +100,11 @@ def contents(folder):
 
 def test_the_configuration_beside_a_run_makes_the_same_run_bit_for_bit(pretrained, tmp_path):
     config = load_config(PretrainConfig, pretrained / "job.json")
-    assert config == replace(PRETRAIN, columns=replace(COLUMNS, positions=()))
+    model, train = (
+        replace(PRETRAIN.model, cls=False, pool="kinds"),
+        replace(TRAIN, lr=1e-3),
+    )  # these followed from the data
+    assert config == replace(PRETRAIN, columns=replace(COLUMNS, positions=()), model=model, train=train)
     pretrain(config, SHUFFLED, tmp_path / "again")
     assert contents(tmp_path / "again") == contents(pretrained)
 
@@ -215,7 +221,7 @@ def test_a_split_takes_each_id_once_and_follows_the_seed():
 def test_each_channel_of_a_table_is_a_kind_unless_told_otherwise(columns, kinds, found):
     samples = read_table(CURVES, replace(COLUMNS, channel=columns).schema(romae.Schema()), None)
     settings = replace(PRETRAIN.model, kinds=kinds)
-    assert settings.config(samples, romae.fit_scaling(samples)).kinds == found
+    assert settings.config(samples, romae.fit_scaling(samples), "cpu").kinds == found
 
 
 @pytest.mark.parametrize("moved", [{"origin": ("first", "min")}, {"unit": (1.0, 2.0)}])
@@ -319,6 +325,37 @@ def test_ladders_follow_the_data_or_the_paper(pretrained, tmp_path):
     assert ladders is not None and 0 < ladders[0].scale < 6
     paper = replace(PRETRAIN, model=replace(PRETRAIN.model, ladder="paper"))
     assert pretrain(paper, CURVES, tmp_path / "run").task.config.ladders is None
+    samples = romae.from_table(CURVES, id="star", time="mjd", channel="band", values="flux")
+    given = (romae.Ladder(shortest=0.5, longest=40.0),)
+    for settings, expected in (
+        ({"ladders": given}, (*given, romae.fit_ladders(samples)[1])),
+        ({"ladders": given, "ladder": "paper"}, (*given, romae.Ladder())),
+        ({"gaps": "sample"}, romae.fit_ladders(samples, per="sample")),
+        ({}, romae.fit_ladders(samples)),
+    ):
+        assert replace(PRETRAIN.model, **settings).config(samples, romae.Scaling(), "cpu").ladders == expected
+
+
+def test_a_run_of_a_version_that_centred_nothing_is_resumed_as_it_was(tmp_path):
+    before = replace(
+        PRETRAIN,
+        scaling=replace(PRETRAIN.scaling, center="global"),
+        model=replace(PRETRAIN.model, gaps="sample"),
+    )
+    pretrain(before, CURVES, tmp_path / "run")
+    newer = {"model": ("gaps", "ladders"), "scaling": ("center", "n_channels", "within")}
+    job, config = (json.loads((tmp_path / "run" / name).read_text()) for name in ("job.json", "config.json"))
+    for part, names in newer.items():
+        job[part] = {key: value for key, value in job[part].items() if key not in names}
+    config["scaling"] = {key: value for key, value in config["scaling"].items() if key not in newer["scaling"]}
+    (tmp_path / "run" / "job.json").write_text(json.dumps(job))
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    again = read_job(PretrainConfig, tmp_path / "run" / "job.json")
+    assert again.scaling == before.scaling
+    assert again.model == replace(before.model, cls=False, pool="kinds")  # which followed from the data
+    pretrain(before, CURVES, tmp_path / "run", resume=True)
+    with refused(ValueError, "other settings", "model.gaps", "scaling.center"):
+        pretrain(PRETRAIN, CURVES, tmp_path / "run", resume=True)
 
 
 # Answers

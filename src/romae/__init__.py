@@ -36,7 +36,7 @@ _HOME = {
     "Schema": "data.schema",
     "Scaling": "data.scaling",
     "fit_scaling": "data.scaling",
-    "fit_ladders": "data.scaling",
+    "fit_ladders": "data.ladders",
     "summary_features": "data.summary",
     "to_table": "data.export",
     "to_sample_table": "data.export",
@@ -99,9 +99,9 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test holds 
     from romae.data.images import from_stack as from_stack
     from romae.data.images import from_video as from_video
     from romae.data.images import to_image as to_image
+    from romae.data.ladders import fit_ladders as fit_ladders
     from romae.data.loader import Loader as Loader
     from romae.data.scaling import Scaling as Scaling
-    from romae.data.scaling import fit_ladders as fit_ladders
     from romae.data.scaling import fit_scaling as fit_scaling
     from romae.data.schema import SampleSet as SampleSet
     from romae.data.schema import Schema as Schema

@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,8 +15,11 @@ from torch.testing import assert_close
 
 from messages import refused
 from romae.config import from_dict, to_dict
-from romae.data.scaling import Scaling, fit_ladders, fit_scaling, scaled, seen_also
+from romae.data.ladders import fit_ladders
+from romae.data.scaling import Scaling, fit_scaling, scaled, seen_also
+from romae.data.schema import SampleSet
 from romae.data.series import from_arrays
+from romae.data.tables import from_table
 from romae.tokens.ladder import Ladder
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import collate
@@ -343,3 +347,89 @@ def test_samples_unlike_the_training_data_are_named():
 def test_columns_are_no_axis_of_channels():
     with refused(ValueError, "axis of channels", "per='column'"):
         fit_scaling(from_arrays(np.arange(60.0).reshape(3, 10, 2)), per="channel")
+
+
+def stars(n_stars: int = 20, n: int = 12, levels: float = 2.0) -> list[Sample]:
+    """Series with a spread of 0.1 around levels that lie apart."""
+    generator = np.random.default_rng(0)
+    return [
+        Sample(generator.normal(14, levels) + generator.normal(0, 0.1, (n, 1)), np.arange(n)[:, None].astype(float))
+        for _ in range(n_stars)
+    ]
+
+
+def test_samples_are_centred_by_themselves_where_their_levels_lie_far_apart():
+    assert fit_scaling(stars(levels=2.0), center="auto").center == "sample"
+    assert fit_scaling(stars(levels=0.1), center="auto").center == "global"
+    assert fit_scaling(stars(levels=2.0)).center == "global"
+    assert fit_scaling(stars(levels=2.0), values="asinh", center="auto").center == "global"
+    assert fit_scaling(stars(1), center="auto").center == "global"
+    # What a single value says is a level alone.
+    assert fit_scaling(stars(n=1), center="auto").center == "global"
+
+
+def test_what_is_neither_varied_nor_measured_twice_does_not_decide():
+    generator = np.random.default_rng(0)
+    constant = [replace(sample, values=torch.ones_like(sample.values)) for sample in stars()]
+    assert fit_scaling(constant, center="auto").center == "global"
+    # One star in twenty that varies a thousand times as much changes nothing.
+    wild = [Sample(generator.normal(0, 100, (12, 1)), np.arange(12.0)[:, None]), *stars()]
+    assert fit_scaling(wild, center="auto").center == "sample"
+
+
+def test_a_centred_scaling_says_how_values_spread_within_samples():
+    samples = [Sample([[1.0], [3.0]], [[0.0], [1.0]]), Sample([[11.0], [13.0]], [[0.0], [1.0]])]
+    scaling = fit_scaling(samples, center="sample")
+    assert scaling.within == ((1.0,),)
+    assert float(scaling.gain) == pytest.approx(math.sqrt(26))
+    # `apply` does what it did: which values are visible is known later.
+    assert_close(scaling.apply(samples[0]).values, fit_scaling(samples).apply(samples[0]).values)
+    by_channel = fit_scaling(random_samples(), per="channel", center="sample")
+    assert by_channel.n_channels == 3 and np.shape(by_channel.within) == np.shape(by_channel.scale)
+    assert float(fit_scaling(samples, values="none", center="sample").gain) == 1.0
+    assert fit_scaling(samples, values="robust", center="sample").within[0][0] > 0
+    single = fit_scaling(stars(n=1), center="sample")
+    assert float(single.gain) == 1.0
+    assert from_dict(Scaling, to_dict(by_channel)) == by_channel
+
+
+def test_a_scaling_that_cannot_centre_is_refused():
+    with refused(ValueError, "asinh", "center='global'"):
+        fit_scaling(stars(), values="asinh", center="sample")
+    with refused(ValueError, "last position axis", "center='global'"):
+        fit_scaling(random_samples(), per="channel", unit=[1.0, 2.0], center="sample")
+    with refused(ValueError, "within", "center='sample'"):
+        Scaling(within=((1.0,),))
+    with refused(ValueError, "spread within samples"):
+        Scaling(method="standard", centre=((0.0,),), scale=((1.0,),), center="sample")
+    with refused(ValueError, "n_channels"):
+        Scaling(center="sample", n_channels=0)
+    with refused(ValueError, "2 channels", "scales for 1"):
+        Scaling(
+            method="standard",
+            by_channel=True,
+            centre=((0.0,),),
+            scale=((1.0,),),
+            within=((1.0,),),
+            center="sample",
+            n_channels=2,
+        )
+
+
+def test_ladders_look_at_the_gaps_of_each_channel():
+    """Three filters 72 s apart, a visit every two days: the gap is that between visits."""
+    visits, readout = np.arange(0, 20, 2.0), 72 / 86400
+    times = np.stack([visits + band * readout for band in range(3)], 1).ravel()
+    table = {"id": np.zeros(30), "time": times, "band": ["g", "r", "i"] * 10, "value": np.ones(30)}
+    samples = from_table(pd.DataFrame(table), id="id", time="time", channel="band", values="value")
+    time, band = fit_ladders(samples)
+    assert time.scale == pytest.approx(2.0) and time.longest == pytest.approx(2 * math.pi * (18 + 2 * readout) / 2)
+    assert band == fit_ladders(samples, per="sample")[1]
+    assert fit_ladders(samples, per="sample")[0].scale == pytest.approx(readout)
+    # A channel that is read once in each sample has no gap of its own.
+    once = SampleSet([replace(samples[0], values=np.ones((3, 1)), positions=samples[0].positions[:3])], samples.schema)
+    assert fit_ladders(once)[0].scale == pytest.approx(readout)
+    # Without names, the last axis may be anything, and gaps are those of samples.
+    assert fit_ladders([Sample(sample.values, sample.positions) for sample in once]) == fit_ladders(once)
+    with refused(ValueError, "axis of channels", "per='sample'"):
+        fit_ladders([series(1.0, 2.0)], per="channel")

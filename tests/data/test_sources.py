@@ -200,7 +200,7 @@ def test_a_sample_that_cannot_be_scaled_is_named_among_many():
 
 def test_a_large_source_is_fitted_to_an_even_share_of_it(monkeypatch, tmp_path):
     samples = [Sample(np.full((4, 1), float(i)), np.arange(4.0)[:, None], id=i) for i in range(10)]
-    monkeypatch.setattr("romae.data.scaling.MOST_NUMBERS", 40)
+    monkeypatch.setattr("romae.data.packed_numbers.MOST_NUMBERS", 40)
     expected = fit_scaling(samples[::2])
     assert fit_scaling(samples) == fit_scaling(write_store(samples, tmp_path / "s.arrow")) == expected
 

@@ -443,9 +443,10 @@ def test_a_table_like_the_training_set(frame):
         (dict(mjd=[1, 2, np.inf, 4, 5]), ["row 2, column 'mjd'", "infinite"]),
         (dict(mjd=["2020-01-01"] * 5), ["row 0 is '2020-01-01'", "pandas.to_datetime"]),
         (dict(mjd=["01/01/2024 00:39"] * 5), ["'01/01/2024 00:39'", "dates", "2024-03-01 08:00"]),
-        (dict(mjd=pd.to_timedelta(range(5), "h")), ["Timedelta", "pandas.Timedelta(hours=1)"]),
+        (dict(mjd=[*pd.to_timedelta(range(4), "h"), 5.0]), ["Timedelta", "pandas.Timedelta(hours=1)"]),
         (dict(mjd=pd.period_range("2024", periods=5)), ["Period", "x.dt.to_timestamp"]),
-        (dict(mjd=[time(8, 30)] * 5), ["datetime.time", "day", "2024-03-01 08:00"]),
+        (dict(mjd=[time(8, 30, tzinfo=UTC)] * 5), ["datetime.time", "HH:MM", "no time zone"]),
+        (dict(mjd=[time(23), time(1), time(1), time(2), time(0)]), ["01:00:00 to 00:00:00", "row 4", "midnight"]),
         (dict(mjd=ZONES), ["several time zones", "utc=True"]),
         (dict(mjd=range(2**60, 2**60 + 5)), ["'mjd'", "double precision", "subtract an offset"]),
         (dict(flux=[1, np.nan, 3, 4, np.nan]), ["'a'", "missing value"]),
@@ -489,7 +490,7 @@ def test_unusable_tables_are_refused_in_one_sentence(frame, tmp_path):
         from_table(frame, id="object", time="mjd", values=[])
     with refused(ValueError, "no channel column"):
         from_table(frame, **few, channels=["g"])
-    with refused(TypeError, "pandas DataFrame", "pyarrow Table", "not list"):
+    with refused(TypeError, "pandas, polars or pyarrow", "not list"):
         from_table([[1, 2]], **few)
     with refused(ValueError, "no file", "none.csv"):
         from_table(tmp_path / "none.csv", **few)

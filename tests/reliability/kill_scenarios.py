@@ -4,7 +4,7 @@ Each is tiny, writes a state after nearly every step, and goes on with what is i
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -15,7 +15,7 @@ from romae.data.store import Store, write_store
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Task
 from romae.tokens.sample import Sample
-from romae.training.config import TrainConfig
+from romae.training.config import TrainConfig, TrainSettings
 from romae.training.loop import train
 from romae.training.run_folder import History
 from romae.training.stages import Classify, Pretrain, run_stages
@@ -83,7 +83,8 @@ def _in_stages(folder: Path, config: TrainConfig, data: Path) -> Trained:
 
 def _from_table(folder: Path, config: TrainConfig, data: Path) -> Trained:
     """What `romae pretrain --resume` calls."""
-    settings = PretrainConfig(columns=Columns(), model=ModelSettings(encoder=SIZE, decoder=SIZE), train=config)
+    model = ModelSettings(encoder=SIZE, decoder=SIZE)
+    settings = PretrainConfig(columns=Columns(), model=model, train=TrainSettings(**asdict(config)))
     trained = pretrain(settings, str(data / "samples.csv"), folder, resume=True)
     return trained.task, (trained.history,)
 

@@ -15,7 +15,9 @@ from romae.files import require_free
 if TYPE_CHECKING:
     import pandas as pd
 
+    from romae.data.skipping import Skipped
     from romae.inference.tables import InferenceConfig, InterpolateConfig
+    from romae.tokens.ladder import Ladder
     from romae.training.tables import FinetuneConfig, PretrainConfig, Trained
 
     C = TypeVar("C", PretrainConfig, FinetuneConfig, InferenceConfig, InterpolateConfig)
@@ -29,6 +31,10 @@ Channel = Annotated[
 Value = Annotated[list[str] | None, typer.Option("--value", help="A column of values; give it again for further ones.")]
 Position = Annotated[
     list[str] | None, typer.Option("--position", help="A further column of positions, such as a depth; repeatable.")
+]
+Static = Annotated[
+    str | None,
+    typer.Option("--static", help="Columns of facts that hold for an id as a whole, with commas: age,sex."),
 ]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="Settings in a .toml or .json file.")]
 Settings = Annotated[
@@ -44,6 +50,21 @@ Resume = Annotated[
 Model = Annotated[
     str, typer.Option("--model", help="The folder of a finished run, a checkpoint, or a name on the Hugging Face Hub.")
 ]
+Ladders = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ladders",
+        help="The shortest and the longest wavelength of times, in their unit, such as 0.1:1000; given again, those of "
+        "further axes. What is not given follows from the gaps and spans of the data.",
+    ),
+]
+OnErrorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--on-error",
+        help="What to do with ids that cannot be read: raise, or skip them and list them in a second file.",
+    ),
+]
 Table = Annotated[Path, typer.Option("--out", help="The table to write: .csv, .csv.gz or .parquet.")]
 
 
@@ -55,6 +76,8 @@ def pretrain(
     channel: Channel = None,
     value: Value = None,
     position: Position = None,
+    ladders: Ladders = None,
+    static: Static = None,
     config_file: ConfigFile = None,
     settings: Settings = None,
     resume: Resume = False,
@@ -66,12 +89,16 @@ def pretrain(
 
     Example: romae pretrain curves.parquet --id star --time mjd --channel band --value flux --out run
     """
+    from romae.config import override
     from romae.training import tables as training_tables
 
     _require_place(out, config_file, None, resume)
-    columns = _columns(id, time, channel, value, position)
+    columns = _columns(id, time, channel, value, position, static)
     before = _job(out) if resume else None
-    config = _configured(training_tables.PretrainConfig, config_file, columns, settings, before)
+    config = _configured(training_tables.PretrainConfig, config_file, columns, None, before)
+    if ladders:
+        config = replace(config, model=replace(config.model, ladders=tuple(map(_ladder, ladders))))
+    config = override(config, *(settings or ()))
     with resumable(out, "pretrain", data, "--out", out):
         _print_summary(training_tables.pretrain(config, data, out, resume=resume), as_json)
 
@@ -88,6 +115,7 @@ def finetune(
     channel: Channel = None,
     value: Value = None,
     position: Position = None,
+    static: Static = None,
     config_file: ConfigFile = None,
     settings: Settings = None,
     resume: Resume = False,
@@ -102,7 +130,7 @@ def finetune(
     from romae.training import tables as training_tables
 
     _require_place(out, config_file, pretrained, resume)
-    columns = _columns(id, time, channel, value, position)
+    columns = _columns(id, time, channel, value, position, static)
     before = _job(out) if resume else None
     config = _configured(training_tables.FinetuneConfig, config_file, columns, settings, before, **_given(label=label))
     with resumable(out, "finetune", data, "--pretrained", pretrained, "--out", out):
@@ -118,6 +146,8 @@ def predict(
     channel: Channel = None,
     value: Value = None,
     position: Position = None,
+    static: Static = None,
+    on_error: OnErrorOption = None,
     config_file: ConfigFile = None,
     settings: InferenceSettings = None,
     force: Force = False,
@@ -131,9 +161,12 @@ def predict(
 
     inference_tables.require_output(out, data)
     require_free(out, force=force)
-    columns = _columns(id, time, channel, value, position)
-    config = _configured(inference_tables.InferenceConfig, config_file, columns, settings)
-    _write(inference_tables.predict_table(config, data, model), out, as_json, config.escape)
+    columns = _columns(id, time, channel, value, position, static)
+    config = _configured(inference_tables.InferenceConfig, config_file, columns, settings, **_given(on_error=on_error))
+    place = _place_of_skipped(config, out, force, data)
+    skipped: list[Skipped] = []
+    table = inference_tables.predict_table(config, data, model, skipped=skipped)
+    _write(table, out, as_json, config.escape, skipped, place)
 
 
 def embed(
@@ -145,6 +178,8 @@ def embed(
     channel: Channel = None,
     value: Value = None,
     position: Position = None,
+    static: Static = None,
+    on_error: OnErrorOption = None,
     config_file: ConfigFile = None,
     settings: InferenceSettings = None,
     force: Force = False,
@@ -158,9 +193,12 @@ def embed(
 
     inference_tables.require_output(out, data)
     require_free(out, force=force)
-    columns = _columns(id, time, channel, value, position)
-    config = _configured(inference_tables.InferenceConfig, config_file, columns, settings)
-    _write(inference_tables.embed_table(config, data, model), out, as_json, config.escape)
+    columns = _columns(id, time, channel, value, position, static)
+    config = _configured(inference_tables.InferenceConfig, config_file, columns, settings, **_given(on_error=on_error))
+    place = _place_of_skipped(config, out, force, data)
+    skipped: list[Skipped] = []
+    table = inference_tables.embed_table(config, data, model, skipped=skipped)
+    _write(table, out, as_json, config.escape, skipped, place)
 
 
 def interpolate(
@@ -178,6 +216,8 @@ def interpolate(
     channel: Channel = None,
     value: Value = None,
     position: Position = None,
+    static: Static = None,
+    on_error: OnErrorOption = None,
     config_file: ConfigFile = None,
     settings: InferenceSettings = None,
     force: Force = False,
@@ -191,9 +231,14 @@ def interpolate(
 
     inference_tables.require_output(out, data, queries)
     require_free(out, force=force)
-    columns = _columns(id, time, channel, value, position)
-    config = _configured(inference_tables.InterpolateConfig, config_file, columns, settings)
-    _write(inference_tables.interpolate_table(config, data, model, queries=queries, at=at), out, as_json, config.escape)
+    columns = _columns(id, time, channel, value, position, static)
+    config = _configured(
+        inference_tables.InterpolateConfig, config_file, columns, settings, **_given(on_error=on_error)
+    )
+    place = _place_of_skipped(config, out, force, data, queries)
+    skipped: list[Skipped] = []
+    table = inference_tables.interpolate_table(config, data, model, queries=queries, at=at, skipped=skipped)
+    _write(table, out, as_json, config.escape, skipped, place)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -206,15 +251,34 @@ COMMANDS: dict[str, Callable[..., None]] = {
 
 
 def _columns(
-    id: str | None, time: str | None, channel: str | None, value: list[str] | None, position: list[str] | None
+    id: str | None,
+    time: str | None,
+    channel: str | None,
+    value: list[str] | None,
+    position: list[str] | None,
+    static: str | None,
 ) -> dict[str, Any]:
     """The columns that were named, each under its name in `Columns`."""
-    return _given(id=id, time=time, channel=channel, values=value, positions=position)
+    facts = None if static is None else [name.strip() for name in static.split(",") if name.strip()]
+    return _given(id=id, time=time, channel=channel, values=value, positions=position, static=facts)
 
 
 def _given(**options: Any) -> dict[str, Any]:
     """The options that were used."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in options.items() if value}
+
+
+def _ladder(text: str) -> "Ladder":
+    """The ladder between two wavelengths that are written as shortest:longest."""
+    from romae.tokens.ladder import Ladder
+
+    try:
+        shortest, longest = map(float, text.split(":"))
+    except ValueError:
+        raise ValueError(
+            f"--ladders takes the shortest and the longest wavelength, such as 0.1:1000, not {text!r}"
+        ) from None
+    return Ladder(shortest=shortest, longest=longest)
 
 
 def _job(out: Path) -> Path | None:
@@ -286,14 +350,34 @@ def _print_summary(trained: "Trained", as_json: bool) -> None:
     )
 
 
-def _write(table: "pd.DataFrame", out: Path, as_json: bool, escape: bool) -> None:
-    """Write a table and say what is in it."""
-    from romae.inference.tables import write_table
+def _place_of_skipped(config: "InferenceConfig", out: Path, force: bool, *inputs: Path | None) -> Path | None:
+    """Where to list what is skipped, if anything may be; refused where it would take the place of something else."""
+    from romae.inference.tables import skipped_path
+
+    if config.on_error == "raise":
+        return None
+    place = skipped_path(out)
+    require_free(place, force=force, inputs=[path for path in inputs if path is not None])
+    return place
+
+
+def _write(
+    table: "pd.DataFrame", out: Path, as_json: bool, escape: bool, skipped: "list[Skipped]", place: Path | None
+) -> None:
+    """Write a table, list what was skipped in a place beside it, and say what is in it."""
+    from romae.inference.tables import write_skipped, write_table
 
     write_table(table, out, escape=escape)
+    if place is not None:
+        write_skipped(skipped, place, escape=escape)
     names = list(table.columns)
     if as_json:
-        typer.echo(json.dumps({"out": str(out), "rows": len(table), "columns": names}))
+        summary: dict[str, Any] = {"out": str(out), "rows": len(table), "columns": names}
+        if place is not None:
+            summary |= {"skipped": len(skipped), "skipped_out": str(place)}
+        typer.echo(json.dumps(summary))
         return
     shown = ", ".join(names[:6]) + (f", … ({len(names)} columns)" if len(names) > 6 else "")
     typer.echo(f"{out}: {len(table):,} rows of {shown}")
+    if place is not None:
+        typer.echo(f"{place}: {len(skipped):,} ids that were skipped")

@@ -304,10 +304,12 @@ def require_no_index(X: Any) -> None:
     import pandas as pd
 
     for i, x in enumerate(X if isinstance(X, list | tuple) else ()):
-        if isinstance(x, pd.DataFrame | pd.Series) and not x.index.equals(pd.RangeIndex(len(x))):
+        has_labels = isinstance(x, pd.DataFrame | pd.Series) and not x.index.equals(pd.RangeIndex(len(x)))
+        has_coordinates = bool(getattr(x, "dims", ())) and hasattr(x, "coords") and x.dims[0] in x.coords  # of xarray
+        if has_labels or has_coordinates:
             raise ValueError(
                 f"sample {i} has an index of its own, which may be its times; hand it over as its times, or drop it: "
-                "x.reset_index(drop=True)"
+                f"{'x.to_numpy()' if has_coordinates else 'x.reset_index(drop=True)'}"
             )
 
 

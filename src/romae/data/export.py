@@ -12,9 +12,10 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from romae.data.columns import require_distinct, to_numpy
-from romae.data.dates import dates_from_numbers, positions_as_numbers
+from romae.data.dates import dates_from_numbers, durations_from_numbers, positions_as_numbers
 from romae.data.schema import Schema
 from romae.data.sources import SampleSource, as_source, schema_of
+from romae.data.static import without_static
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import channel_index
 
@@ -50,7 +51,7 @@ def to_table(
     Returns
     -------
     pandas.DataFrame
-        Id, time (as a date if it was one), further positions, channel by name, and the values.
+        Id, time (as a date or a duration if it was one), further positions, channel by name, and the values.
 
     Raises
     ------
@@ -71,6 +72,8 @@ def to_table(
     """
     members: Sequence[Sample] = samples if isinstance(samples, Sequence) else as_source(samples)
     schema = _schema_of(members, schema)
+    if predictions is None:
+        members = without_static(members)
     names = tuple(columns) if columns is not None else schema.values
     if predictions is None:
         predictions = [sample.values for sample in members]
@@ -187,9 +190,10 @@ def _positions_of(samples: Sequence[Sample], positions: Any, predictions: Any, s
 
 def _query_positions(x: np.ndarray, i: int, schema: Schema) -> Float64[Tensor, "q d"]:
     """Positions that were asked for as numbers, a row for each."""
-    x = positions_as_numbers(x, schema.time_unit, schema.time_zone, f"the positions for sample {i}")
+    where = f"the positions for sample {i}"
+    x = positions_as_numbers(x, schema.time_unit, schema.time_zone, where, are_durations=schema.durations)
     if x.dtype.kind not in "fiu" or x.ndim not in (1, 2):
-        raise TypeError(f"the positions for sample {i} must be numbers [q] or [q, d], not {x.dtype} {list(x.shape)}")
+        raise TypeError(f"{where} must be numbers [q] or [q, d], not {x.dtype} {list(x.shape)}")
     if x.size == 0:
         return torch.zeros(0, schema.position_dims, dtype=torch.float64)
     return torch.from_numpy((x[:, None] if x.ndim == 1 else x).astype(np.float64))
@@ -223,7 +227,11 @@ def _position_columns(
     x = positions.numpy()
     time: Any = x[:, 0]
     if schema.time_unit is not None:
-        time = dates_from_numbers(time, schema.time_unit, schema.time_zone)
+        time = (
+            durations_from_numbers(time, schema.time_unit)
+            if schema.durations
+            else dates_from_numbers(time, schema.time_unit, schema.time_zone)
+        )
     table: dict[str, Any] = {schema.id: np.repeat(ids, counts).tolist(), schema.time: time}
     table |= {name: x[:, i + 1] for i, name in enumerate(schema.positions)}
     if schema.channel is not None:

@@ -3,7 +3,8 @@
 Shapes: q queries, d position dimensions.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from jaxtyping import Float64, Int64
 
 from romae.data import tables
 from romae.data.columns import as_numbers, encode_names
-from romae.data.dates import TimeUnit, read_times, require_same_zone
+from romae.data.dates import read_times, require_same_zone
 from romae.data.schema import SampleSet, Schema
 
 MOST_TIMES = 10**7  # of a grid, in 80 MB for each channel
@@ -44,17 +45,17 @@ def _time(text: str, schema: Schema) -> float:
 
     zone = schema.time_zone
     try:
-        if schema.time_unit is None:
+        if schema.time_unit is None or (schema.durations and ":" not in text):
             number = float(text)
         else:
-            dates = pd.Series([pd.Timestamp(text)])
-            times, _, zone = read_times(dates, schema.time_unit, schema.time_zone, "the grid", tables.row_number)
-            number = float(times[0])
+            cell = pd.Series([text if schema.durations else pd.Timestamp(text)])
+            times = read_times(cell, schema.time_unit, schema.time_zone, "the grid", tables.row_number)
+            number, zone = float(times.numbers[0]), times.zone
     except (ValueError, TypeError, OverflowError):
         number = float("nan")
     require_same_zone(zone, schema.time_zone, "the grid")
     if not np.isfinite(number):
-        expected = "a number" if schema.time_unit is None else "a date"
+        expected = "a number" if schema.time_unit is None else "a duration" if schema.durations else "a date"
         raise ValueError(
             f"cannot read {_shortened(text)!r} as {expected}, which the times in column {schema.time!r} are"
         )
@@ -66,21 +67,31 @@ def _shortened(text: str) -> str:
     return text if len(text) <= 40 else f"{text[:40]}…"
 
 
-def read_queries(table: Any, samples: SampleSet) -> tuple[list[Float64[np.ndarray, "_ d"]], Int64[np.ndarray, "q"]]:
-    """The positions asked for in each sample, and where each query lies once they are laid end to end."""
+def read_queries(
+    table: Any, samples: SampleSet, left_out: Sequence[Hashable] = ()
+) -> tuple[list[Float64[np.ndarray, "_ d"]], Int64[np.ndarray, "q"]]:
+    """The positions asked for in each sample, and where each query lies once they are laid end to end.
+
+    Queries for ids that are left out are left out as well.
+    """
     schema = samples.schema
     optional = [] if schema.channel is None else [schema.channel]
     try:
         vocabularies = {schema.id: [sample.id for sample in samples]} | dict.fromkeys(optional, schema.channels)
         frame = tables.read_frame(table, [schema.id, schema.time, *schema.positions, *optional], vocabularies)
+        if left_out:
+            frame = frame[~frame[schema.id].isin(left_out)].reset_index(drop=True)
         if len(frame) == 0:
             raise ValueError("the table has no rows")
         ids, names = encode_names(frame[schema.id], None, f"id in column {schema.id!r}", tables.row_number)
         unit, time_column = schema.time_unit or "second", f"column {schema.time!r}"
-        times, own_unit, zone = read_times(frame[schema.time], unit, schema.time_zone, time_column, tables.row_number)
-        require_same_clock(own_unit, schema.time_unit, schema.time)
-        require_same_zone(zone, schema.time_zone, time_column)
-        coordinates = {schema.time: times}
+        every = np.arange(len(frame))  # queries come in any order
+        times = read_times(frame[schema.time], unit, schema.time_zone, time_column, tables.row_number, every)
+        require_same_clock(
+            replace(schema, time_unit=times.unit, durations=times.are_durations), schema, subject=time_column
+        )
+        require_same_zone(times.zone, schema.time_zone, time_column)
+        coordinates = {schema.time: times.numbers}
         for axis in schema.positions:
             coordinates[axis] = as_numbers(frame[axis], f"column {axis!r}", tables.row_number)
         if schema.channel is not None:
@@ -106,8 +117,7 @@ def read_queries(table: Any, samples: SampleSet) -> tuple[list[Float64[np.ndarra
     return np.split(rows, np.cumsum(counts)[:-1]), np.argsort(by_sample)
 
 
-def require_same_clock(unit: TimeUnit | None, expected: TimeUnit | None, column: str) -> None:
-    """Refuse times that are numbers where dates are expected, dates where numbers are, or dates counted otherwise."""
-    if unit != expected:
-        has, wants = ("numbers" if x is None else f"dates, counted by the {x}" for x in (unit, expected))
-        raise ValueError(f"column {column!r} holds {has}, but {wants} are expected")
+def require_same_clock(schema: Schema, expected: Schema, *, subject: str) -> None:
+    """Refuse times of another form than expected, such as numbers for dates, or dates that are counted otherwise."""
+    if (schema.time_unit, schema.durations) != (expected.time_unit, expected.durations):
+        raise ValueError(f"{subject} holds {schema.form_of_times}, but {expected.form_of_times} are expected")

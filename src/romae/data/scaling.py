@@ -8,31 +8,24 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float64, Int64
+from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
+from romae.data.fitting import Center, Method, fit_centring, fit_target, fit_values
+from romae.data.packed_numbers import PackedNumbers
 from romae.data.ranges import Ranges, ranges_of
 from romae.data.schema import Schema
 from romae.data.sources import SampleSource, Source, as_source
-from romae.tokens.ladder import Ladder
 from romae.tokens.packed import sample_extreme
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import PackedSamples, channel_index
 
-Method = Literal["none", "standard", "robust", "asinh"]
 Origin = float | int | Literal["none", "first", "min"]
 Unit = float | int | Literal["gap"]
-
-# Numbers that a scaling is fitted to at most: half a gigabyte in double precision. Of more, samples are taken evenly,
-# by their lengths alone, so that a store and a list of the same samples are fitted alike.
-MOST_NUMBERS = 1 << 26
-READ_AT_ONCE = 4_096  # samples
-# The distance between the quartiles of a normal distribution, in standard deviations.
-_QUARTILES_APART = 1.3489795003921634
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,11 +57,26 @@ class Scaling:
     seen : Ranges, optional
         Between which numbers the data lay; predictions for others come with a warning. Models of older versions have
         none.
+    center : {"global", "sample"}, default "global"
+        Whether a model sees values as they are scaled, or relative to what is visible in their sample and channel. What
+        is visible is known once masks are drawn, so `apply` does not do it: the task does (Notes).
+    n_channels : int, optional
+        For "sample", how many channels the last position axis tells apart; None where channels are columns of values.
+    within : tuple of tuple of float, default ()
+        For "sample", the spread of values within a sample and channel, in rows as `scale`.
 
     Raises
     ------
     ValueError
         If parts are missing or contradict each other.
+
+    Notes
+    -----
+    With center="sample", masked reconstruction subtracts from each value the mean of the visible values of its sample
+    and channel, and divides by the spread `within` samples instead of `scale`; predictions are brought back. The mean,
+    because it is what answers best where nothing else is known under a squared error, and because it shifts exactly
+    with the data. A channel of which a sample shows nothing stays as it is scaled. Where labels are learned and in
+    embeddings the level may matter: deviations from it are enlarged by `scale` / `within`, and a quarter of it stays.
 
     Examples
     --------
@@ -90,6 +98,9 @@ class Scaling:
     target_mean: tuple[float, ...] | None = None
     target_scale: tuple[float, ...] | None = None
     seen: Ranges | None = None
+    center: Literal["global", "sample"] = "global"
+    n_channels: int | None = None
+    within: tuple[tuple[float, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if self.method != "none" and not (self.scale and len(self.centre) == len(self.scale)):
@@ -103,6 +114,7 @@ class Scaling:
             raise ValueError(f"{len(self.origins)} origins and {len(self.units)} units: each position axis has both")
         if (self.target_mean is None) != (self.target_scale is None):
             raise ValueError("targets need both a mean and a scale, or neither")
+        self._require_center()
 
     def apply(self, sample: Sample) -> Sample:
         """Scale a sample, as the model sees it.
@@ -126,6 +138,7 @@ class Scaling:
             values = sample.values
             if self.method != "none":
                 values = self.scale_values(values, sample.positions)  # of half precision, could be too large for it
+            self._require_channels(sample.positions)
             positions = self.scale_positions(sample.positions, self.origin(sample.positions))
             target = sample.target
             if self.target_mean is not None and target is not None:
@@ -158,6 +171,7 @@ class Scaling:
                 values = self.scale_values(values, packed.positions).float()
                 if not bool(torch.isfinite(values).all()):
                     raise ValueError("values are too large for single precision")
+            self._require_channels(packed.positions)
             origin = self.origins_of(packed)[packed.layout.sample_of_token]
             positions = self.scale_positions(packed.positions, origin)
             target = packed.target
@@ -419,6 +433,11 @@ class Scaling:
             raise ValueError(f"channel {unseen} was not in the training data, so it has no scale; leave it out")
         return centre, scale
 
+    @property
+    def moves_channels(self) -> bool:
+        """Whether the last position axis has an origin or a unit, so that it no longer holds channel indices."""
+        return bool(self.origins) and (self.origins[-1], self.units[-1]) != ("none", 1.0)
+
     def require_still_channels(self) -> None:
         """Refuse, for a model with kinds, a scaling that moves the axis whose whole numbers they are.
 
@@ -427,11 +446,46 @@ class Scaling:
         ValueError
             If the last position axis has an origin or a unit.
         """
-        if self.origins and (self.origins[-1], self.units[-1]) != ("none", 1.0):
+        if self.moves_channels:
             raise ValueError(
                 "the scaling moves the last position axis, whose whole numbers are the kinds of the model; give that "
                 "axis the origin 'none' and the unit 1, or the model no kinds"
             )
+
+    @property
+    def gain(self) -> Float64[Tensor, "rows columns"]:
+        """By how much deviations from the level of a sample are enlarged: `scale` / `within`, or 1 for each."""
+        if not self.within:
+            return torch.ones(1, 1, dtype=torch.float64)
+        within = torch.tensor(self.within, dtype=torch.float64)
+        return torch.where(within > 0, self._tables[1] / within, 1.0)
+
+    def _require_center(self) -> None:
+        if self.center not in ("global", "sample"):
+            raise ValueError(f"center must be 'global' or 'sample', not {self.center!r}")
+        if self.center == "global":
+            if self.n_channels is not None or self.within:
+                raise ValueError("n_channels and within belong to a scaling with center='sample'")
+            return
+        if self.method == "asinh":
+            raise ValueError("asinh scaling keeps its centre, which is no flux at all; use center='global' with it")
+        if [len(row) for row in self.within] != [len(row) for row in self.scale]:
+            raise ValueError("a scaling with center='sample' needs a spread within samples for each scale")
+        if self.by_channel and self.n_channels != len(self.scale):
+            raise ValueError(f"{self.n_channels} channels to centre, but scales for {len(self.scale)}")
+        if self.n_channels is not None:
+            if self.n_channels < 1:
+                raise ValueError(f"n_channels must be at least 1, not {self.n_channels}")
+            if self.moves_channels:
+                raise ValueError(
+                    "the scaling moves the last position axis, whose whole numbers are the channels to centre; give "
+                    "that axis the origin 'none' and the unit 1, or use center='global'"
+                )
+
+    def _require_channels(self, positions: Tensor) -> None:
+        """Refuse channels that cannot be centred, here on the host: on a GPU, a model could not."""
+        if self.n_channels is not None and not self.by_channel:  # else the scales of values were looked up already
+            channel_index(positions, self.n_channels)
 
     def _require_axes(self, positions: Tensor) -> None:
         if self.units and len(self.units) != positions.shape[1]:
@@ -462,6 +516,7 @@ def fit_scaling(
     origin: Origin | Sequence[Origin] = "none",
     unit: Unit | Sequence[Unit] = 1.0,
     target: bool = False,
+    center: Center = "global",
 ) -> Scaling:
     """Fit the normalisation of values, times and targets to training data.
 
@@ -484,6 +539,12 @@ def fit_scaling(
         What coordinates are divided by, likewise. "gap" is the median gap between neighbouring coordinates of a sample.
     target : bool, default False
         Whether to standardise targets, which are numbers; for regression.
+    center : {"global", "sample", "auto"}, default "global"
+        "sample" lets a model see values relative to the mean of what is visible in their sample and channel, in units
+        of the spread within samples; answers are brought back (`Scaling` says how, and what holds for labels). It suits
+        samples whose levels differ more than their values do within, such as light curves of stars. "auto" takes it
+        where levels lie more than 3 times farther apart than values within a sample, medians over samples. "asinh",
+        which is for fluxes around 0, goes with "global" alone, and "auto" takes that.
 
     Returns
     -------
@@ -514,17 +575,18 @@ def fit_scaling(
     """
     source = as_source(samples)
     schema = source.schema
-    packed = _pack(source)
+    packed = PackedNumbers.of(source)
     if per is None:
         per = "channel" if schema is not None and schema.channel is not None else "column"
     if per == "channel" and schema is not None and schema.channel is None:
         raise ValueError("these samples have no axis of channels, their channels are columns; use per='column'")
     n_dims = packed.positions.shape[1]
     centre, scale = np.zeros((0, 0)), np.zeros((0, 0))
+    n_channels = len(schema.kind_names) if schema is not None and schema.channels else None
     if values != "none":
-        n_channels = len(schema.channels) if schema is not None and schema.channels else None
-        centre, scale = _fit_values(packed, values, per, n_channels)
-    mean, deviation = _fit_target(source) if target else (None, None)
+        centre, scale = fit_values(packed, values, per, n_channels)
+    centring = fit_centring(packed, values, per, n_channels, scale, center)
+    mean, deviation = fit_target(source) if target else (None, None)
     units = [
         _require_gap(packed, axis) if axis_unit == "gap" else axis_unit
         for axis, axis_unit in enumerate(_per_axis(unit, n_dims, 1.0, "units"))
@@ -538,6 +600,7 @@ def fit_scaling(
         units=tuple(units),
         target_mean=mean,
         target_scale=deviation,
+        **centring,
     )
     return replace(fitted, seen=_ranges(packed, fitted, schema))
 
@@ -550,7 +613,7 @@ def seen_also(scaling: Scaling, samples: SampleSource) -> Scaling:
     if scaling.seen is None:
         return scaling
     source = as_source(samples)
-    return replace(scaling, seen=scaling.seen.joined(_ranges(_pack(source), scaling, source.schema)))
+    return replace(scaling, seen=scaling.seen.joined(_ranges(PackedNumbers.of(source), scaling, source.schema)))
 
 
 def scaled(samples: SampleSource, scaling: Scaling | None) -> Source:
@@ -560,78 +623,7 @@ def scaled(samples: SampleSource, scaling: Scaling | None) -> Source:
     return as_source(samples).scaled(scaling)
 
 
-def fit_ladders(samples: SampleSource, scaling: Scaling | None = None) -> tuple[Ladder, ...]:
-    """Fit the wavelengths of the rotary embedding to the gaps and spans of data.
-
-    The wavelengths of an axis grow from 2π median gaps between neighbouring coordinates to 2π times the longest span of
-    a sample, so that neighbours and ends can both be told apart.
-
-    Parameters
-    ----------
-    samples : sequence of Sample
-        The training data.
-    scaling : Scaling, optional
-        The scaling that the model is trained with; ladders are for positions as it leaves them.
-
-    Returns
-    -------
-    tuple of Ladder
-        One per position axis, for `ModelConfig(ladders=…)`. An axis on which no sample has two coordinates keeps the
-        default.
-
-    Raises
-    ------
-    ValueError
-        If there are no samples.
-    TypeError
-        If the scaling is none.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import romae
-    >>> samples = romae.from_arrays(np.zeros((2, 11, 1)), times=np.arange(11) * 0.5)
-    >>> ladder = romae.fit_ladders(samples)[0]
-    >>> ladder.scale, round(ladder.longest / ladder.shortest)
-    (0.5, 10)
-    """
-    packed = _pack(scaled(samples, scaling))
-    ladders = []
-    for axis in range(packed.positions.shape[1]):
-        gap = _median_gap(packed, axis)
-        if gap is None:
-            ladders.append(Ladder())
-            continue
-        x, starts = packed.positions[:, axis], packed.starts
-        span = float((np.maximum.reduceat(x, starts) - np.minimum.reduceat(x, starts)).max())
-        ladders.append(Ladder(scale=gap, shortest=2 * math.pi, longest=2 * math.pi * max(span / gap, 1.0)))
-    return tuple(ladders)
-
-
-class _Packed(NamedTuple):
-    """All samples end to end; `starts` is the first token of each."""
-
-    values: Float64[np.ndarray, "t c"]
-    positions: Float64[np.ndarray, "t d"]
-    starts: Int64[np.ndarray, "b"]
-
-
-def _pack(source: Source) -> _Packed:
-    """The samples of a source, or where they hold more than `MOST_NUMBERS` an even share of them."""
-    n_numbers = int(source.lengths.sum()) * sum(_width(source))
-    step = -(-n_numbers // MOST_NUMBERS)
-    packed = source.packed(np.arange(0, len(source), step))
-    starts = packed.layout.host_offsets[:-1].numpy()
-    return _Packed(packed.values.double().numpy(), packed.positions.double().numpy(), starts)
-
-
-def _width(source: Source) -> tuple[int, int]:
-    """The columns of values and of positions."""
-    first = source[0]
-    return first.values.shape[1], first.positions.shape[1]
-
-
-def _ranges(packed: _Packed, scaling: Scaling, schema: Schema | None) -> Ranges:
+def _ranges(packed: PackedNumbers, scaling: Scaling, schema: Schema | None) -> Ranges:
     """Between which numbers the data lie; by channel where an axis names it."""
     values, positions, starts = packed
     own = np.zeros((len(starts), positions.shape[1]))
@@ -661,73 +653,8 @@ def _per_axis(setting: Any, n_dims: int, default: Any, name: str) -> list[Any]:
         raise TypeError(f"{name} are numbers or text, one for each position axis, not {setting!r}") from None
 
 
-def _fit_values(
-    packed: _Packed, method: Method, per: str, n_channels: int | None
-) -> tuple[Float64[np.ndarray, "m c"], Float64[np.ndarray, "m c"]]:
-    x = packed.values
-    if per == "column":
-        groups = [x]
-    elif per == "all":
-        groups = [x.reshape(-1, 1)]
-    elif per == "channel":
-        n_channels = n_channels or int(packed.positions[:, -1].max()) + 1
-        channel = channel_index(torch.from_numpy(packed.positions), n_channels).numpy()
-        counts = np.bincount(channel, minlength=n_channels)
-        groups = np.split(x[np.argsort(channel, kind="stable")], np.cumsum(counts)[:-1])
-    else:
-        raise ValueError(f"per must be 'all', 'column' or 'channel', not {per!r}")
-    fitted = [_centre_and_scale(group, method) for group in groups]
-    centre, scale = (np.stack(rows) for rows in zip(*fitted, strict=True))
-    return (np.repeat(centre, x.shape[1], 1), np.repeat(scale, x.shape[1], 1)) if per == "all" else (centre, scale)
-
-
-def _centre_and_scale(
-    x: Float64[np.ndarray, "n c"], method: str
-) -> tuple[Float64[np.ndarray, "c"], Float64[np.ndarray, "c"]]:
-    if len(x) == 0:
-        return np.zeros(x.shape[1]), np.zeros(x.shape[1])
-    if method == "asinh":
-        size = np.abs(x)
-        scale = np.median(size, axis=0)
-        scale = np.where(scale > 0, scale, size.mean(0))
-        return np.zeros(x.shape[1]), np.where(scale > 0, scale, 1.0)
-    if method == "standard":
-        centre, scale = x.mean(0), x.std(0)
-    elif method == "robust":
-        low, centre, high = np.quantile(x, [0.25, 0.5, 0.75], axis=0)
-        scale, deviation = (high - low) / _QUARTILES_APART, x.std(0)
-        scale = np.where(scale > 1e-6 * deviation, scale, deviation)  # else outliers would overflow
-    else:
-        raise ValueError(f"values must be 'none', 'standard', 'robust' or 'asinh', not {method!r}")
-    is_constant = x.min(0) == x.max(0)  # rounding can leave the deviation of a constant just above 0
-    return np.where(is_constant, x[0], centre), np.where(is_constant, 1.0, scale)
-
-
-def _fit_target(source: Source) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    rows = []
-    for start in range(0, len(source), READ_AT_ONCE):
-        targets = source.packed(np.arange(start, min(start + READ_AT_ONCE, len(source)))).target
-        if targets is None or not targets.is_floating_point():
-            lack = "the samples have none" if targets is None else "these are classes"
-            raise ValueError(f"targets to scale must be numbers, and {lack}")
-        rows.append(targets.double().reshape(len(targets), -1))
-    centre, scale = _centre_and_scale(torch.cat(rows).numpy(), "standard")
-    return tuple(centre.tolist()), tuple(scale.tolist())
-
-
-def _median_gap(packed: _Packed, axis: int) -> float | None:
-    x = packed.positions[:, axis]
-    sample = np.zeros(len(x), dtype=np.int64)
-    sample[packed.starts[1:]] = 1
-    sample = np.cumsum(sample)
-    order = np.lexsort((x, sample))
-    gaps = np.diff(x[order])
-    gaps = gaps[(np.diff(sample[order]) == 0) & (gaps > 0)]
-    return float(np.median(gaps)) if len(gaps) else None
-
-
-def _require_gap(packed: _Packed, axis: int) -> float:
-    gap = _median_gap(packed, axis)
+def _require_gap(packed: PackedNumbers, axis: int) -> float:
+    gap = packed.median_gap(axis, packed.sample())
     if gap is None:
         raise ValueError(f"no sample has two different coordinates on position axis {axis}; give its unit as a number")
     return gap

@@ -18,6 +18,33 @@ from romae.tokens.sample import Sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """A static fact of samples, which is a kind of token: a number, or one category of a column.
+
+    Parameters
+    ----------
+    column : str
+        The column that it comes from.
+    category : str, int or bool, optional
+        The category; None where the fact is a number.
+
+    Examples
+    --------
+    >>> from romae.data.schema import Fact
+    >>> Fact(column="age").name, Fact(column="sex", category="F").name
+    ('age', 'sex=F')
+    """
+
+    column: str
+    category: Name | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is called in tables and messages."""
+        return self.column if self.category is None else f"{self.column}={self.category}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
     """The names of the data that samples come from: columns, channels, classes, and the unit of time.
 
@@ -43,9 +70,13 @@ class Schema:
     classes : tuple of str, int or bool, optional
         The name of each class index; None where targets are numbers or absent.
     time_unit : "second", "minute", "hour", "day" or None, default None
-        What dates were counted in, since 1970; None where times are numbers.
+        What dates were counted in, since 1970, or durations; None where times are numbers.
     time_zone : str, optional
         The zone that dates are shown in.
+    durations : bool, default False
+        Whether times were durations or times of day, counted in `time_unit` from 0, and no dates.
+    static : tuple of Fact, default ()
+        The static facts of samples, whose kinds follow the channels on the channel axis.
 
     Raises
     ------
@@ -72,6 +103,8 @@ class Schema:
     classes: tuple[Name, ...] | None = None
     time_unit: TimeUnit | None = None
     time_zone: str | None = None
+    durations: bool = False
+    static: tuple[Fact, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.values:
@@ -80,6 +113,8 @@ class Schema:
             raise TypeError(f"column names must be text, got {list(self.columns)}; rename them with columns=str")
         if self.time_unit is not None:
             require_unit(self.time_unit)
+        elif self.durations:
+            raise ValueError("durations are counted in a unit; name it with time_unit=")
         require_distinct(self.columns, "columns")
         require_distinct(self.channels, "channels")
         require_distinct(self.classes or (), "classes")
@@ -96,9 +131,26 @@ class Schema:
         return 1 + len(self.positions) + (self.channel is not None)
 
     @property
+    def form_of_times(self) -> str:
+        """What the times are, in words: numbers, or dates or durations with their unit."""
+        if self.time_unit is None:
+            return "numbers"
+        return f"{'durations' if self.durations else 'dates'}, counted by the {self.time_unit}"
+
+    @property
     def n_channels(self) -> int | None:
-        """The number of indices on the channel axis; None where there is no such axis."""
-        return len(self.channels) if self.channel is not None and self.channels else None
+        """The number of indices on the channel axis, static facts among them; None where there is no such axis."""
+        return len(self.kind_names) if self.channel is not None and self.channels else None
+
+    @property
+    def kind_names(self) -> tuple[Name, ...]:
+        """The name of each index on the channel axis: the channels, then the static facts."""
+        return (*self.channels, *(fact.name for fact in self.static))
+
+    @property
+    def static_from(self) -> int | None:
+        """The index on the channel axis from which on tokens are static facts; None where there are none."""
+        return len(self.channels) if self.static else None
 
 
 def require_same_names(
@@ -114,13 +166,18 @@ def require_same_names(
     n = len(schema.channels)
     is_unnamed = schema.channels == tuple(range(n)) and not all(isinstance(name, int) for name in expected.channels)
     wrong: tuple[str, Any, Any] | None = None
-    if schema.time_unit != expected.time_unit:
+    facts, expected_facts = ([fact.name for fact in one.static] or "none" for one in (schema, expected))
+    if schema.durations != expected.durations:
+        wrong = ("times", schema.form_of_times, expected.form_of_times)
+    elif schema.time_unit != expected.time_unit:
         numbers = "none (times are numbers)"
         wrong = ("time unit", schema.time_unit or numbers, expected.time_unit or numbers)
     elif (schema.channel is None) != (expected.channel is None):
         wrong = ("channel column", schema.channel, expected.channel)
     elif n > len(expected.channels) or not (is_unnamed or _as_text(schema.channels) == _as_text(expected.channels[:n])):
         wrong = ("channels", list(schema.channels), list(expected.channels))
+    elif facts != expected_facts or (schema.static and n != len(expected.channels)):
+        wrong = ("static facts", facts, expected_facts)
     elif _is_reordered(schema.values, expected.values):
         wrong = ("values", list(schema.values), list(expected.values))
     elif _is_reordered((schema.time, *schema.positions), (expected.time, *expected.positions)):

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64, Shaped
 from torch import Tensor
 
+from romae.data.codes import warn_of_codes
 from romae.data.columns import (
     Name,
     as_numbers,
@@ -19,8 +20,11 @@ from romae.data.columns import (
     require_variation_kept,
     to_numpy,
 )
-from romae.data.dates import TimeUnit, numbers_from_dates, read_times, require_unit
+from romae.data.containers import is_data_array, labelled_array, of_dictionary
+from romae.data.dates import ReadTimes, TimeUnit, numbers_from_dates, read_times, require_unit
 from romae.data.schema import SampleSet, Schema
+from romae.data.static import with_static
+from romae.data.tables import static_facts
 from romae.tokens.arrays import require_exact
 from romae.tokens.sample import Sample
 
@@ -38,16 +42,19 @@ def from_arrays(
     time_unit: TimeUnit = "second",
     time_zone: str | None = None,
     for_training: bool = True,
+    static: Any = None,
 ) -> SampleSet:
     """Samples from arrays of time series, regular or irregular, of any length; NaN means missing.
 
     Parameters
     ----------
-    X : array [b, n, c] or list of arrays [n, c]
-        n time steps of c channels for each of b series. Pandas tables name their channels by their columns.
+    X : array [b, n, c] or list of arrays [n, c], or dict
+        n time steps of c channels for each of b series. Pandas tables name their channels by their columns. The
+        coordinates of a DataArray of xarray are ids, times and channels, where these are not given. A dictionary, as
+        PyPOTS takes it, holds the array under "X" and perhaps labels under "y".
     times : array [n] or list of arrays [n], optional
-        One array for all series or one for each: numbers, or dates, which are counted in `time_unit` since 1970.
-        Without them, steps are counted from 0.
+        One array for all series or one for each: numbers, dates, which are counted in `time_unit` since 1970, or
+        durations and times of day ("08:30"), which are counted in it from 0. Without them, steps are counted from 0.
     y : sequence, optional
         One label per series (text and integers are classes, floats are numbers), a vector [k] per series, or one row
         per time step [n, k]. A pandas column may be indexed by `ids`.
@@ -63,11 +70,14 @@ def from_arrays(
     classes : sequence of str, int or bool, optional
         The names of the classes in their order, such as those known from training; others are then an error.
     time_unit : {"second", "minute", "hour", "day"}, default "second"
-        What dates are counted in.
+        What dates and durations are counted in.
     time_zone : str, optional
         The zone of dates that have none, such as "Europe/Paris".
     for_training : bool, default True
         Refuse data whose variation single precision would lose. False for data that are only to be predicted.
+    static : table, dict or list of dict, optional
+        Static facts, as in `from_table`: one row for each series, in their order or by `ids`. It needs
+        tokens="scalars".
 
     Returns
     -------
@@ -100,6 +110,13 @@ def from_arrays(
     if tokens not in ("steps", "scalars"):
         raise ValueError(f"tokens must be 'steps' or 'scalars', not {tokens!r}")
     require_unit(time_unit)
+    if isinstance(X, Mapping):
+        X, own_y = of_dictionary(X)
+        y = own_y if y is None else y
+    if is_data_array(X):
+        X, own_times, own_ids, own_channels = labelled_array(X, channels_last=layout != "bcn")
+        times, ids = own_times if times is None else times, own_ids if ids is None else ids
+        channels = own_channels if channels is None else channels
     arrays = _read_arrays(X, layout, has_times=times is not None)
     names = _read_ids(ids, len(arrays))
     if len(names) != len(arrays):
@@ -114,7 +131,7 @@ def from_arrays(
     elif layout == "bnc" and times is None:
         require_no_index(X)
     channels = None if channels is None else _read_channels(channels, n_channels, tokens, has_labels=y is not None)
-    clocks, unit, zone = _read_times(times, arrays, names, time_unit, time_zone)
+    clocks = _read_times(times, arrays, names, time_unit, time_zone)
     targets, class_names = _read_targets(y, arrays, names, classes, tokens, for_training=for_training)
     schema = Schema(
         channel="channel" if tokens == "scalars" else None,
@@ -122,11 +139,12 @@ def from_arrays(
         label=None if y is None else "label",
         channels=tuple(channels or range(n_channels)) if tokens == "scalars" else (),
         classes=class_names,
-        time_unit=unit,
-        time_zone=zone,
+        time_unit=clocks[0].unit,
+        time_zone=clocks[0].zone,
+        durations=clocks[0].are_durations,
     )
     samples = []
-    for name, x, clock, target in zip(names, arrays, clocks, targets, strict=True):
+    for name, x, (clock, *_), target in zip(names, arrays, clocks, targets, strict=True):
         keep = _measured(x, clock, f"sample {name!r}", allow_gaps=tokens == "scalars")
         if tokens == "scalars":
             row, column = np.nonzero(~np.isnan(x))
@@ -137,7 +155,9 @@ def from_arrays(
     if for_training:
         fix = "subtract an offset first, or read data that are only to be predicted with for_training=False"
         require_variation_kept(arrays, [f"channel {name!r}" for name in channels or range(n_channels)], fix)
-    return SampleSet(samples, schema)
+        warn_of_codes(np.concatenate(arrays), list(channels or range(n_channels)))
+    read = SampleSet(samples, schema)
+    return read if static is None else with_static(read, static_facts(static, read))
 
 
 def _read_ids(ids: Sequence[Hashable] | None, n_samples: int) -> Sequence[Hashable]:
@@ -257,10 +277,10 @@ def _float_array(x: Any, name: str) -> Float[np.ndarray, "..."]:
 
 def _read_times(
     times: Any, arrays: Sequence[np.ndarray], names: Sequence[Hashable], unit: TimeUnit, zone: str | None
-) -> tuple[list[Float64[np.ndarray, "_"]], TimeUnit | None, str | None]:
-    """The times of each sample as numbers, and their unit and time zone if they were dates."""
+) -> list[ReadTimes]:
+    """The times of each sample as numbers, with their unit and time zone if they were dates; all are of one form."""
     if times is None:
-        return [np.arange(len(x), dtype=np.float64) for x in arrays], None, None
+        return [ReadTimes(np.arange(len(x), dtype=np.float64)) for x in arrays]
     _require_sequence(times, "times")
     if len(times) == 0:
         raise ValueError("times are empty; leave them out to count the steps from 0")
@@ -274,26 +294,26 @@ def _read_times(
         if clock.shape != (len(x),):
             raise ValueError(f"{clock_name} have shape {list(clock.shape)}, but it has {len(x)} time steps")
     if is_shared:
-        clock, own_unit, own_zone = _read_clock(clocks[0], unit, zone, clock_names[0])
-        return [clock] * len(arrays), own_unit, own_zone
+        return [_read_clock(clocks[0], unit, zone, clock_names[0])] * len(arrays)
     read = [_read_clock(clock, unit, zone, clock_name) for clock, clock_name in zip(clocks, clock_names, strict=True)]
-    _, own_unit, own_zone = read[0]
-    for i, (_, its_unit, its_zone) in enumerate(read):
-        if its_unit != own_unit or (its_zone is None) != (own_zone is None):
+
+    def form(clock: ReadTimes) -> tuple[Any, ...]:
+        return clock.unit, clock.zone is None, clock.are_durations
+
+    for i, one in enumerate(read):
+        if form(one) != form(read[0]):
             raise ValueError(
                 f"{clock_names[i]} are {clocks[i].dtype}, those of sample {names[0]!r} are of another kind; give "
-                "numbers for all samples, or dates, all with a time zone or all without"
+                "numbers for all samples, durations, or dates, all with a time zone or all without"
             )
-    return [clock for clock, _, _ in read], own_unit, own_zone
+    return read
 
 
-def _read_clock(
-    clock: Shaped[np.ndarray, "n"], unit: TimeUnit, zone: str | None, where: str
-) -> tuple[Float64[np.ndarray, "n"], TimeUnit | None, str | None]:
+def _read_clock(clock: Shaped[np.ndarray, "n"], unit: TimeUnit, zone: str | None, where: str) -> ReadTimes:
     if clock.dtype.kind in "fiub":
-        return _float_array(clock, where).astype(np.float64), None, None
+        return ReadTimes(_float_array(clock, where).astype(np.float64))
     if clock.dtype.kind == "M" and zone is None:
-        return numbers_from_dates(clock, unit), unit, None
+        return ReadTimes(numbers_from_dates(clock, unit), unit)
     import pandas as pd
 
     return read_times(pd.Series(clock), unit, zone, where, lambda i: f"its element {i}")

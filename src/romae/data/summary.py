@@ -1,14 +1,17 @@
 """Summary features: what simple statistics say about each sample, one row per sample.
 
-Shapes: b samples, t tokens, s cells (a kind of token within a sample), c values of a token, k features.
+Shapes: b samples, t tokens, s cells (a kind of token within a sample), c values of a token, k features, f static facts.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Float64, Int64
 
-from romae.data.schema import Schema
+from romae.data.schema import Fact, Schema
 from romae.data.sources import SampleSource, as_source, schema_of
 from romae.tokens.tokens import PackedSamples
 
@@ -50,7 +53,8 @@ def summary_features(samples: SampleSource, *, n_kinds: int | None = None) -> Su
         The features, in this order: for each channel and each value its mean, standard deviation, minimum, quartiles,
         maximum, first and last value, mean absolute change from one time to the next, and slope over time; for each
         channel the count, and the time from its last value to the end of the sample; then the number of tokens
-        and the duration.
+        and the duration. Static facts follow as they are: numbers, NaN where they are missing, and 1 or 0 for each
+        category.
 
     Raises
     ------
@@ -69,12 +73,30 @@ def summary_features(samples: SampleSource, *, n_kinds: int | None = None) -> Su
     schema = schema_of(samples)
     if n_kinds is None:
         n_kinds = None if schema is None else schema.n_channels
-    parts = [
-        _of_packed(source.packed(np.arange(start, min(start + CHUNK, len(source)))), n_kinds)
-        for start in range(0, len(source), CHUNK)
-    ]
+    facts = () if schema is None else schema.static
+    n_kinds = None if n_kinds is None else n_kinds - len(facts)
+    parts = []
+    for start in range(0, len(source), CHUNK):
+        packed = source.packed(np.arange(start, min(start + CHUNK, len(source))))
+        measured, of_facts = _split(packed, facts, n_kinds)
+        parts.append(np.concatenate([_of_packed(measured, n_kinds), of_facts], axis=1))
     n_values = source[0].values.shape[1]
-    return SummaryFeatures(np.concatenate(parts), _names(schema, n_values, n_kinds))
+    names = _names(schema, n_values, n_kinds)
+    return SummaryFeatures(np.concatenate(parts), (*names, *(fact.name for fact in facts)))
+
+
+def _split(
+    packed: PackedSamples, facts: Sequence[Fact], n_channels: int | None
+) -> tuple[PackedSamples, Float64[np.ndarray, "b f"]]:
+    """The measurements of samples, and their static facts, one column each."""
+    table = np.tile([np.nan if fact.category is None else 0.0 for fact in facts], (len(packed), 1))
+    if not facts or n_channels is None:
+        return packed, table.astype(np.float64)
+    is_fact = packed.positions[:, -1] > n_channels - 0.5
+    kind = packed.positions[is_fact, -1].long().numpy() - n_channels
+    table[packed.layout.sample_of_token[is_fact].numpy(), kind] = packed.values[is_fact, 0].double().numpy()
+    own = torch.zeros_like(is_fact) if packed.hidden is None else packed.hidden
+    return replace(packed, hidden=own | is_fact), table
 
 
 def _of_packed(packed: PackedSamples, n_kinds: int | None) -> Float64[np.ndarray, "b k"]:

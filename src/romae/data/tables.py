@@ -4,7 +4,7 @@ Messages name rows by their place in the table, counting from 0.
 """
 
 import warnings
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int64
 
+from romae.data.codes import warn_of_codes
 from romae.data.columns import (
     Name,
     as_numbers,
@@ -22,8 +23,11 @@ from romae.data.columns import (
     require_variation_kept,
     unescaped,
 )
+from romae.data.containers import as_table, id_and_time, is_table, level_names, unfolded
 from romae.data.dates import TimeUnit, read_times, require_same_zone
 from romae.data.schema import SampleSet, Schema
+from romae.data.skipping import Skipped, refused_parts
+from romae.data.static import one_row_per_id, with_static
 from romae.tokens.arrays import LARGEST_EXACT
 from romae.tokens.sample import Sample
 
@@ -38,31 +42,38 @@ TokenForm = Literal["steps", "scalars"]
 def from_table(
     table: Any,
     *,
-    id: str,
-    time: str,
+    id: str | None = None,
+    time: str | None = None,
     channel: str | None = None,
-    values: str | Sequence[str],
+    values: str | Sequence[str] | None = None,
     tokens: TokenForm | None = None,
     label: str | None = None,
     positions: str | Sequence[str] = (),
     channels: Sequence[Name] | None = None,
     classes: Sequence[Name] | None = None,
     time_unit: TimeUnit = "second",
+    static: Any = None,
 ) -> SampleSet:
     """Samples from a long table: one row per measurement, for irregularly sampled time series.
 
     Parameters
     ----------
-    table : pandas.DataFrame, pyarrow.Table, str or Path
-        The table, or the path of a CSV (also .csv.gz) or Parquet file. Rows may come in any order.
-    id : str
-        The column that says which series a row belongs to.
-    time : str
-        The column of times: numbers, or dates, which are counted in `time_unit` since 1970, to the microsecond.
+    table : table, str or Path
+        A table of pandas, polars, pyarrow or anything else with the Arrow stream interface, an xarray Dataset or
+        DataArray, a Hugging Face dataset, or the path of a CSV (also .csv.gz) or Parquet file. Rows may come in any
+        order. Named levels of a pandas index, and dimensions of xarray, serve as columns. A row may hold a whole
+        series: lists in the columns of times, values and positions are read as one row per entry.
+    id : str, optional
+        The column that says which series a row belongs to. For a pandas table with an index of two levels, these are
+        the id and the time by default, and all other columns are values.
+    time : str, optional
+        The column of times: numbers, dates, which are counted in `time_unit` since 1970, to the microsecond, or
+        durations and times of day ("08:30", "48:00"), which are counted in it from 0. Times of day must not go back
+        within a series, since nobody could tell whether it goes on after midnight.
     channel : str, optional
         The column that names what was measured (a band, a sensor, a laboratory value), where each row holds one of
         several. The index of the channel becomes the last position axis.
-    values : str or sequence of str
+    values : str or sequence of str, optional
         The column or columns with what was measured at that time, such as flux and its error.
     tokens : {"steps", "scalars"}, optional
         What a token is: a row with all its values, or a single number with the index of its column as last position,
@@ -78,7 +89,12 @@ def from_table(
     classes : sequence of str, int or bool, optional
         The names of the classes in their order, likewise.
     time_unit : {"second", "minute", "hour", "day"}, default "second"
-        What dates are counted in.
+        What dates and durations are counted in.
+    static : str, sequence of str, table or dict, optional
+        Static facts, which hold for a sample as a whole: columns of this table that are the same in all rows of an id,
+        or another table with a row for each id. Numbers are one fact each, text and booleans one for each category. A
+        missing fact is left out. They are tokens that are never hidden and never asked for; without a channel column,
+        each number is a token then (`tokens="scalars"`).
 
     Returns
     -------
@@ -120,9 +136,17 @@ def from_table(
     >>> vitals = pd.DataFrame({"id": 1, "hour": [0.0, 2.0], "pulse": [80.0, 84.0], "pressure": [None, 120.0]})
     >>> romae.from_table(vitals, id="id", time="hour", values=["pulse", "pressure"], tokens="scalars")[0]
     Sample(1: 3 tokens, 1 channels, 2 position dims)
+
+    An index that says what is an id and what is a time:
+
+    >>> romae.from_table(vitals.set_index(["id", "hour"]), tokens="scalars")[0]
+    Sample(1: 3 tokens, 1 channels, 2 position dims)
     """
     if tokens not in (None, "steps", "scalars"):
         raise ValueError(f"tokens must be 'steps', 'scalars' or None, not {tokens!r}")
+    others = [*_listed(positions, "positions"), *(name for name in (channel, label) if name is not None)]
+    id, time, values = columns_of_index(table, others, id, time, values)
+    table = as_table(table)
     schema = Schema(
         id=id,
         time=time,
@@ -137,7 +161,27 @@ def from_table(
         raise ValueError("channels are named, but no channel column is; say which it is with channel=")
     if label is None and classes is not None:
         raise ValueError("classes are named, but no label column is; say which it is with label=")
-    return _samples(table, schema, channels, tokens)
+    if static is None:
+        return _samples(table, schema, channels, tokens)
+    samples = _samples(table, schema, channels, "scalars" if tokens is None and channel is None else tokens)
+    return with_static(samples, static_facts(static, samples, table))
+
+
+def columns_of_index(table: Any, others: Sequence[str], id: Any, time: Any, values: Any) -> tuple[Any, Any, Any]:
+    """The columns of ids, times and values; those that are not named follow from the two levels of a pandas index."""
+    if None not in (id, time, values):
+        return id, time, values
+    levels = id_and_time(table) if id is None or time is None else (id, time)
+    if levels is None:
+        lacking = next(name for name, given in (("id", id), ("time", time)) if given is None)
+        raise ValueError(
+            f"say which column holds the {lacking}, with {lacking}=; only a pandas table with an index of two levels, "
+            "id and time, says so itself"
+        )
+    id, time = (given or level for given, level in zip((id, time), levels, strict=True))
+    if values is None:
+        values = [name for name in _column_names(as_table(table)) if name not in (id, time, *others)]
+    return id, time, values
 
 
 def _listed(names: Any, argument: str) -> tuple[Any, ...]:
@@ -154,7 +198,7 @@ def from_table_like(table: Any, schema: Schema) -> SampleSet:
 
     Parameters
     ----------
-    table : pandas.DataFrame, pyarrow.Table, str or Path
+    table : table, str or Path
         What `from_table` reads. The label column may be absent. Where a schema has channels, a table without the
         channel column may have a column for each of them instead.
     schema : Schema
@@ -190,16 +234,20 @@ def from_table_like(table: Any, schema: Schema) -> SampleSet:
     """
     if not isinstance(schema, Schema):
         raise TypeError(f"the schema is that of other samples, such as samples.schema, not {type(schema).__name__}")
+    table = as_table(table)
     label = schema.label if schema.label in _column_names(table) else None
     table_schema = replace(schema, label=label, classes=None if label is None else schema.classes)
     channels = None if schema.channel is None else schema.channels
     samples = _samples(
         table, table_schema, channels, "steps", labels_are_numbers=schema.classes is None, for_training=False
     )
-    expected, actual = ("numbers" if unit is None else "dates" for unit in (schema.time_unit, samples.schema.time_unit))
-    if expected != actual:
+    if (samples.schema.time_unit, samples.schema.durations) != (schema.time_unit, schema.durations):
+        actual, expected = samples.schema.form_of_times, schema.form_of_times
         raise ValueError(f"column {schema.time!r} holds {actual}, but the schema expects {expected}")
     require_same_zone(samples.schema.time_zone, schema.time_zone, _column(schema.time))
+    if schema.static:
+        facts = static_facts([*dict.fromkeys(fact.column for fact in schema.static)], samples, table)
+        samples = with_static(SampleSet(samples.samples, replace(schema, static=())), facts, schema.static)
     return SampleSet(samples.samples, schema)
 
 
@@ -210,13 +258,122 @@ def from_schema(
     *,
     tokens: TokenForm | None = None,
     for_training: bool = True,
+    row_numbers: Int64[np.ndarray, "n"] | None = None,
 ) -> SampleSet:
     """Samples from the columns that a schema names, in its time zone where dates have none; labels are what they are.
 
     `channels` fix the names of the channels and their order; `tokens` are as in `from_table`. Data read `for_training`
-    are refused where single precision would lose the variation of a column.
+    are refused where single precision would lose the variation of a column. `row_numbers` are what messages call the
+    rows of a part of a table.
     """
-    return _samples(table, replace(schema, classes=None), channels, tokens, for_training=for_training)
+    schema = replace(schema, classes=None)
+    return _samples(as_table(table), schema, channels, tokens, for_training=for_training, row_numbers=row_numbers)
+
+
+def readable_rows(
+    table: Any,
+    schema: Schema,
+    channels: Sequence[Name] | None,
+    read: Callable[["pd.DataFrame", Int64[np.ndarray, "n"]], Any],
+) -> tuple["pd.DataFrame", Int64[np.ndarray, "n"], list[Skipped], int]:
+    """The rows of all ids that can be read, with their numbers, what is left out of how many ids, and why.
+
+    `read` takes a part of the table and the numbers of its rows. In a CSV file one slip makes a column text; what is
+    written as a number or, where the schema has such, as a date is read as that here.
+    """
+    import pandas as pd
+
+    table = as_table(table)
+    existing = _column_names(table)
+    facts = [fact.column for fact in schema.static]
+    wanted = [name for name in dict.fromkeys([*schema.columns, *map(str, channels or ()), *facts]) if name in existing]
+    if schema.id not in existing:
+        read_frame(table, [schema.id], {})  # says so
+    vocabularies: dict[str, Any] = {schema.id: None} | ({} if schema.channel is None else {schema.channel: channels})
+    frame = read_frame(table, wanted, {name: known for name, known in vocabularies.items() if name in existing})
+    if isinstance(table, str | Path):
+        for name in wanted:
+            if name not in vocabularies and name not in facts:
+                has_dates = name == schema.time and schema.time_unit is not None and not schema.durations
+                frame[name] = _without_slips(frame[name], has_dates=has_dates)
+    try:
+        id_of_row, ids = pd.factorize(frame[schema.id])
+    except TypeError:
+        id_of_row, ids = np.zeros(len(frame), dtype=np.int64), pd.Index([None])  # no ids; reading says so
+
+    def attempt(part: Int64[np.ndarray, "part"]) -> None:
+        rows = np.flatnonzero(np.isin(id_of_row, part))
+        read(frame.iloc[rows], rows)
+
+    if len(ids) == 0:
+        read(frame, np.arange(len(frame)))  # says why there are none
+    refused = refused_parts(len(ids), attempt)
+    skipped = [Skipped(ids.tolist()[i], reason) for i, reason in sorted(refused.items())]
+    # Rows without an id are not of those that are left out; whoever reads the others counts them.
+    rows = np.flatnonzero(~np.isin(id_of_row, list(refused)))
+    return frame.iloc[rows], rows, skipped, len(ids)
+
+
+def _without_slips(column: "pd.Series", *, has_dates: bool) -> "pd.Series":
+    """A column of text in which the numbers, or the dates, are such; what is neither stays text."""
+    import pandas as pd
+    from pandas.api import types
+
+    if not (types.is_string_dtype(column.dtype) or column.dtype == object):
+        return column
+    try:
+        read = (
+            pd.to_datetime(column, errors="coerce", format="ISO8601")
+            if has_dates
+            else pd.to_numeric(column, errors="coerce")
+        )
+    except ValueError:  # dates of several time zones
+        return column
+    if read.notna().equals(column.notna()):
+        return read
+    return read.astype(object).where(read.notna(), column.astype(object))
+
+
+def are_columns(static: Any) -> bool:
+    """Whether facts are named by the columns of the table that series come from."""
+    return isinstance(static, str) or (
+        isinstance(static, list | tuple) and bool(static) and all(isinstance(name, str) for name in static)
+    )
+
+
+def static_facts(static: Any, samples: SampleSet, table: Any = None) -> "pd.DataFrame":
+    """One row for each sample, in their order; what is not known of one is missing."""
+    import pandas as pd
+
+    ids = [sample.id for sample in samples]
+    name_of_id = samples.schema.id
+    if are_columns(static):
+        if table is None:
+            raise ValueError("static facts are named by columns, but the series are no table; hand over the facts")
+        names = [static] if isinstance(static, str) else list(static)
+        frame = read_frame(table, [name_of_id, *names], {name_of_id: None})
+        return one_row_per_id(frame, name_of_id, ids)
+    if is_table(static):
+        given = as_table(static)
+        if not isinstance(given, pd.DataFrame) or name_of_id in _column_names(given):
+            names = [name for name in _column_names(given) if name != name_of_id]
+            return one_row_per_id(read_frame(given, [name_of_id, *names], {name_of_id: None}), name_of_id, ids)
+        if isinstance(given, pd.DataFrame) and not given.index.equals(pd.RangeIndex(len(given))):
+            return one_row_per_id(given.rename_axis(name_of_id).reset_index(), name_of_id, ids)
+        frame = given
+    elif isinstance(static, Mapping) and static and all(isinstance(row, Mapping) for row in static.values()):
+        frame = pd.DataFrame.from_dict(dict(static), orient="index").rename_axis(name_of_id).reset_index()
+        return one_row_per_id(frame, name_of_id, ids)
+    elif isinstance(static, Mapping | list | tuple):
+        frame = pd.DataFrame(static if isinstance(static, Mapping) else list(static))
+    else:
+        raise TypeError(
+            "static facts are names of columns, a table by id, a dictionary of columns or a list with a dictionary for "
+            f"each sample, not {type(static).__name__}"
+        )
+    if len(frame) != len(samples):
+        raise ValueError(f"static facts for {len(frame)} samples, but there are {len(samples)}: each needs a row")
+    return frame.reset_index(drop=True)
 
 
 def _samples(
@@ -227,8 +384,13 @@ def _samples(
     *,
     labels_are_numbers: bool = False,
     for_training: bool = True,
+    row_numbers: Int64[np.ndarray, "n"] | None = None,
 ) -> SampleSet:
     """Samples from the columns of a schema, which comes back with what was found in them."""
+
+    def row_number(i: int) -> str:
+        return f"row {i if row_numbers is None else row_numbers[i]}"
+
     if schema.channel is not None and channels and _has_column_per_channel(table, schema.channel, channels):
         scalar_names = (schema.channel, schema.values[0])
         schema, tokens = replace(schema, channel=None, channels=(), values=tuple(map(str, channels))), "scalars"
@@ -249,11 +411,12 @@ def _samples(
     if schema.label is not None and labels_are_numbers:
         frame[schema.label] = as_numbers(frame[schema.label], _column(schema.label), row_number)
     sample_of_row, ids = encode_names(frame[id], None, f"id in column {id!r}", row_number)
-    times, unit, zone = read_times(
-        frame[time], schema.time_unit or "second", schema.time_zone, _column(time), row_number
+    times = read_times(
+        frame[time], schema.time_unit or "second", schema.time_zone, _column(time), row_number, sample_of_row
     )
-    _require_apart(sample_of_row, frame[time], times, _column(time))
-    coordinates = {time: times} | {
+    if times.unit is None:
+        _require_apart(sample_of_row, frame[time], times.numbers, _column(time))
+    coordinates = {time: times.numbers} | {
         name: as_numbers(frame[name], _column(name), row_number) for name in schema.positions
     }
     measured = {name: as_numbers(frame[name], _column(name), row_number) for name in schema.values}
@@ -264,9 +427,10 @@ def _samples(
         coordinates[channel], missing[channel] = index.astype(np.float64), index < 0
     for name, x in coordinates.items():
         if np.isinf(x).any():
-            raise ValueError(f"row {int(np.isinf(x).argmax())}, column {name!r} is infinite; positions must be finite")
+            row = row_number(int(np.isinf(x).argmax()))
+            raise ValueError(f"{row}, column {name!r} is infinite; positions must be finite")
     value_table = np.stack(list(measured.values()), axis=1)
-    require_values(value_table, lambda row, i: f"row {row}, column {schema.values[i]!r}")
+    require_values(value_table, lambda row, i: f"{row_number(row)}, column {schema.values[i]!r}")
     if for_training:
         fix = "subtract an offset first, or read data that are only to be predicted with from_table_like"
         require_variation_kept(value_table, [_column(name) for name in schema.values], fix)
@@ -287,7 +451,20 @@ def _samples(
     rows, positions, values = rows[order], positions[order], values[order]
     counts = np.bincount(sample_of_row[rows], minlength=len(ids))
     targets, class_names = _read_targets(frame, schema, rows, counts, ids, for_training=for_training)
-    schema = replace(schema, channels=channel_names, classes=class_names, time_unit=unit, time_zone=zone)
+    schema = replace(
+        schema,
+        channels=channel_names,
+        classes=class_names,
+        time_unit=times.unit,
+        time_zone=times.zone,
+        durations=times.are_durations,
+        static=(),  # whoever reads them adds them
+    )
+    if for_training and schema.channel is not None:
+        columns = () if is_scalar else schema.values
+        warn_of_codes(values, columns, positions[:, -1].astype(np.int64), channel_names, stacklevel=3)
+    elif for_training:
+        warn_of_codes(values, schema.values, stacklevel=3)
 
     all_values = torch.from_numpy(values.astype(np.float32)).split(counts.tolist())
     all_positions = torch.from_numpy(positions).split(counts.tolist())
@@ -354,16 +531,15 @@ def _column(name: str) -> str:
 
 
 def _column_names(table: Any) -> list[Any]:
+    """The columns of a table that `as_table` has looked at, the named levels of its index among them."""
     import pandas as pd
     import pyarrow as pa
     from pyarrow import parquet
 
     if isinstance(table, pd.DataFrame):
-        return list(table.columns)
+        return [*level_names(table), *table.columns]
     if isinstance(table, pa.Table):
         return list(table.column_names)
-    if not isinstance(table, str | Path):
-        raise TypeError(f"expected a pandas DataFrame, a pyarrow Table or a path, not {type(table).__name__}")
     path = Path(table)
     if not path.is_file():
         raise ValueError(f"there is no file {path}")
@@ -419,27 +595,29 @@ def _unreadable(path: str | Path, error: Exception) -> ValueError:
 
 
 def read_frame(table: Any, columns: Sequence[str], names: Mapping[str, Sequence[Hashable] | None]) -> "pd.DataFrame":
-    """The columns as a pandas table whose rows are numbered from 0.
+    """The columns, that of ids first, as a pandas table whose rows are numbered from 0.
 
-    `names` are the columns that hold names, with their vocabulary if it is fixed: in a CSV file it tells text from
-    integers.
+    Where cells hold lists, each of their entries gets a row. `names` are the columns that hold names, with their
+    vocabulary if it is fixed: in a CSV file it tells text from integers.
     """
     import pandas as pd
     import pyarrow as pa
     from pyarrow import csv, parquet
 
+    table = as_table(table)
     existing = _column_names(table)
     for column in columns:
         if existing.count(column) != 1:
             problem = "occurs more than once" if column in existing else "is not there"
             raise ValueError(f"column {column!r} {problem}; the table has {existing}")
     if isinstance(table, pd.DataFrame):
-        frame = table[list(columns)].reset_index(drop=True)
+        levels = [name for name in level_names(table) if name in columns]
+        frame = table.reset_index(level=levels)[list(columns)].reset_index(drop=True)
         dtypes = {
             name: dtype for name, dtype in frame.dtypes.items() if isinstance(dtype, np.dtype) and not dtype.isnative
         }
         # Pandas sorts and groups no columns in the other byte order, which those of a FITS file have.
-        return frame.astype({name: dtype.newbyteorder("=") for name, dtype in dtypes.items()})
+        return unfolded(frame.astype({name: dtype.newbyteorder("=") for name, dtype in dtypes.items()}))
     if not isinstance(table, pa.Table):
         try:
             if Path(table).suffix in (".parquet", ".pq"):
@@ -459,7 +637,7 @@ def read_frame(table: Any, columns: Sequence[str], names: Mapping[str, Sequence[
         except (pa.ArrowException, OSError) as error:
             raise _unreadable(table, error) from None
     # Without its metadata, in which pandas notes what is not needed here, and which may be damaged.
-    return (
+    return unfolded(
         table.select(list(columns))
         .replace_schema_metadata(None)
         .to_pandas(
@@ -521,9 +699,8 @@ def _require_apart(
 ) -> None:
     """Refuse different whole numbers of one sample that double precision makes the same, as it does beyond 2**53."""
     import pandas as pd
-    from pandas.api import types
 
-    if types.is_datetime64_any_dtype(column.dtype) or not (np.abs(read) > LARGEST_EXACT).any():
+    if not (np.abs(read) > LARGEST_EXACT).any():
         return
     times = pd.DataFrame({"sample": sample_of_row, "given": column.to_numpy(), "read": read})
     times = times[times["read"].notna()].drop_duplicates(["sample", "given"])

@@ -9,31 +9,38 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import UnionType
-from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Int64, Shaped
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from romae.checkpoints import native as checkpoint
 from romae.config import from_dict, to_dict
-from romae.data.scaling import READ_AT_ONCE, Method, Origin, Scaling, fit_ladders, fit_scaling, seen_also
+from romae.data.fitting import READ_AT_ONCE, Center, Method
+from romae.data.ladders import fit_ladders, with_given
+from romae.data.scaling import Origin, Scaling, fit_scaling, seen_also
 from romae.data.schema import SampleSet, Schema
+from romae.data.skipping import OnError, Skipped, require_on_error, warn_of
 from romae.data.sources import as_source, lengths_of, schema_of
-from romae.estimators import rules
+from romae.data.static import n_measured
+from romae.estimators import timing
 from romae.estimators.folds import TableRows
-from romae.estimators.inputs import Tokens, read_input
+from romae.estimators.inputs import Kept, Tokens, opened, read_input, read_kept
 from romae.estimators.stacking import Stack
 from romae.files import write_whole_folder
 from romae.inference.calibration import calibration_of
 from romae.inference.outside import Outside
+from romae.inference.predictions import refused_by
 from romae.model.autoencoder import Encoder
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, Task
-from romae.tokens.masking import UniformTokens
+from romae.tokens.ladder import Ladder
+from romae.tokens.masking import Masking, Strategy, UniformTokens
 from romae.tokens.sample import Sample
+from romae.training import rules
 from romae.training.config import TrainConfig, chosen_device
 from romae.training.stages import Pretrain, Stage, run_stages
 from romae.training.tables import load_model
@@ -45,6 +52,14 @@ DIGEST = "digest"  # in the description: of all else in it
 MOST_BYTES = 2**24  # of an array in a description
 
 Clock = Literal["sample", "shared"]
+MASK_RATIO = 0.5
+
+
+class Part(NamedTuple):
+    """Which samples a model is trained on, and which are held out for its validation."""
+
+    training: Int64[np.ndarray, "t"]
+    held_out: Int64[np.ndarray, "v"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,21 +72,27 @@ class _SettingTypes:
     batch_size: int | None
     lr: float | None
     mask_ratio: float
+    model: ModelConfig | dict[str, Any] | None
+    train: TrainConfig | dict[str, Any] | None
     scaling: Method
+    center: Center
     clock: Clock
     learn_hidden: bool
     frozen: bool
-    features: Literal["summary"] | None
+    features: Literal["auto", "summary"] | None
+    n_models: int | None
+    time_limit: float | None
     early_stopping: bool
     validation_fraction: float | None
     device: str
     verbose: int | bool
+    ladders: tuple[Ladder, ...] | None
 
 
 class Estimator(BaseEstimator):
     """The settings and the one way of training that the estimators share. What is None follows from the data."""
 
-    _saved: ClassVar[tuple[str, ...]] = ("n_features_in_", "histories_")
+    _saved: ClassVar[tuple[str, ...]] = ("n_features_in_", "histories_", "n_models_", "has_stack_")
 
     # Settings: each estimator's own __init__ names those it has.
     size: str | Size | Mapping[str, int] | None
@@ -79,26 +100,37 @@ class Estimator(BaseEstimator):
     batch_size: int | None
     lr: float | None
     mask_ratio: float
+    model: ModelConfig | Mapping[str, Any] | None
+    masking: Strategy | Masking | Mapping[str, Any] | None
+    train: TrainConfig | Mapping[str, Any] | None
+    time_limit: float | None
     scaling: Any
+    center: Center
     clock: Clock
     tokens: Tokens | None
     columns: Mapping[str, Any] | None
+    ladders: Sequence[Ladder] | None
     pretrained: str | Path | None
     early_stopping: bool
     validation_fraction: float | None
     device: Any
     random_state: Any
     verbose: int
-    epochs: int | None = None  # these three belong to estimators that learn from labels
+    epochs: int | None = None  # these four belong to estimators that learn from labels
     frozen: bool = False
-    features: Literal["summary"] | None = None
+    features: Literal["auto", "summary"] | None = None
+    n_models: int | None = 1
     learn_hidden: bool = False  # this one to those that learn without
 
-    # What fitting leaves.
+    # What fitting leaves. Several networks answer together; `task_` is the first of them.
     task_: Task
+    tasks_: list[Task]
+    n_models_: int = 1
+    has_stack_: bool = False
     n_features_in_: int
     histories_: list[list[dict[str, Any]]]
     stack_: Stack | None = None
+    skipped_: list[Skipped]  # by the latest answers with on_error="skip"
     _rows_of_fit: TableRows | None = None  # not saved: splitting, fitting and scoring go on in one process
 
     def __sklearn_tags__(self) -> Tags:
@@ -113,6 +145,12 @@ class Estimator(BaseEstimator):
         """Check the settings that nothing below checks, and load the model to start from, if there is one."""
         from_dict(_SettingTypes, {field.name: getattr(self, field.name) for field in fields(_SettingTypes)})
         chosen_device(self.device)  # refused before anything is read
+        self._masking()
+        if self.time_limit is not None and not self.time_limit > 0:
+            raise ValueError(f"time_limit is a number of seconds above 0, not {self.time_limit}")
+        if self.n_models is not None and self.n_models < 1:
+            raise ValueError(f"n_models must be at least 1, not {self.n_models}")
+        self._require_said_once()
         if self.size is not None:
             _size_in_full(self.size)
         if self.validation_fraction is not None and not 0 < self.validation_fraction < 1:
@@ -128,14 +166,45 @@ class Estimator(BaseEstimator):
             )
         if self.size is not None:
             raise ValueError("a pretrained model has its own size; leave size out")
+        if self.ladders is not None:
+            raise ValueError("a pretrained model has its own ladders; leave ladders out")
         inner = Path(self.pretrained) / MODEL
         return load_model(inner if inner.is_dir() else self.pretrained)
 
-    def _read(self, X: Any, before: Task | None, *, with_labels: bool = False) -> Sequence[Sample]:
+    def _masking(self) -> Strategy | Masking:
+        """What pre-training hides."""
+        if self.masking is None:
+            return UniformTokens(ratio=self.mask_ratio)
+        if isinstance(self.masking, Mapping):
+            return from_dict(Pretrain, {"masking": self.masking}).masking
+        return Pretrain(masking=self.masking).masking
+
+    def _require_said_once(self) -> None:
+        """Refuse a setting that is given twice, once by its own name and once within model= or train=."""
+        if isinstance(self.model, ModelConfig) or "encoder" in (self.model or {}):
+            _require_none(self, "model", ("size",))
+        if self.model is not None and self.pretrained is not None:
+            raise ValueError("a pretrained model has an architecture of its own; leave model out")
+        if self.masking is not None and self.mask_ratio != MASK_RATIO:
+            raise ValueError("mask_ratio= and masking= both say what is hidden; leave one of them out")
+        names = (
+            [field.name for field in fields(TrainConfig)] if isinstance(self.train, TrainConfig) else self.train or ()
+        )
+        for name in ("epochs", "batch_size", "lr", "device"):
+            if name in names:
+                own = {"epochs": ("epochs", "pretrain_epochs"), "device": ()}.get(name, (name,))
+                _require_none(self, "train", own)
+
+    def _read(self, X: Any, before: Task | None, *, with_labels: bool = False, static: Any = None) -> Sequence[Sample]:
         """The samples to learn from."""
         expected_schema = None if before is None else before.schema
         samples = read_input(
-            X, columns=self.columns, tokens=self.tokens, expected_schema=expected_schema, with_labels=with_labels
+            X,
+            columns=self.columns,
+            tokens=self.tokens,
+            expected_schema=expected_schema,
+            with_labels=with_labels,
+            static=static,
         )
         if before is None:
             _require_dimensions(samples, _dimensions(samples), "the other samples have")
@@ -158,9 +227,14 @@ class Estimator(BaseEstimator):
             raise ValueError(f"unlabelled: {error}") from None
         return _visible(more)
 
-    def _read_to_predict(self, X: Any, *, with_labels: bool = False) -> Sequence[Sample]:
+    def _read_to_predict(
+        self, X: Any, *, with_labels: bool = False, on_error: OnError = "raise", static: Any = None
+    ) -> Sequence[Sample]:
         """The samples to predict for, read as those of the training were."""
         check_is_fitted(self, "task_")
+        require_on_error(on_error)
+        if on_error == "skip":
+            return self._read_kept(X, static).samples
         samples = read_input(
             X,
             columns=self.columns,
@@ -168,13 +242,39 @@ class Estimator(BaseEstimator):
             expected_schema=self.task_.schema,
             with_labels=with_labels,
             for_training=False,
+            static=static,
         )
         _require_dimensions_of_model(samples, self.task_)
         return samples
 
-    def _read_to_judge(self, X: Any, *, with_labels: bool = False) -> Sequence[Sample]:
+    def _read_kept(self, X: Any, static: Any = None) -> Kept:
+        """The samples to predict for, without those that cannot be read or that the model refuses, which are told."""
+        check_is_fitted(self, "task_")
+        kept = read_kept(
+            X,
+            columns=self.columns,
+            tokens=self.tokens,
+            expected_schema=self.task_.schema,
+            check=lambda samples: _require_dimensions_of_model(samples, self.task_),
+            static=static,
+        )
+        refused = refused_by(self.task_, kept.samples)
+        good = [i for i in range(len(kept.samples)) if i not in refused]
+        places = None if kept.places is None else [kept.places[i] for i in good]
+        skipped = [*kept.skipped]
+        for i, reason in refused.items():
+            skipped.append(Skipped(kept.samples[i].id if kept.places is None else kept.places[i], reason))
+        warn_of(skipped, kept.n, stacklevel=4)
+        self.skipped_ = skipped
+        schema, samples = schema_of(kept.samples), [kept.samples[i] for i in good]
+        return Kept(samples if schema is None else SampleSet(samples, schema), skipped, kept.n, places)
+
+    def _read_to_judge(
+        self, X: Any, *, with_labels: bool = False, on_error: OnError = "raise", static: Any = None
+    ) -> Sequence[Sample]:
         """The same, for answers that are held against the truth: a table must not be a fold of that of the training."""
-        samples = self._read_to_predict(X, with_labels=with_labels)
+        X = opened(X, self.columns)
+        samples = self._read_to_predict(X, with_labels=with_labels, on_error=on_error, static=static)
         if self._rows_of_fit is not None:
             self._rows_of_fit.require_no_fold(X, schema_of(samples))
         return samples
@@ -192,68 +292,121 @@ class Estimator(BaseEstimator):
     ) -> None:
         """Pre-train, then go through the last stage; without one, pre-training is validated on the held-out samples.
 
-        Values are scaled by all samples, those held out too, so that none has a channel without a scale. What was
-        fitted before stays until all is done.
+        Several models share their pre-training, and each holds out a part of its own in the last stage. Values are
+        scaled by all samples, those held out too, so that none has a channel without a scale. What was fitted before
+        stays until all is done.
         """
         schema = schema_of(samples)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        training, validation = self._split(samples, groups, seed, is_by_hiding=last is None)
-        pool = _pooled([*(training if last is None else samples), *unlabelled], schema)
+        device = rules.CPU if chosen_device(self.device) == "cpu" else rules.GPU
         scaling = self._scaling(_pooled([*samples, *unlabelled], schema), before)
-        if last is not None and last.kind == "regress":
-            scaling = scaling.with_target(training)
-        model = self._model(pool, scaling, before, None if schema is None else schema.n_channels)
-        stages = self._stages(model, pool, len(training), last, is_validated=validation is not None)
-        task, histories = before, []
-        if stages:
+        model = self._model(_pooled([*samples, *unlabelled], schema), scaling, before)
+        parts = self._parts(samples, groups, seed, model, device, is_by_hiding=last is None)
+        pool = _pooled([*(_chosen(samples, parts[0].training) if last is None else samples), *unlabelled], schema)
+        is_validated = all(len(part.held_out) > 0 for part in parts)
+        pretraining = self._pretraining(model, pool, device, last, is_validated, has_more=len(unlabelled) > 0)
+        finetuning = None
+        if last is not None:
+            smallest = _chosen(samples, min((part.training for part in parts), key=len))
+            finetuning = self._last(model, smallest, device, last, is_validated, len(parts), pretraining is not None)
+        pretraining, finetuning = self._in_time(
+            model, scaling, device, pretraining, pool, finetuning, samples, len(parts), seed
+        )
+        quiet, tasks, histories = self.verbose <= 0, [], []
+        task, start = before, model
+        if pretraining is not None:
+            validation = _chosen(samples, parts[0].held_out) or None if last is None else None
             outcome = run_stages(
                 model,
-                stages,
-                training,
+                [pretraining],
+                pool,
                 validation=validation,
-                unlabelled=pool if any(stage.kind == "pretrain" for stage in stages) else None,
                 scaling=scaling,
                 schema=schema,
                 seed=seed,
-                quiet=self.verbose <= 0,
+                quiet=quiet,
             )
-            task, histories = outcome.task, [history.records for history in outcome.histories]
-        assert task is not None
-        task = self._on_device(task)
-        if isinstance(task, Classification) and last is not None:
-            task.calibration = calibration_of(task, validation or ())
-        stack = None if last is None else self._stack(task, training, validation, seed)
-        self.task_, self.histories_, self.n_features_in_ = task, histories, _n_channels(samples)
-        self.stack_ = stack
+            task, start = outcome.task, outcome.task.encoder
+            histories += [history.records for history in outcome.histories]
+        for number, part in enumerate(parts if finetuning is not None else ()):
+            assert finetuning is not None
+            training, validation = _chosen(samples, part.training), _chosen(samples, part.held_out) or None
+            outcome = run_stages(
+                start,
+                [finetuning],
+                training,
+                validation=validation,
+                scaling=scaling.with_target(training) if finetuning.kind == "regress" else scaling,
+                schema=schema,
+                seed=seed + number,
+                quiet=quiet,
+            )
+            tasks.append(outcome.task)
+            histories += [history.records for history in outcome.histories]
+        if not tasks:
+            assert task is not None
+            tasks = [task]
+        tasks = [self._on_device(task) for task in tasks]
+        stack = None
+        if last is not None:
+            classifiers = [task for task in tasks if isinstance(task, Classification)]
+            if classifiers:
+                held_out = [_chosen(samples, part.held_out) for part in parts]
+                calibration = calibration_of(list(zip(classifiers, held_out, strict=True)))
+                for classifier in classifiers:
+                    classifier.calibration = calibration
+            stack = self._stack(tasks, samples, parts, seed)
+        self.tasks_, self.task_, self.n_models_ = tasks, tasks[0], len(tasks)
+        self.histories_, self.n_features_in_ = histories, _n_channels(samples)
+        self.stack_, self.has_stack_ = stack, stack is not None
 
     def _stack(
-        self, task: Task, training: Sequence[Sample], validation: Sequence[Sample] | None, seed: int
+        self, tasks: Sequence[Task], samples: Sequence[Sample], parts: Sequence["Part"], seed: int
     ) -> Stack | None:
         """Models that stand beside the network, for estimators that have such."""
         return None
 
-    def _split(
-        self, samples: Sequence[Sample], groups: Shaped[np.ndarray, "b"] | None, seed: int, *, is_by_hiding: bool
-    ) -> tuple[list[Sample], list[Sample] | None]:
-        """Samples to train on and to validate on; the latter are None without early stopping.
+    def _parts(
+        self,
+        samples: Sequence[Sample],
+        groups: Shaped[np.ndarray, "b"] | None,
+        seed: int,
+        model: ModelConfig | Encoder,
+        device: rules.Device,
+        *,
+        is_by_hiding: bool,
+    ) -> list["Part"]:
+        """For each model the samples to train on and to validate on, of which there are none without early stopping.
 
         Where validation hides tokens, samples of a single one are all for training.
         """
-        share = rules.fitting_share(len(samples)) if self.validation_fraction is None else self.validation_fraction
-        if not self.early_stopping:
-            share = 0.0
+        lengths = lengths_of(samples)
         groups = np.zeros(len(samples)) if groups is None else groups
-        can_validate = lengths_of(samples) > (1 if is_by_hiding else 0)
-        chosen = np.zeros(len(samples), dtype=bool)
-        chosen[can_validate] = rules.held_out(groups[can_validate], share, np.random.default_rng(seed))
-        held_out = [samples[i] for i in np.flatnonzero(chosen).tolist()]
-        return [samples[i] for i in np.flatnonzero(~chosen).tolist()], held_out or None
+        n_models = self.n_models
+        can_fold = self.early_stopping and self.validation_fraction is None and len(samples) >= rules.SMALLEST_SPLIT
+        if n_models is None:
+            n_models = rules.fitting_models(lengths, _size_of(model), device) if can_fold else 1
+        if can_fold and n_models > 1:
+            fold_of = rules.folds(groups, n_models, np.random.default_rng(seed))
+            return [Part(np.flatnonzero(fold_of != k), np.flatnonzero(fold_of == k)) for k in range(n_models)]
+        share = rules.fitting_share(len(samples)) if self.validation_fraction is None else self.validation_fraction
+        if (schema := schema_of(samples)) is not None and schema.static:
+            lengths = np.array([n_measured(sample) for sample in samples])
+        can_validate = lengths > (1 if is_by_hiding else 0)
+        parts = []
+        for number in range(n_models):
+            chosen = np.zeros(len(samples), dtype=bool)
+            random = np.random.default_rng(seed + number)
+            if self.early_stopping:
+                chosen[can_validate] = rules.held_out(groups[can_validate], share, random)
+            parts.append(Part(np.flatnonzero(~chosen), np.flatnonzero(chosen)))
+        return parts
 
     def _scaling(self, samples: Sequence[Sample], before: Task | None) -> Scaling:
         """That of the model to start from, or one fitted to the data."""
         if before is None:
             origin: Origin = "min" if self.clock == "sample" else rules.first_time(samples)
-            return fit_scaling(samples, values=self.scaling, origin=origin)
+            return fit_scaling(samples, values=self.scaling, origin=origin, center=self.center)
         scaling = (before.scaling or Scaling()).without_target()
         outside, source = Outside(scaling, before.schema), as_source(samples)
         for start in range(0, len(source), READ_AT_ONCE):
@@ -261,67 +414,123 @@ class Estimator(BaseEstimator):
         outside.warn(stacklevel=4)
         return seen_also(scaling, samples)
 
-    def _model(
-        self, pool: Sequence[Sample], scaling: Scaling, before: Task | None, n_kinds: int | None
-    ) -> ModelConfig | Encoder:
+    def _model(self, pool: Sequence[Sample], scaling: Scaling, before: Task | None) -> ModelConfig | Encoder:
         if before is not None:
             return before.encoder
-        size = rules.fitting_size(len(pool)) if self.size is None else _size_in_full(self.size)
-        return ModelConfig(
-            channels=pool[0].values.shape[1],
-            position_dims=pool[0].positions.shape[1],
-            encoder=size,
-            decoder=replace(size, depth=min(size.depth, 2)),
-            ladders=fit_ladders(pool, scaling),
-            kinds=n_kinds,
-        )
+        if isinstance(self.model, ModelConfig):
+            _require_dimensions(pool, (self.model.channels, self.model.position_dims), "the model takes")
+            return self.model
+        settings = dict(self.model or {})
+        if self.size is not None:
+            settings["encoder"] = _size_in_full(self.size)
+        if self.ladders is not None:
+            n_dims = pool[0].positions.shape[1]
+            settings["ladders"] = with_given(self.ladders, n_dims, fit_ladders(pool, scaling))
+        return ModelConfig.for_samples(pool, scaling=scaling, device=self.device, **settings)
 
-    def _stages(
+    def _pretraining(
         self,
         model: ModelConfig | Encoder,
         pool: Sequence[Sample],
-        n_training: int,
+        device: rules.Device,
         last: Stage | None,
         is_validated: bool,
-    ) -> list[Stage]:
-        """Pre-training unless there is nothing to gain from it, then the last stage, with all that was left open."""
-        is_new = not isinstance(model, Encoder)
-        size = model.encoder if isinstance(model, ModelConfig) else model.config.encoder
-        batch_size = rules.fitting_batch(lengths_of(pool)) if self.batch_size is None else self.batch_size
-        stages: list[Stage] = []
+        *,
+        has_more: bool,
+    ) -> Pretrain | None:
+        """Pre-training, unless there is nothing to gain from it."""
+        lengths, size, is_new = lengths_of(pool), _size_of(model), not isinstance(model, Encoder)
+        batch_size = self._batch_size(lengths)
+        can_hide = any(n_measured(sample) > 1 for sample in pool)
         epochs = self.pretrain_epochs
-        can_hide = any(len(sample) > 1 for sample in pool)
-        if epochs is None:
-            epochs = rules.fitting_epochs(len(pool), batch_size, rules.PRETRAINING) if is_new and can_hide else 0
+        if epochs is None and is_new and can_hide:
+            share = 1.0 if last is None else rules.UNLABELLED_SHARE if has_more else rules.PRETRAINING_SHARE
+            epochs = rules.fitting_epochs(lengths, batch_size, size, rules.PRETRAINING, device, share)
+            if last is not None and not has_more and epochs < rules.FEWEST_PASSES:
+                epochs = 0
+        epochs = epochs or 0
         if epochs > 0 and not can_hide:
             raise ValueError(
                 "pre-training hides a part of each series, and every one has a single token, as of an array with "
                 "1 feature(s); give longer series or, where there are labels, set pretrain_epochs=0"
             )
-        if epochs > 0:
-            train = self._settings(size, batch_size, epochs, rules.PRETRAINING, is_validated and last is None)
-            weights: Any = "best" if last is None else "last"
-            stages.append(Pretrain(train=train, masking=UniformTokens(ratio=self.mask_ratio), weights=weights))
-        elif last is None and is_new:
-            raise ValueError(
-                "nothing can be learned: pretrain_epochs is 0 without a pretrained model, or no series has two tokens"
-            )
-        if last is not None:
-            course = rules.PROBING if self.frozen else rules.FINE_TUNING
-            epochs = rules.fitting_epochs(n_training, batch_size, course) if self.epochs is None else self.epochs
-            stages.append(replace(last, train=self._settings(size, batch_size, epochs, course, is_validated)))
-        return stages
+        if epochs == 0:
+            if last is None and is_new:
+                raise ValueError(
+                    "nothing can be learned: pretrain_epochs is 0 without a pretrained model, or no series has two "
+                    "tokens"
+                )
+            return None
+        train = self._settings(size, batch_size, epochs, rules.PRETRAINING, is_validated and last is None)
+        return Pretrain(train=train, masking=self._masking(), weights="best" if last is None else "last")
+
+    def _last(
+        self,
+        model: ModelConfig | Encoder,
+        training: Sequence[Sample],
+        device: rules.Device,
+        last: Stage,
+        is_validated: bool,
+        n_models: int,
+        is_pretrained: bool,
+    ) -> Stage:
+        """The last stage with all that was left open."""
+        lengths, size = lengths_of(training), _size_of(model)
+        batch_size = self._batch_size(lengths)
+        course = rules.PROBING if self.frozen else rules.FINE_TUNING
+        epochs = self.epochs
+        if epochs is None:
+            share = (1 - rules.PRETRAINING_SHARE if is_pretrained else 1.0) / n_models
+            epochs = rules.fitting_epochs(lengths, batch_size, size, course, device, share)
+        return replace(last, train=self._settings(size, batch_size, epochs, course, is_validated))
+
+    def _batch_size(self, lengths: Int64[np.ndarray, "b"]) -> int:
+        return rules.fitting_batch(lengths) if self.batch_size is None else self.batch_size
 
     def _settings(
         self, size: Size, batch_size: int, epochs: int, course: rules.Course, is_validated: bool
     ) -> TrainConfig:
-        return TrainConfig(
-            epochs=epochs,
-            batch_size=batch_size,
-            lr=rules.fitting_rate(size, course) if self.lr is None else self.lr,
-            device=self.device,
-            patience=rules.fitting_patience(epochs) if is_validated else None,
-        )
+        """How to train a stage: by the rules, then what `train` says."""
+        if isinstance(self.train, TrainConfig):
+            return replace(self.train, device=self.device)
+        chosen = {
+            "epochs": epochs,
+            "batch_size": batch_size,
+            "lr": rules.fitting_rate(size, course) if self.lr is None else self.lr,
+            "device": self.device,
+            "patience": rules.fitting_patience(epochs) if is_validated else None,
+        }
+        return from_dict(TrainConfig, chosen | dict(self.train or {}), where="train")
+
+    def _in_time(
+        self,
+        model: ModelConfig | Encoder,
+        scaling: Scaling,
+        device: rules.Device,
+        pretraining: Pretrain | None,
+        pool: Sequence[Sample],
+        finetuning: Stage | None,
+        samples: Sequence[Sample],
+        n_models: int,
+        seed: int,
+    ) -> tuple[Pretrain | None, Stage | None]:
+        """The stages, shortened to the time limit if there is one; a fit that takes long is announced."""
+        works = [timing.Work(pretraining, pool)] if pretraining is not None else []
+        works += [timing.Work(finetuning, samples, n_models)] if finetuning is not None else []
+        size = _size_of(model)
+        seconds = sum(work.seconds(size, device) for work in works)
+        if not works or (self.time_limit is None and seconds < timing.WORTH_SAYING):
+            return pretraining, finetuning
+        if len(pool) > 1:
+            seconds *= timing.slowness(works[0], model, size, scaling, device, seed)
+        if self.time_limit is not None:
+            stages = timing.shortened(works, seconds, self.time_limit)
+            seconds = min(seconds, self.time_limit)
+            pretraining = stages[0] if pretraining is not None else None  # type: ignore[assignment]
+            finetuning = stages[-1] if finetuning is not None else None
+        if seconds >= timing.WORTH_SAYING and self.verbose >= 0:
+            timing.announce(type(self).__name__, seconds, lengths_of(pool), is_on_gpu=device is rules.GPU)
+        return pretraining, finetuning
 
     def _on_device(self, task: Task) -> Task:
         """The task on the device of its predictions; on a CPU where it was fitted on a GPU that is not here."""
@@ -354,11 +563,15 @@ class Estimator(BaseEstimator):
         path = Path(path).resolve()
         if path.exists() and not (path / DESCRIPTION).is_file() and (path.is_file() or any(path.iterdir())):
             raise ValueError(f"{path} is there already and no estimator; choose an empty or a new folder")
-        if path.is_dir() and (others := sorted(set(os.listdir(path)) - {DESCRIPTION, MODEL, STACK})):
+        own = {DESCRIPTION, STACK}
+        if path.is_dir() and (
+            others := sorted(name for name in os.listdir(path) if not _is_model(name) and name not in own)
+        ):
             raise ValueError(f"{path} holds {others[0]!r} beside an estimator; choose an empty or a new folder")
 
         def write(to: Path) -> None:
-            self.task_.save(to / MODEL)
+            for number, task in enumerate(self.tasks_):
+                task.save(to / _model_name(number))
             if self.stack_ is not None:
                 (to / STACK).write_bytes(_stack_bytes(self.stack_))
             (to / DESCRIPTION).write_text(self._described() + "\n")
@@ -405,12 +618,17 @@ class Estimator(BaseEstimator):
                 setattr(estimator, name, value)
         except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"{path / DESCRIPTION} is damaged: {error}") from None
-        task = checkpoint.load(path / MODEL)
         n_classes = len(getattr(estimator, "classes_", ()))
-        if n_classes and getattr(task, "n_classes", None) != n_classes:
-            raise ValueError(f"{path} names {n_classes} classes, and its model was not made for them; it is damaged")
-        estimator.task_ = estimator._on_device(task)
-        if estimator.features is not None:
+        estimator.tasks_ = []
+        for number in range(estimator.n_models_):
+            task = checkpoint.load(path / _model_name(number))
+            if n_classes and getattr(task, "n_classes", None) != n_classes:
+                raise ValueError(
+                    f"{path} names {n_classes} classes, and its model was not made for them; it is damaged"
+                )
+            estimator.tasks_.append(estimator._on_device(task))
+        estimator.task_ = estimator.tasks_[0]
+        if estimator.has_stack_:
             estimator.stack_ = _read_stack(path / STACK)
         return estimator
 
@@ -422,6 +640,9 @@ class Estimator(BaseEstimator):
             raise ValueError(f"its settings {unknown} are none of {cls.__name__}")
         if isinstance(settings.get("size"), Mapping):
             settings = settings | {"size": from_dict(Size, settings["size"], where="size")}
+        if isinstance(settings.get("ladders"), list):
+            ladders = [from_dict(Ladder, ladder, where="ladders") for ladder in settings["ladders"]]
+            settings = settings | {"ladders": tuple(ladders)}
         estimator = cls(**settings)
         from_dict(_SettingTypes, {field.name: getattr(estimator, field.name) for field in fields(_SettingTypes)})
         return estimator
@@ -452,20 +673,40 @@ class Estimator(BaseEstimator):
         state = dict(super().__getstate__())
         state.pop("_rows_of_fit", None)
         if "task_" in state:
-            with tempfile.TemporaryDirectory() as folder:
-                state["task_"].save(Path(folder) / MODEL)
-                state["task_"] = {file.name: file.read_bytes() for file in (Path(folder) / MODEL).iterdir()}
+            state.pop("tasks_")
+            state["task_"] = [_as_files(task) for task in self.tasks_]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
-        files = state.pop("task_", None)
+        models = state.pop("task_", None)
         super().__setstate__(state)
-        if files is not None:
-            with tempfile.TemporaryDirectory() as folder:
-                for name, content in files.items():
-                    (Path(folder) / name).write_bytes(content)
-                self.task_ = self._on_device(checkpoint.load(folder))
+        if models is not None:
+            models = [models] if isinstance(models, dict) else models  # older versions had one
+            self.tasks_ = [self._on_device(_from_files(files)) for files in models]
+            self.task_ = self.tasks_[0]
+
+
+def _as_files(task: Task) -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        task.save(Path(folder) / MODEL)
+        return {file.name: file.read_bytes() for file in (Path(folder) / MODEL).iterdir()}
+
+
+def _from_files(files: Mapping[str, bytes]) -> Task:
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in files.items():
+            (Path(folder) / name).write_bytes(content)
+        return checkpoint.load(folder)
+
+
+def _model_name(number: int) -> str:
+    """The folder of a network within that of an estimator: model, model-1, model-2, …"""
+    return f"{MODEL}-{number}" if number else MODEL
+
+
+def _is_model(name: str) -> bool:
+    return name == MODEL or (name.startswith(f"{MODEL}-") and name.removeprefix(f"{MODEL}-").isdigit())
 
 
 def _stack_bytes(stack: Stack) -> bytes:
@@ -498,6 +739,21 @@ def _digest_of(arrays: Mapping[str, np.ndarray]) -> str:
         digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()
+
+
+def _size_of(model: ModelConfig | Encoder) -> Size:
+    return model.encoder if isinstance(model, ModelConfig) else model.config.encoder
+
+
+def _chosen(samples: Sequence[Sample], indices: Int64[np.ndarray, "i"]) -> list[Sample]:
+    return [samples[i] for i in indices.tolist()]
+
+
+def _require_none(estimator: Estimator, within: str, names: Sequence[str]) -> None:
+    """Refuse plain settings that another one says as well; no pre-training at all goes with everything."""
+    for name in names:
+        if getattr(estimator, name, None) not in (None, 0):
+            raise ValueError(f"{name}= and {within}= both say how; leave one of them out")
 
 
 def _size_in_full(size: str | Size | Mapping[str, int]) -> Size:

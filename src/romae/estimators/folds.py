@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import UInt64
 
+from romae.data.containers import is_table
 from romae.data.schema import Schema
 from romae.data.tables import read_frame
-from romae.estimators.inputs import is_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +30,7 @@ class TableRows:
     ids: UInt64[np.ndarray, "n"]
     rows: UInt64[np.ndarray, "t"]
     has_index: bool
+    index_names: tuple[Any, ...] = ()  # another index, such as id and time, tells other rows
 
     @classmethod
     def of(cls, X: Any, schema: Schema | None) -> "TableRows | None":
@@ -37,10 +38,10 @@ class TableRows:
         if schema is None or not is_table(X) or isinstance(X, str | Path):
             return None
         ids = _hashes(_columns(X, schema)[[schema.id]])
-        if hasattr(X, "iloc"):
+        if hasattr(X, "iloc") and len(X) == len(ids):  # where a row holds a whole series, rows are no measurements
             rows = _hashes_by_index(X, ids)
             if len(np.unique(rows)) == len(rows):
-                return cls(np.unique(ids), rows, True)
+                return cls(np.unique(ids), rows, True, tuple(X.index.names))
         return cls(np.unique(ids), _hashes(_columns(X, schema)), False)
 
     def require_no_fold(self, X: Any, schema: Schema | None) -> None:
@@ -49,7 +50,7 @@ class TableRows:
             schema is None
             or not is_table(X)
             or isinstance(X, str | Path)
-            or (self.has_index and not hasattr(X, "iloc"))
+            or (self.has_index and (not hasattr(X, "iloc") or tuple(X.index.names) != self.index_names))
         ):
             return
         columns = _columns(X, schema)

@@ -1,23 +1,34 @@
 """Inputs: any form of series becomes samples.
 
-Series come as a list of (times, values) pairs or of arrays, as one array with NaN for what is missing, as samples of
-any on-ramp, or as a long table. Shapes: b samples, n time steps, c channels.
+Series come as a list of (times, values) pairs or of arrays, as one array with NaN for what is missing, as a DataArray
+of xarray, as a dictionary of PyPOTS, as samples of any on-ramp, or as a long table of any library. Shapes: b samples,
+n time steps, c channels.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Int64, Shaped
 
 from romae.data.columns import Name, frame_columns, to_numpy
+from romae.data.containers import (
+    as_table,
+    id_and_time,
+    is_data_array,
+    is_table,
+    labelled_array,
+    of_dictionary,
+)
 from romae.data.schema import SampleSet, Schema, require_same_names
 from romae.data.series import from_arrays
+from romae.data.skipping import Skipped, refused_parts
 from romae.data.sources import Source, schema_of
+from romae.data.static import with_static
+from romae.data.tables import columns_of_index, static_facts
 from romae.tokens.sample import Sample
-from romae.training.tables import read_table
+from romae.training.tables import read_table, read_table_in_part
 
 Tokens = Literal["steps", "scalars"]
 COLUMNS = ("id", "time", "values", "channel", "positions", "label", "time_unit")
@@ -31,35 +42,112 @@ def read_input(
     expected_schema: Schema | None = None,
     with_labels: bool = True,
     for_training: bool = True,
+    static: Any = None,
 ) -> Sequence[Sample]:
     """Samples from any form of input, with the names of the data where there are any.
 
     `columns` says what the columns of a table hold, in the words of `from_table`; its label is read `with_labels`
     alone. `expected_schema` is that of the data that a model was trained on, or is to be trained on together with
     these: they must fit it, and channels are numbered as in it. Without `tokens`, each time step is a token unless some
-    lack a part of their channels. What single precision loses is refused `for_training` alone.
+    lack a part of their channels. What single precision loses is refused `for_training` alone. `static` facts are as in
+    `from_table`; with them, each number is a token.
     """
     if tokens not in (None, "steps", "scalars"):
         raise ValueError(f"tokens must be 'steps', 'scalars' or None, not {tokens!r}")
+    X = opened(X, columns)
     if is_table(X):
-        samples: Sequence[Sample] = _from_table(X, columns, tokens, expected_schema, with_labels, for_training)
+        samples: Sequence[Sample] = _from_table(X, columns, tokens, expected_schema, with_labels, for_training, static)
     else:
-        samples = _from_series(X, tokens, expected_schema, for_training)
+        tokens = "scalars" if tokens is None and static is not None else tokens
+        samples = _from_series(X, tokens, expected_schema, with_labels, for_training)
+        samples = _with_facts(samples, static, expected_schema)
+    return samples if expected_schema is None else _under(samples, expected_schema)
+
+
+def _under(samples: Sequence[Sample], expected_schema: Schema) -> Sequence[Sample]:
+    """The samples with all channels that are expected, if their names fit."""
     schema = schema_of(samples)
-    if expected_schema is None or schema is None:
+    if schema is None:
         return samples
     require_same_names(schema, expected_schema, subject="samples", others="those they must fit have")
     return SampleSet(list(samples), replace(schema, channels=expected_schema.channels))
 
 
-def is_table(X: Any) -> bool:
-    """Whether X is what `from_table` reads: a pandas or pyarrow table, or the path of a file."""
-    return isinstance(X, str | Path) or hasattr(X, "iloc") or hasattr(X, "column_names")
+class Kept(NamedTuple):
+    """Samples that could be read, what was left out of how many, and the places of those kept; None for a table."""
+
+    samples: Sequence[Sample]
+    skipped: list[Skipped]
+    n: int
+    places: list[int] | None
 
 
-def _from_series(X: Any, tokens: Tokens | None, expected_schema: Schema | None, for_training: bool) -> Sequence[Sample]:
+def read_kept(
+    X: Any,
+    *,
+    columns: Mapping[str, Any] | None,
+    tokens: Tokens | None,
+    expected_schema: Schema | None,
+    check: Callable[[Sequence[Sample]], None],
+    static: Any = None,
+) -> Kept:
+    """Samples to predict for, without those that cannot be read or that a check refuses."""
+    X = opened(X, columns)
+    if is_table(X) and expected_schema is not None:
+        schema = _table_schema(X, columns, expected_schema, with_labels=False)
+        samples, skipped, n = read_table_in_part(X, schema, expected_schema, static)
+        check(samples)
+        return Kept(_under(samples, expected_schema), skipped, n, None)
+    X = of_dictionary(X)[0] if isinstance(X, Mapping) else X
+    if not hasattr(X, "__len__") or isinstance(X, Sample):
+        _listed(X)  # says what is wrong with it
+
+    def read(part: Int64[np.ndarray, "part"]) -> Sequence[Sample]:
+        series = X[part] if hasattr(X, "ndim") else [X[i] for i in part.tolist()]
+        read_samples = read_input(
+            series,
+            columns=columns,
+            tokens=tokens,
+            expected_schema=expected_schema,
+            with_labels=False,
+            for_training=False,
+            static=None if static is None else _rows_of(static, part),
+        )
+        check(read_samples)
+        return read_samples
+
+    refused = refused_parts(len(X), read)
+    places = [i for i in range(len(X)) if i not in refused]
+    skipped = [Skipped(i, reason) for i, reason in sorted(refused.items())]
+    return Kept(read(np.array(places, dtype=np.int64)), skipped, len(X), places)
+
+
+def _rows_of(static: Any, part: Int64[np.ndarray, "part"]) -> Any:
+    """The static facts of some series, of which each has a row."""
+    import pandas as pd
+
+    return pd.DataFrame(static).iloc[part].reset_index(drop=True)
+
+
+def opened(X: Any, columns: Mapping[str, Any] | None) -> Any:
+    """A table of any library as one that can be read again and again; what is no table stays as it is.
+
+    With `columns`, a DataArray of xarray is a table too; without, it is an array.
+    """
+    return as_table(X) if is_table(X) or (columns is not None and is_data_array(X)) else X
+
+
+def _from_series(
+    X: Any, tokens: Tokens | None, expected_schema: Schema | None, with_labels: bool, for_training: bool
+) -> Sequence[Sample]:
     if isinstance(X, SampleSet | Source):
         return X
+    labels, ids, own_names = None, None, None
+    if isinstance(X, Mapping):
+        X, labels = of_dictionary(X)
+    if is_data_array(X):
+        X, own_times, ids, own_names = labelled_array(X)
+        X = X if own_times is None else [(own_times, series) for series in X]
     X = _listed(X)
     if isinstance(X[0], Sample):
         strangers = [i for i, sample in enumerate(X) if not isinstance(sample, Sample)]
@@ -67,6 +155,7 @@ def _from_series(X: Any, tokens: Tokens | None, expected_schema: Schema | None, 
             raise TypeError(f"X holds samples, but number {strangers[0]} is {type(X[strangers[0]]).__name__}")
         return list(X)
     times, arrays, names = _series(X, expected_schema)
+    names = own_names or names
     if expected_schema is not None:
         tokens = "steps" if expected_schema.channel is None else "scalars"
     elif tokens is None:
@@ -74,7 +163,9 @@ def _from_series(X: Any, tokens: Tokens | None, expected_schema: Schema | None, 
     return from_arrays(
         arrays,
         times,
+        labels if with_labels else None,
         tokens=tokens,
+        ids=ids,
         channels=expected_schema.channels
         if names is None and expected_schema is not None and tokens == "scalars"
         else names,
@@ -91,7 +182,37 @@ def _from_table(
     expected_schema: Schema | None,
     with_labels: bool,
     for_training: bool,
+    static: Any,
 ) -> SampleSet:
+    schema = _table_schema(table, columns, expected_schema, with_labels=with_labels)
+    return read_table(table, schema, expected_schema, tokens=tokens, for_training=for_training, static=static)
+
+
+def _with_facts(samples: Sequence[Sample], static: Any, expected_schema: Schema | None) -> Sequence[Sample]:
+    """Series with their static facts; those that the training data had must be there."""
+    schema = schema_of(samples)
+    expected = () if expected_schema is None else expected_schema.static
+    if static is None:
+        if expected and (schema is None or not schema.static):
+            names = ", ".join(dict.fromkeys(fact.column for fact in expected))
+            raise ValueError(f"the training data had the static facts {names}; hand those of X over with static=")
+        return samples
+    if schema is None or schema.static:
+        raise ValueError(
+            "these samples have static facts already, or no names; add facts where they are read: "
+            "from_table(…, static=…) or from_arrays(…, static=…)"
+        )
+    named = SampleSet(list(samples), schema)
+    return with_static(named, static_facts(static, named), expected)
+
+
+def _table_schema(
+    table: Any, columns: Mapping[str, Any] | None, expected_schema: Schema | None, *, with_labels: bool
+) -> Schema:
+    """What the columns of a table hold, as it was said, as in training, or as two levels of an index say."""
+    if columns is None and expected_schema is None and id_and_time(table) is not None:
+        id, time, values = columns_of_index(table, (), None, None, None)
+        columns = {"id": id, "time": time, "values": values}
     schema = expected_schema if columns is None else _schema(columns)
     if schema is not None and expected_schema is not None and schema.time_unit is None:
         schema = replace(schema, time_unit=expected_schema.time_unit)
@@ -100,8 +221,7 @@ def _from_table(
             "X is a table; say what its columns hold, for example columns={'id': 'star', 'time': 'day', 'values': "
             "'flux'}, or hand over an array [samples, time steps]"
         )
-    schema = schema if with_labels else replace(schema, label=None)
-    return read_table(table, schema, expected_schema, tokens=tokens, for_training=for_training)
+    return schema if with_labels else replace(schema, label=None)
 
 
 def _schema(columns: Mapping[str, Any]) -> Schema:

@@ -12,10 +12,10 @@ from jaxtyping import Bool, Shaped
 from torch import Tensor
 
 from romae.data.columns import in_order, require_one_label, to_numpy
+from romae.data.containers import is_table
 from romae.data.schema import Schema
 from romae.data.sources import schema_of
 from romae.data.tables import read_frame
-from romae.estimators.inputs import is_table
 from romae.tokens.sample import Sample
 
 
@@ -29,7 +29,7 @@ def labels_of(X: Any, samples: Sequence[Sample], y: Any, *, estimator_name: str)
         return _own_labels(samples, estimator_name)
     if is_table(X):
         y = _labels_by_id(X, samples, y)
-    elif hasattr(y, "iloc") and isinstance(X[0], Sample):
+    elif hasattr(y, "iloc") and not isinstance(X, Mapping) and isinstance(X[0], Sample):
         y = in_order([sample.id for sample in samples], y)
     y = to_numpy(y) if isinstance(y, Tensor | np.ndarray) else y
     y = [to_numpy(label) if isinstance(label, Tensor) else label for label in y] if isinstance(y, list | tuple) else y

@@ -1,19 +1,24 @@
-"""Models on summary features that an estimator keeps beside its network: boosted trees and a linear model.
+"""Models that an estimator keeps beside its network: boosted trees and a linear model on summary features, and
+convolutions of the series on an even grid.
 
-Both are fitted by scikit-learn and kept as plain arrays, so that they are saved without pickle: a stranger's file
-holds numbers and no code.
+All are kept as plain arrays, so that they are saved without pickle: a stranger's file holds numbers and no code.
 
-Shapes: b samples, k features, o outputs (logits of classes, or targets), n nodes of all trees, r rounds of boosting.
+Shapes: b samples, k features, o outputs (logits of classes, or targets), n nodes of all trees, r rounds of boosting;
+c columns and p points of a grid, d dilations, m kernels, f features of a kernel at one dilation.
 """
 
 import warnings
 from dataclasses import dataclass, fields
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64, Shaped
+import torch
+from jaxtyping import Bool, Float32, Float64, Int64, Shaped
+
+from romae.estimators.convolutions import Bank, features_of, fit_banks, kernels
 
 Features = Float64[np.ndarray, "b k"]
+Grid = Float64[np.ndarray, "b c p"]
 Scores = Float64[np.ndarray, "b o"]
 Labels = Shaped[np.ndarray, "b *targets"]
 A = TypeVar("A", bound="_Arrays")
@@ -21,14 +26,15 @@ A = TypeVar("A", bound="_Arrays")
 ROUNDS, RATE = 200, 0.05
 STRENGTHS = tuple(np.logspace(-4, 1, 6).tolist())  # inverse regularisation of classes; cross-validation takes one
 PENALTIES = tuple(np.logspace(-2, 4, 7).tolist())  # of regression
+N_CONVOLUTIONS = 2_016  # features of convolutions: 24 of each of 84 kernels, over all dilations
 FAR = 5.0  # standard deviations; a feature farther out counts as this far, so that one outlier decides nothing
 
 
 @runtime_checkable
 class Member(Protocol):
-    """A fitted model on summary features."""
+    """A fitted model on summary features, or on a grid."""
 
-    def scores(self, features: Features) -> Scores:
+    def scores(self, inputs: Any, /) -> Scores:
         """Logits of the classes, or predicted targets."""
         ...
 
@@ -157,6 +163,129 @@ class Linear(_Arrays):
         if n_classes == 2:
             weight, bias = np.concatenate([0 * weight, weight], axis=1), np.concatenate([[0.0], bias])
         return cls(mean, scale, weight, bias)
+
+
+@dataclass(frozen=True, eq=False)
+class Convolutions(_Arrays):
+    """Ridge regression on the features of MiniRocket, of series on an even grid whose columns are standardised.
+
+    `looks` says at which columns each kernel looks, `padded` whether it looks beyond the ends; biases that a dilation
+    does not have are NaN.
+    """
+
+    grid_mean: Float64[np.ndarray, "c"]
+    grid_scale: Float64[np.ndarray, "c"]
+    dilations: Int64[np.ndarray, "d"]
+    looks: Bool[np.ndarray, "d m c"]
+    padded: Bool[np.ndarray, "d m"]
+    biases: Float64[np.ndarray, "d m f"]
+    mean: Float64[np.ndarray, "k"]
+    scale: Float64[np.ndarray, "k"]
+    weight: Float64[np.ndarray, "k o"]
+    bias: Float64[np.ndarray, "o"]
+
+    def scores(self, grid: Grid) -> Scores:
+        features = features_of(self._banks(), _as_tensor(grid, self.grid_mean, self.grid_scale))
+        return (features - self.mean) / self.scale @ self.weight + self.bias
+
+    def _banks(self) -> list[Bank]:
+        shapes = kernels()
+        banks = []
+        for dilation, looks, padded, biases in zip(self.dilations, self.looks, self.padded, self.biases, strict=True):
+            known = torch.from_numpy(biases[:, ~np.isnan(biases).all(axis=0)]).float()
+            weights = shapes.unsqueeze(1) * torch.from_numpy(looks).unsqueeze(-1)
+            banks.append(Bank(weights, int(dilation), torch.from_numpy(padded), known))
+        return banks
+
+    @classmethod
+    def fit(cls, grid: Grid, labels: Labels, *, n_classes: int | None, seed: int) -> "Convolutions":
+        """Convolutions with drawn columns and biases; the strength of the ridge has the least leave-one-out error."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # columns that nobody measured
+            grid_mean, spread = np.nanmean(grid, axis=(0, 2)), np.nanstd(grid, axis=(0, 2))
+        grid_mean, grid_scale = np.nan_to_num(grid_mean), np.where(spread > 0, spread, 1.0)
+        tensor = _as_tensor(grid, grid_mean, grid_scale)
+        banks = fit_banks(tensor, N_CONVOLUTIONS, np.random.default_rng(seed))
+        features = features_of(banks, tensor)
+        mean, deviation = features.mean(axis=0), features.std(axis=0)
+        scale = np.where(deviation > 0, deviation, 1.0)
+        targets = labels.reshape(len(labels), -1) if n_classes is None else 2 * np.eye(n_classes)[labels] - 1
+        ridge = _ridge((features - mean) / scale, np.asarray(targets, dtype=np.float64))
+        # Scores of a ridge lie near 1 and -1, whatever they are worth: one factor makes logits of them.
+        sharpness = 1.0 if n_classes is None else _sharpness(ridge.left_out, labels)
+        biases = np.full((len(banks), len(banks[0].weights), max(bank.biases.shape[1] for bank in banks)), np.nan)
+        for row, bank in zip(biases, banks, strict=True):
+            row[:, : bank.biases.shape[1]] = bank.biases.numpy()
+        return cls(
+            grid_mean=grid_mean,
+            grid_scale=grid_scale,
+            dilations=np.array([bank.dilation for bank in banks], dtype=np.int64),
+            looks=np.stack([(bank.weights != 0).any(-1).numpy() for bank in banks]),
+            padded=np.stack([bank.padded.numpy() for bank in banks]),
+            biases=biases,
+            mean=mean,
+            scale=scale,
+            weight=sharpness * ridge.weight,
+            bias=sharpness * ridge.bias,
+        )
+
+
+def _as_tensor(
+    grid: Grid, mean: Float64[np.ndarray, "c"], scale: Float64[np.ndarray, "c"]
+) -> Float32[torch.Tensor, "b c p"]:
+    """Standardised; a column that was never measured is at its mean."""
+    return torch.from_numpy(np.nan_to_num((grid - mean[:, None]) / scale[:, None]).astype(np.float32))
+
+
+class _Ridge(NamedTuple):
+    """A fitted ridge regression, and what it says of each sample when fitted to the others."""
+
+    weight: Float64[np.ndarray, "k o"]
+    bias: Float64[np.ndarray, "o"]
+    left_out: Float64[np.ndarray, "b o"]
+
+
+def _ridge(standard: Features, targets: Float64[np.ndarray, "b o"]) -> _Ridge:
+    """Ridge regression of the penalty with the least leave-one-out error, which has a closed form."""
+    from scipy.linalg import eigh
+
+    offset = targets.mean(axis=0)
+    centred = targets - offset
+    is_wide = standard.shape[1] > standard.shape[0]
+    gram = standard @ standard.T if is_wide else standard.T @ standard
+    squares, vectors = eigh(gram, overwrite_a=True, check_finite=False)
+    squares = squares.clip(min=0)
+    kept = squares > 1e-9 * max(squares[-1], 1e-300)
+    squares, vectors = squares[kept], vectors[:, kept]
+    left = vectors if is_wide else standard @ vectors / np.sqrt(squares)
+    turned = left.T @ centred
+    best, least = None, np.inf
+    for penalty in PENALTIES:
+        share = squares / (squares + penalty)
+        leverage = (left**2 @ share + 1 / len(standard)).clip(max=1 - 1e-9)
+        left_out = targets - (centred - left @ (share[:, None] * turned)) / (1 - leverage)[:, None]
+        error = float(((left_out - targets) ** 2).mean())
+        if error < least:
+            best, least = (share, left_out), error
+    assert best is not None
+    share, left_out = best
+    along = (share / np.sqrt(squares))[:, None] * turned
+    right = standard.T @ vectors / np.sqrt(squares) if is_wide else vectors
+    return _Ridge(right @ along, offset, left_out)
+
+
+def _sharpness(scores: Scores, labels: Int64[np.ndarray, "b"]) -> float:
+    """The factor that makes scores the logits of the smallest log loss."""
+    from scipy.optimize import minimize_scalar
+
+    rows = np.arange(len(labels))
+
+    def loss(logarithm: float) -> float:
+        logits = np.exp(logarithm) * scores
+        shifted = logits - logits.max(axis=1, keepdims=True)
+        return float((np.log(np.exp(shifted).sum(axis=1)) - shifted[rows, labels]).mean())
+
+    return float(np.exp(minimize_scalar(loss, bounds=(np.log(0.1), np.log(30.0)), method="bounded").x))
 
 
 def _standardised(

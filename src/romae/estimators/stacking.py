@@ -1,4 +1,4 @@
-"""Stacking: a network beside models on summary features, and how much each counts.
+"""Stacking: a network beside simpler models, and how much each counts.
 
 That follows from their predictions for samples that none of them was fitted on.
 
@@ -15,12 +15,31 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from romae.estimators.members import Features, Labels, Linear, Member, Trees
+from romae.estimators.members import Convolutions, Features, Grid, Labels, Linear, Member, Trees
 
-MEMBERS: Mapping[str, type[Trees] | type[Linear]] = {"trees": Trees, "linear": Linear}
+MEMBERS: Mapping[str, type[Trees] | type[Linear] | type[Convolutions]] = {
+    "trees": Trees,
+    "linear": Linear,
+    "convolutions": Convolutions,
+}
 Outputs = Float64[np.ndarray, "b o"]
 
 PRIOR_SAMPLES = 20.0  # about as many samples outweigh equal parts; fewer cannot tell models apart
+
+
+class Views(NamedTuple):
+    """What the models see of samples: summary features and, for series that are dense enough, an even grid."""
+
+    summary: Features
+    grid: Grid | None = None
+
+    def rows(self, indices: Int64[np.ndarray, "i"]) -> "Views":
+        """Some of the samples."""
+        return Views(self.summary[indices], None if self.grid is None else self.grid[indices])
+
+    def of(self, name: str) -> np.ndarray | None:
+        """What the model of this name sees, if there is anything."""
+        return self.grid if name == "convolutions" else self.summary
 
 
 class ClassPool(NamedTuple):
@@ -92,9 +111,9 @@ class Stack:
     weights: Float64[np.ndarray, "m"]
     bias: Float64[np.ndarray, "k"] | None
 
-    def answers(self, network: Outputs, features: Features) -> Outputs:
+    def answers(self, network: Outputs, views: Views) -> Outputs:
         """Probabilities from logarithms of the network's, or numbers from its numbers."""
-        scores = [member.scores(features) for member in self.members.values()]
+        scores = [member.scores(views.of(name)) for name, member in self.members.items()]
         if self.bias is None:
             return np.tensordot(self.weights, np.stack([network, *scores]), 1)
         logarithms = [_log_softmax(one) for one in scores]
@@ -116,32 +135,42 @@ class Stack:
         return cls(members, arrays["weights"], arrays.get("bias"))
 
 
-def fit_stack(
-    training: tuple[np.ndarray, np.ndarray],
-    validation: tuple[np.ndarray, np.ndarray, np.ndarray] | None,
-    *,
-    n_classes: int | None,
-    seed: int,
-) -> Stack:
-    """Fit the models and the parts of the answer that they have.
+class Fold(NamedTuple):
+    """Samples to fit to, samples to judge by, and what a network that was not trained on the latter says of them."""
 
-    `training` holds features [b, k] and labels, `validation` also what the network says: logarithms of probabilities,
-    or numbers. None of these samples is in the training. Once the parts are known, the models are fitted again to all
-    samples. Without validation, all have equal parts.
+    training: Int64[np.ndarray, "t"]
+    held_out: Int64[np.ndarray, "v"]
+    network: Outputs
+
+
+def fit_stack(views: Views, labels: Labels, folds: Sequence[Fold], *, n_classes: int | None, seed: int) -> Stack:
+    """Fit the models to all samples, and the parts of the answer that they have to what was left out of each fold.
+
+    A network says logarithms of probabilities, or numbers. Without folds, all have equal parts.
     """
+    names = [name for name in MEMBERS if views.of(name) is not None]
 
-    def fitted(features: Features, labels: Labels) -> dict[str, Member]:
-        return {name: kind.fit(features, labels, n_classes=n_classes, seed=seed) for name, kind in MEMBERS.items()}
+    def fitted(indices: Int64[np.ndarray, "i"]) -> dict[str, Member]:
+        part = views.rows(indices)
+        return {
+            name: MEMBERS[name].fit(part.of(name), labels[indices], n_classes=n_classes, seed=seed)  # type: ignore[arg-type]
+            for name in names
+        }
 
-    n_models = 1 + len(MEMBERS)
-    if validation is None:
-        bias = None if n_classes is None else np.zeros(n_classes)
-        return Stack(fitted(*training), np.full(n_models, 1 / n_models), bias)
-    features, labels, network = validation
-    scores = [member.scores(features) for member in fitted(*training).values()]
-    everything = fitted(*(np.concatenate(parts) for parts in zip(training, (features, labels), strict=True)))
+    everything = fitted(np.arange(len(labels)))
+    n_models = 1 + len(names)
+    if not folds:
+        return Stack(everything, np.full(n_models, 1 / n_models), None if n_classes is None else np.zeros(n_classes))
+    said: list[list[Outputs]] = []
+    for fold in folds:
+        part = views.rows(fold.held_out)
+        members = fitted(fold.training)
+        said.append([fold.network, *(member.scores(part.of(name)) for name, member in members.items())])
+    of_models = [np.concatenate(parts) for parts in zip(*said, strict=True)]
+    truth = labels[np.concatenate([fold.held_out for fold in folds])]
     if n_classes is None:
-        targets = np.asarray(labels, dtype=np.float64).reshape(len(labels), -1)
-        return Stack(everything, fit_number_weights([network, *scores], targets), None)
-    pool = fit_class_pool([network, *map(_log_softmax, scores)], np.asarray(labels, dtype=np.int64))
+        targets = np.asarray(truth, dtype=np.float64).reshape(len(truth), -1)
+        return Stack(everything, fit_number_weights(of_models, targets), None)
+    logarithms = [of_models[0], *map(_log_softmax, of_models[1:])]
+    pool = fit_class_pool(logarithms, np.asarray(truth, dtype=np.int64))
     return Stack(everything, pool.weights, pool.bias)

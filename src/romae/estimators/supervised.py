@@ -13,32 +13,42 @@ from sklearn.utils import Tags, check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from romae.data.columns import require_variation_kept
-from romae.data.scaling import Method
+from romae.data.fitting import Center, Method
+from romae.data.grid import longest_duration, on_grid
 from romae.data.schema import SampleSet
-from romae.data.sources import schema_of
+from romae.data.skipping import OnError
+from romae.data.sources import lengths_of, schema_of
 from romae.data.summary import summary_features
-from romae.estimators.base import Clock, Estimator
+from romae.estimators.answers import by_id
+from romae.estimators.base import MASK_RATIO, Clock, Estimator, Part
 from romae.estimators.folds import TableRows
-from romae.estimators.inputs import Tokens
+from romae.estimators.inputs import Tokens, opened
 from romae.estimators.labels import labels_of
-from romae.estimators.members import Features, Labels
-from romae.estimators.stacking import Stack, fit_stack
+from romae.estimators.stacking import Fold, Stack, Views, fit_stack
 from romae.inference import predictions as inference
-from romae.model.config import Size
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, Task
+from romae.tokens.ladder import Ladder
+from romae.tokens.masking import Masking, Strategy
 from romae.tokens.sample import Sample
+from romae.training.config import TrainConfig
 from romae.training.stages import Classify, Regress
 
-# Against overfitting to few samples: dropped tokens, dropout and label smoothing.
-DROP_TOKENS, DROPOUT, CONFIDENCE = 0.5, 0.1, 0.9
+# Against overfitting to few samples: dropped tokens and dropout. No label smoothing: what it does to probabilities can
+# be undone, but their log loss is no better for it, and on few samples of many classes worse.
+DROP_TOKENS, DROPOUT = 0.5, 0.1
 SMALLEST = 1e-12  # probability, so that its logarithm is a number
+# Of a grid for convolutions: a kernel spans nine points, and beyond some hundreds they tell no more.
+FEWEST_POINTS, MOST_POINTS = 16, 256
 
 
 class _Supervised(Estimator):
     """Settings of the two estimators that learn from labels; docs/estimators.md explains them."""
 
+    _saved: ClassVar[tuple[str, ...]] = (*Estimator._saved, "grid_")
     epochs: int | None
     frozen: bool
+    grid_: list[float] | None = None  # the times after a series' first at which simpler models see it
 
     def __init__(
         self,
@@ -48,14 +58,21 @@ class _Supervised(Estimator):
         epochs: int | None = None,
         batch_size: int | None = None,
         lr: float | None = None,
-        mask_ratio: float = 0.5,
+        mask_ratio: float = MASK_RATIO,
+        model: ModelConfig | Mapping[str, Any] | None = None,
+        masking: Strategy | Masking | Mapping[str, Any] | None = None,
+        train: TrainConfig | Mapping[str, Any] | None = None,
+        time_limit: float | None = None,
         scaling: Method = "standard",
+        center: Center = "auto",
         clock: Clock = "sample",
         tokens: Tokens | None = None,
         columns: Any = None,
+        ladders: Sequence[Ladder] | None = None,
         pretrained: str | Path | None = None,
         frozen: bool = False,
-        features: Literal["summary"] | None = None,
+        features: Literal["auto", "summary"] | None = "auto",
+        n_models: int | None = None,
         early_stopping: bool = True,
         validation_fraction: float | None = None,
         device: str = "auto",
@@ -68,13 +85,20 @@ class _Supervised(Estimator):
         self.batch_size = batch_size
         self.lr = lr
         self.mask_ratio = mask_ratio
+        self.model = model
+        self.masking = masking
+        self.train = train
+        self.time_limit = time_limit
         self.scaling = scaling
+        self.center = center
         self.clock = clock
         self.tokens = tokens
         self.columns = columns
+        self.ladders = ladders
         self.pretrained = pretrained
         self.frozen = frozen
         self.features = features
+        self.n_models = n_models
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.device = device
@@ -82,49 +106,55 @@ class _Supervised(Estimator):
         self.verbose = verbose
 
     def _stack(
-        self, task: Task, training: Sequence[Sample], validation: Sequence[Sample] | None, seed: int
+        self, tasks: Sequence[Task], samples: Sequence[Sample], parts: Sequence[Part], seed: int
     ) -> Stack | None:
-        """Models on summary features, weighed against the network on the validation split."""
-        if self.features is None:
+        """Simpler models, weighed against the networks on what each of these was not trained on."""
+        if self.features is None or not _is_series(samples):
             return None
-        n_classes = task.n_classes if isinstance(task, Classification) else None
-
-        def labelled(samples: Sequence[Sample]) -> tuple[Features, Labels]:
-            targets = [np.asarray(sample.target) for sample in samples]
-            return self._features(task, samples), np.stack(targets)
-
-        judged = None
-        if validation is not None:
-            judged = (*labelled(validation), self._of_network(task, validation))
-        return fit_stack(labelled(training), judged, n_classes=n_classes, seed=seed)
+        first = tasks[0]
+        n_classes = first.n_classes if isinstance(first, Classification) else None
+        folds = [
+            Fold(part.training, part.held_out, _said([task], [samples[i] for i in part.held_out.tolist()]))
+            for task, part in zip(tasks, parts, strict=True)
+            if len(part.held_out) > 0
+        ]
+        labels = np.stack([np.asarray(sample.target) for sample in samples])
+        self.grid_ = _fitting_grid(samples)
+        return fit_stack(self._views(first, samples), labels, folds, n_classes=n_classes, seed=seed)
 
     def _require_series(self, samples: Sequence[Sample]) -> None:
         """Refuse summary features of what is no series, before anything is trained."""
-        schema, n_axes = schema_of(samples), samples[0].positions.shape[1]
-        n_kinds = None if schema is None else schema.n_channels
-        if self.features is not None and n_axes - (n_kinds is not None) != 1:
+        if self.features == "summary" and not _is_series(samples):
             raise ValueError(
                 "summary features are those of series, whose positions are a time and perhaps a channel, and these "
-                f"samples have {n_axes} position axes; leave features out"
+                f"samples have {samples[0].positions.shape[1]} position axes; leave features out"
             )
 
-    @staticmethod
-    def _features(task: Task, samples: Sequence[Sample]) -> Features:
-        return summary_features(samples, n_kinds=None if task.schema is None else task.schema.n_channels).values
+    def _views(self, task: Task, samples: Sequence[Sample]) -> Views:
+        """What the simpler models see."""
+        n_kinds = None if task.schema is None else task.schema.n_channels
+        grid = None if self.grid_ is None else on_grid(samples, np.asarray(self.grid_), n_kinds=n_kinds)
+        return Views(summary_features(samples, n_kinds=n_kinds).values, grid)
 
-    @staticmethod
-    def _of_network(task: Task, samples: Sequence[Sample]) -> Float64[np.ndarray, "b o"]:
-        """What the network says: logarithms of probabilities, or numbers."""
-        if isinstance(task, Classification):
-            return np.log(np.maximum(inference.predict_proba(task, samples), SMALLEST))
-        return np.asarray(inference.predict(task, samples), dtype=np.float64).reshape(len(samples), -1)
+    def _answers(self, samples: Sequence[Sample]) -> Float64[np.ndarray, "b o"]:
+        """Probabilities or numbers: those of the networks, or of all models together."""
+        said = _said(self.tasks_, samples)
+        if self.stack_ is not None:
+            return self.stack_.answers(said, self._views(self.task_, samples))
+        return np.exp(said) if isinstance(self.task_, Classification) else said
 
     def _labels(self, X: Any, samples: Sequence[Sample], y: Any) -> Shaped[np.ndarray, "b *k"]:
         return labels_of(X, samples, y, estimator_name=type(self).__name__)
 
-    def _read_to_score(self, X: Any, y: Any) -> tuple[Sequence[Sample], Shaped[np.ndarray, "b *k"]]:
+    @property
+    def _label_name(self) -> str | None:
+        """The column of labels in the table that was fitted, if it was named."""
+        return None if self.task_.schema is None else self.task_.schema.label
+
+    def _read_to_score(self, X: Any, y: Any, static: Any) -> tuple[Sequence[Sample], Shaped[np.ndarray, "b *k"]]:
         """The samples to score on and their labels."""
-        samples = self._read_to_judge(X, with_labels=y is None)
+        X = opened(X, self.columns)
+        samples = self._read_to_judge(X, with_labels=y is None, static=static)
         return samples, self._labels(X, samples, y)
 
 
@@ -138,21 +168,35 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
     ----------
     size : str, Size, dict or None, default None
         The size of the encoder: a name in `SIZES`, a `Size`, or a dictionary of its width, heads and depth. None takes
-        "tiny-shallow" below 1000 series, else "tiny".
+        "mini" on a CPU; on a GPU "tiny-shallow" below 1000 series, else "tiny".
     pretrain_epochs : int or None, default None
-        Epochs of masked pre-training; 0 for none. None takes 1500 steps, but 5 to 60 epochs, and none with
-        `pretrained`.
+        Epochs of masked pre-training; 0 for none. None takes three tenths of the time that a fit may take, but none
+        where that is less than 10 epochs, nor with `pretrained`.
     epochs : int or None, default None
-        Epochs of fine-tuning. None takes 1500 steps, but 10 to 60 epochs.
+        Epochs of fine-tuning. None takes what fits into about five minutes on two CPU cores, or two on a GPU, at most
+        150 epochs or 3000 steps.
     batch_size : int or None, default None
         Series per step. None takes an eighth of them, a power of two from 8 to 128.
     lr : float or None, default None
-        The learning rate of all stages. None takes 0.001 for pre-training, 0.0005 for fine-tuning, 0.01 for a head on a
-        frozen encoder, less in proportion for wider sizes.
+        The learning rate of all stages. None takes 0.001 for pre-training and fine-tuning, 0.01 for a head on a frozen
+        encoder, less in proportion for sizes wider than 180, 90 and 180.
     mask_ratio : float, default 0.5
         The share of each series to hide in pre-training.
+    model : ModelConfig or dict, optional
+        The architecture, or some settings of it, such as `{"cls": True, "keep": 1.0}`; what it does not say is that of
+        `ModelConfig.for_samples`.
+    masking : UniformTokens, Rows, Channels, Spans, Future, Masking or dict, optional
+        What pre-training hides, instead of the share `mask_ratio`; `{"kind": "spans", "ratio": 0.5}` as in a file.
+    train : TrainConfig or dict, optional
+        How all stages are trained, or some settings of it, such as `{"ema": 0.99, "weight_decay": 0.1}`.
+    time_limit : float, optional
+        Seconds that training may take: it gets fewer epochs, by a few steps that are timed first.
     scaling : {"standard", "robust", "asinh", "none"}, default "standard"
         The normalisation of values, by channel, as in `fit_scaling`.
+    center : {"auto", "global", "sample"}, default "auto"
+        "sample" enlarges deviations from the level of each series and channel, as in `fit_scaling`; of the level, which
+        may matter to labels, a quarter stays. "auto" does so where levels lie more than 3 times farther apart than
+        values within a series, as of stars.
     clock : {"sample", "shared"}, default "sample"
         Where time begins: at each series' own first time, so that data recorded later get the same answers, or at one
         moment for all, the first time in X, where it matters when something was measured. Predictions at times that
@@ -162,13 +206,20 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
     columns : dict, optional
         Where X is a table, its columns in the words of `from_table`: id, time, values, and channel, positions, label,
         time_unit where there are such.
+    ladders : sequence of Ladder or None, default None
+        The wavelengths of the first position axes (time), in the units of X. Those that are not given are fitted to the
+        gaps and spans of X (`fit_ladders`); a pretrained model has its own.
     pretrained : str or Path, optional
         A model to start from: the folder of a saved estimator, of a run or of a checkpoint, or a name on the Hub.
     frozen : bool, default False
         Whether the encoder keeps its weights after pre-training, and only the head is trained (linear probing).
-    features : "summary" or None, default None
-        "summary" sets boosted trees and a linear model on summary features (`romae.summary_features`) beside the
-        network, and answers with all three. How much each counts follows from the validation split.
+    features : "auto", "summary" or None, default "auto"
+        "summary" sets simpler models beside the network and answers with all of them: boosted trees and a linear model
+        on summary features (`romae.summary_features`), and convolutions of series that are dense enough for a grid. How
+        much each counts follows from the held-out series. "auto" does so for series, None never.
+    n_models : int or None, default None
+        How many networks answer together; each holds out another part of the series. None takes five of fewer than 1000
+        series where there is time for them, else one.
     early_stopping : bool, default True
         Whether to keep the weights that do best on a validation split, and to stop when they no longer improve.
     validation_fraction : float or None, default None
@@ -186,11 +237,15 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
     classes_ : array [k]
         The classes, sorted.
     task_ : Classification
-        The trained task, for `romae.predict`, `romae.embed` and the like.
+        The trained task, for `romae.predict`, `romae.embed` and the like; the first of `tasks_`.
+    tasks_ : list of Classification
+        The networks that answer together.
     histories_ : list of list of dict
         The losses of each stage.
     n_features_in_ : int
         The number of channels.
+    skipped_ : list of (id, reason)
+        What the latest answers with on_error="skip" left out.
 
     See Also
     --------
@@ -212,10 +267,10 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
     ['down', 'up']
     """
 
-    _saved: ClassVar[tuple[str, ...]] = (*Estimator._saved, "classes_")
+    _saved: ClassVar[tuple[str, ...]] = (*_Supervised._saved, "classes_")
     classes_: Shaped[np.ndarray, "k"]
 
-    def fit(self, X: Any, y: Any = None, unlabelled: Any = None) -> "RoMAEClassifier":
+    def fit(self, X: Any, y: Any = None, unlabelled: Any = None, static: Any = None) -> "RoMAEClassifier":
         """Pre-train on the series, then fine-tune on their classes.
 
         Parameters
@@ -228,6 +283,9 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
             those that samples or a table bring along.
         unlabelled : as X, optional
             Further series without labels to pre-train on, read under the names of X.
+        static : table, dict or list of dict, optional
+            Static facts, such as age and sex, as in `from_table`: for a table names of its columns or another table
+            with a row for each id; for series a row for each, in their order.
 
         Returns
         -------
@@ -242,7 +300,8 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
             If something is of another type.
         """
         before = self._begin()
-        samples = self._read(X, before, with_labels=y is None)
+        X = opened(X, self.columns)
+        samples = self._read(X, before, with_labels=y is None, static=static)
         self._require_series(samples)
         y = column_or_1d(self._labels(X, samples, y), warn=True)
         check_classification_targets(y)
@@ -252,7 +311,6 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         labelled = _with_targets(samples, index, tuple(map(_plain, classes.tolist())))
         last = Classify(
             n_classes=len(classes),
-            confidence=CONFIDENCE,
             frozen=self.frozen,
             drop_tokens=DROP_TOKENS,
             dropout=DROPOUT,
@@ -263,7 +321,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         self.classes_, self._rows_of_fit = classes, TableRows.of(X, schema_of(samples))
         return self
 
-    def predict_proba(self, X: Any) -> Float64[np.ndarray, "b k"]:
+    def predict_proba(self, X: Any, *, on_error: OnError = "raise", static: Any = None) -> Any:
         """The probability of each class, calibrated on the validation split.
 
         Parameters
@@ -271,12 +329,19 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         X : list of (times, values) pairs, list of arrays [n, c], array [b, n, c], samples or table
             The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
             `columns`.
+        on_error : {"raise", "skip"}, default "raise"
+            What to do with series that cannot be read or that the model refuses: an error, or answers for the others
+            alone, with one warning and the list `skipped_`.
+        static : table, dict or list of dict, optional
+            Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
+            category that fit did not have is told in a warning and left out.
 
         Returns
         -------
-        Float64 array [b, k]
-            In the order of `classes_`. The label smoothing of the training is undone, and the validation split, where
-            there is one, sets a temperature and a bias for each class; `task_.calibration = None` switches it off.
+        Float64 array [b, k] or pandas.DataFrame
+            In the order of `classes_`; for a table one row for each id, which is the index, and a column for each
+            class. The validation split, where there is one, sets a temperature and a bias for each class;
+            `task_.calibration = None` switches it off.
 
         Raises
         ------
@@ -285,12 +350,11 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples = self._read_to_judge(X)
-        if self.stack_ is not None:
-            return self.stack_.answers(self._of_network(self.task_, samples), self._features(self.task_, samples))
-        return inference.predict_proba(self.task_, samples)
+        X = opened(X, self.columns)
+        samples = self._read_to_judge(X, on_error=on_error, static=static)
+        return by_id(X, samples, self._answers(samples), columns=self.classes_)
 
-    def predict(self, X: Any) -> Shaped[np.ndarray, "b"]:
+    def predict(self, X: Any, *, on_error: OnError = "raise", static: Any = None) -> Any:
         """The most probable class of each series.
 
         Parameters
@@ -298,11 +362,17 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         X : list of (times, values) pairs, list of arrays [n, c], array [b, n, c], samples or table
             The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
             `columns`.
+        on_error : {"raise", "skip"}, default "raise"
+            What to do with series that cannot be read or that the model refuses: an error, or answers for the others
+            alone, with one warning and the list `skipped_`.
+        static : table, dict or list of dict, optional
+            Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
+            category that fit did not have is told in a warning and left out.
 
         Returns
         -------
-        array [b]
-            Labels as they were in y.
+        array [b] or pandas.Series
+            Labels as they were in y; for a table indexed by its ids.
 
         Raises
         ------
@@ -311,10 +381,15 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        probabilities = self.predict_proba(X)
-        return self.classes_[probabilities.argmax(1)]
+        probabilities = self.predict_proba(X, on_error=on_error, static=static)
+        labels = self.classes_[np.asarray(probabilities).argmax(1)]
+        if not hasattr(probabilities, "iloc"):
+            return labels
+        import pandas as pd
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        return pd.Series(labels, index=probabilities.index, name=self._label_name)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, static: Any = None) -> float:
         """Accuracy: the share of series whose class is predicted correctly.
 
         Parameters
@@ -326,6 +401,9 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
             The true classes; by default those that samples or a table bring along.
         sample_weight : array [b], optional
             A weight for each series.
+        static : table, dict or list of dict, optional
+            Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
+            category that fit did not have is told in a warning and left out.
 
         Returns
         -------
@@ -339,7 +417,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples, labels = self._read_to_score(X, y)
+        samples, labels = self._read_to_score(X, y, static)
         return float(super().score(samples, labels, sample_weight))
 
 
@@ -353,21 +431,35 @@ class RoMAERegressor(RegressorMixin, _Supervised):
     ----------
     size : str, Size, dict or None, default None
         The size of the encoder: a name in `SIZES`, a `Size`, or a dictionary of its width, heads and depth. None takes
-        "tiny-shallow" below 1000 series, else "tiny".
+        "mini" on a CPU; on a GPU "tiny-shallow" below 1000 series, else "tiny".
     pretrain_epochs : int or None, default None
-        Epochs of masked pre-training; 0 for none. None takes 1500 steps, but 5 to 60 epochs, and none with
-        `pretrained`.
+        Epochs of masked pre-training; 0 for none. None takes three tenths of the time that a fit may take, but none
+        where that is less than 10 epochs, nor with `pretrained`.
     epochs : int or None, default None
-        Epochs of fine-tuning. None takes 1500 steps, but 10 to 60 epochs.
+        Epochs of fine-tuning. None takes what fits into about five minutes on two CPU cores, or two on a GPU, at most
+        150 epochs or 3000 steps.
     batch_size : int or None, default None
         Series per step. None takes an eighth of them, a power of two from 8 to 128.
     lr : float or None, default None
-        The learning rate of all stages. None takes 0.001 for pre-training, 0.0005 for fine-tuning, 0.01 for a head on a
-        frozen encoder, less in proportion for wider sizes.
+        The learning rate of all stages. None takes 0.001 for pre-training and fine-tuning, 0.01 for a head on a frozen
+        encoder, less in proportion for sizes wider than 180, 90 and 180.
     mask_ratio : float, default 0.5
         The share of each series to hide in pre-training.
+    model : ModelConfig or dict, optional
+        The architecture, or some settings of it, such as `{"cls": True, "keep": 1.0}`; what it does not say is that of
+        `ModelConfig.for_samples`.
+    masking : UniformTokens, Rows, Channels, Spans, Future, Masking or dict, optional
+        What pre-training hides, instead of the share `mask_ratio`; `{"kind": "spans", "ratio": 0.5}` as in a file.
+    train : TrainConfig or dict, optional
+        How all stages are trained, or some settings of it, such as `{"ema": 0.99, "weight_decay": 0.1}`.
+    time_limit : float, optional
+        Seconds that training may take: it gets fewer epochs, by a few steps that are timed first.
     scaling : {"standard", "robust", "asinh", "none"}, default "standard"
         The normalisation of values, by channel, as in `fit_scaling`.
+    center : {"auto", "global", "sample"}, default "auto"
+        "sample" enlarges deviations from the level of each series and channel, as in `fit_scaling`; of the level, which
+        may matter to labels, a quarter stays. "auto" does so where levels lie more than 3 times farther apart than
+        values within a series, as of stars.
     clock : {"sample", "shared"}, default "sample"
         Where time begins: at each series' own first time, so that data recorded later get the same answers, or at one
         moment for all, the first time in X, where it matters when something was measured. Predictions at times that
@@ -377,13 +469,20 @@ class RoMAERegressor(RegressorMixin, _Supervised):
     columns : dict, optional
         Where X is a table, its columns in the words of `from_table`: id, time, values, and channel, positions, label,
         time_unit where there are such.
+    ladders : sequence of Ladder or None, default None
+        The wavelengths of the first position axes (time), in the units of X. Those that are not given are fitted to the
+        gaps and spans of X (`fit_ladders`); a pretrained model has its own.
     pretrained : str or Path, optional
         A model to start from: the folder of a saved estimator, of a run or of a checkpoint, or a name on the Hub.
     frozen : bool, default False
         Whether the encoder keeps its weights after pre-training, and only the head is trained (linear probing).
-    features : "summary" or None, default None
-        "summary" sets boosted trees and a linear model on summary features (`romae.summary_features`) beside the
-        network, and answers with all three. How much each counts follows from the validation split.
+    features : "auto", "summary" or None, default "auto"
+        "summary" sets simpler models beside the network and answers with all of them: boosted trees and a linear model
+        on summary features (`romae.summary_features`), and convolutions of series that are dense enough for a grid. How
+        much each counts follows from the held-out series. "auto" does so for series, None never.
+    n_models : int or None, default None
+        How many networks answer together; each holds out another part of the series. None takes five of fewer than 1000
+        series where there is time for them, else one.
     early_stopping : bool, default True
         Whether to keep the weights that do best on a validation split, and to stop when they no longer improve.
     validation_fraction : float or None, default None
@@ -401,11 +500,15 @@ class RoMAERegressor(RegressorMixin, _Supervised):
     n_outputs_ : int
         The number of targets.
     task_ : Regression
-        The trained task, for `romae.predict`, `romae.embed` and the like.
+        The trained task, for `romae.predict`, `romae.embed` and the like; the first of `tasks_`.
+    tasks_ : list of Regression
+        The networks that answer together.
     histories_ : list of list of dict
         The losses of each stage.
     n_features_in_ : int
         The number of channels.
+    skipped_ : list of (id, reason)
+        What the latest answers with on_error="skip" left out.
 
     See Also
     --------
@@ -425,7 +528,7 @@ class RoMAERegressor(RegressorMixin, _Supervised):
     (12,)
     """
 
-    _saved: ClassVar[tuple[str, ...]] = (*Estimator._saved, "n_outputs_", "is_flat_")
+    _saved: ClassVar[tuple[str, ...]] = (*_Supervised._saved, "n_outputs_", "is_flat_")
     n_outputs_: int
     is_flat_: bool
 
@@ -439,7 +542,7 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         _require_numbers(labels)
         return labels
 
-    def fit(self, X: Any, y: Any = None, unlabelled: Any = None) -> "RoMAERegressor":
+    def fit(self, X: Any, y: Any = None, unlabelled: Any = None, static: Any = None) -> "RoMAERegressor":
         """Pre-train on the series, then fine-tune on their targets.
 
         Parameters
@@ -452,6 +555,9 @@ class RoMAERegressor(RegressorMixin, _Supervised):
             Without it, labels are those that samples or a table bring along.
         unlabelled : as X, optional
             Further series without labels to pre-train on, read under the names of X.
+        static : table, dict or list of dict, optional
+            Static facts, such as age and sex, as in `from_table`: for a table names of its columns or another table
+            with a row for each id; for series a row for each, in their order.
 
         Returns
         -------
@@ -466,7 +572,8 @@ class RoMAERegressor(RegressorMixin, _Supervised):
             If something is of another type.
         """
         before = self._begin()
-        samples = self._read(X, before, with_labels=y is None)
+        X = opened(X, self.columns)
+        samples = self._read(X, before, with_labels=y is None, static=static)
         self._require_series(samples)
         y = check_array(self._labels(X, samples, y), ensure_2d=False, dtype=np.float64, input_name="y")
         if y.ndim > 2:
@@ -482,7 +589,7 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         self._rows_of_fit = TableRows.of(X, schema_of(samples))
         return self
 
-    def predict(self, X: Any) -> Float64[np.ndarray, "b *k"]:
+    def predict(self, X: Any, *, on_error: OnError = "raise", static: Any = None) -> Any:
         """The numbers of each series.
 
         Parameters
@@ -490,11 +597,17 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         X : list of (times, values) pairs, list of arrays [n, c], array [b, n, c], samples or table
             The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
             `columns`.
+        on_error : {"raise", "skip"}, default "raise"
+            What to do with series that cannot be read or that the model refuses: an error, or answers for the others
+            alone, with one warning and the list `skipped_`.
+        static : table, dict or list of dict, optional
+            Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
+            category that fit did not have is told in a warning and left out.
 
         Returns
         -------
-        Float64 array [b] or [b, k]
-            Shaped as y was, in its units.
+        Float64 array [b] or [b, k], pandas.Series or pandas.DataFrame
+            Shaped as y was, in its units; for a table indexed by its ids.
 
         Raises
         ------
@@ -503,13 +616,13 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples = self._read_to_judge(X)
-        numbers = self._of_network(self.task_, samples)
-        if self.stack_ is not None:
-            numbers = self.stack_.answers(numbers, self._features(self.task_, samples))
-        return numbers.reshape(len(samples)) if self.is_flat_ else numbers.reshape(len(samples), -1)
+        X = opened(X, self.columns)
+        samples = self._read_to_judge(X, on_error=on_error, static=static)
+        numbers = self._answers(samples)
+        numbers = numbers.reshape(len(samples)) if self.is_flat_ else numbers.reshape(len(samples), -1)
+        return by_id(X, samples, numbers, name=self._label_name)
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, static: Any = None) -> float:
         """Coefficient of determination R²: 1 is perfect, 0 as good as the mean of y.
 
         Parameters
@@ -521,6 +634,9 @@ class RoMAERegressor(RegressorMixin, _Supervised):
             The true numbers; by default those that samples or a table bring along.
         sample_weight : array [b], optional
             A weight for each series.
+        static : table, dict or list of dict, optional
+            Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
+            category that fit did not have is told in a warning and left out.
 
         Returns
         -------
@@ -534,8 +650,32 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples, labels = self._read_to_score(X, y)
+        samples, labels = self._read_to_score(X, y, static)
         return float(super().score(samples, labels, sample_weight))
+
+
+def _said(tasks: Sequence[Task], samples: Sequence[Sample]) -> Float64[np.ndarray, "b o"]:
+    """What networks say together: logarithms of the mean probabilities, or mean numbers."""
+    if isinstance(tasks[0], Classification):
+        probabilities = np.mean([inference.predict_proba(task, samples) for task in tasks], axis=0)
+        return np.log(np.maximum(probabilities, SMALLEST))
+    numbers = [np.asarray(inference.predict(task, samples), dtype=np.float64) for task in tasks]
+    return np.mean(numbers, axis=0).reshape(len(samples), -1)
+
+
+def _is_series(samples: Sequence[Sample]) -> bool:
+    """Whether positions are a time and perhaps a channel."""
+    schema, n_axes = schema_of(samples), samples[0].positions.shape[1]
+    return n_axes - (schema is not None and schema.n_channels is not None) == 1
+
+
+def _fitting_grid(samples: Sequence[Sample]) -> list[float] | None:
+    """As many points as a series has on average, over the longest of them; None for series too sparse for a grid."""
+    schema = schema_of(samples)
+    n_kinds = 1 if schema is None else schema.n_channels or 1
+    n_points = int(min(lengths_of(samples).mean() / n_kinds, MOST_POINTS))
+    duration = longest_duration(samples)
+    return np.linspace(0, duration, n_points).tolist() if n_points >= FEWEST_POINTS and duration > 0 else None
 
 
 def _require_numbers(labels: Shaped[np.ndarray, "b *k"]) -> None:

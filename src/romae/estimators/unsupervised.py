@@ -1,7 +1,7 @@
 """Estimators that learn without labels: curves through sparse measurements, and vectors for series."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,18 +15,24 @@ from sklearn.utils import Tags
 from sklearn.utils._set_output import _get_output_config
 
 from romae.data.columns import to_numpy
+from romae.data.containers import is_table
 from romae.data.dates import positions_as_numbers
-from romae.data.scaling import Method
+from romae.data.fitting import Center, Method
 from romae.data.schema import Schema
+from romae.data.skipping import OnError, require_on_error
 from romae.data.sources import schema_of
-from romae.estimators.base import Clock, Estimator
+from romae.data.static import n_measured
+from romae.estimators.answers import by_id, curves_by_id, points_by_id
+from romae.estimators.base import MASK_RATIO, Clock, Estimator
 from romae.estimators.folds import TableRows
-from romae.estimators.inputs import Tokens, is_table
+from romae.estimators.inputs import Tokens, opened
 from romae.inference import predictions as inference
-from romae.model.config import Size
+from romae.model.config import ModelConfig, Size
 from romae.model.tasks import MaskedReconstruction, Task
-from romae.tokens.masking import UniformTokens, hide
+from romae.tokens.ladder import Ladder
+from romae.tokens.masking import Masking, Strategy, UniformTokens, hide
 from romae.tokens.sample import Sample
+from romae.training.config import TrainConfig
 
 U = TypeVar("U", bound="_Unsupervised")
 
@@ -41,12 +47,18 @@ class _Unsupervised(Estimator):
         pretrain_epochs: int | None = None,
         batch_size: int | None = None,
         lr: float | None = None,
-        mask_ratio: float = 0.5,
+        mask_ratio: float = MASK_RATIO,
+        model: ModelConfig | Mapping[str, Any] | None = None,
+        masking: Strategy | Masking | Mapping[str, Any] | None = None,
+        train: TrainConfig | Mapping[str, Any] | None = None,
+        time_limit: float | None = None,
         scaling: Method = "standard",
+        center: Center = "auto",
         clock: Clock = "sample",
         learn_hidden: bool = False,
         tokens: Tokens | None = None,
         columns: Any = None,
+        ladders: Sequence[Ladder] | None = None,
         pretrained: str | Path | None = None,
         early_stopping: bool = True,
         validation_fraction: float | None = None,
@@ -59,11 +71,17 @@ class _Unsupervised(Estimator):
         self.batch_size = batch_size
         self.lr = lr
         self.mask_ratio = mask_ratio
+        self.model = model
+        self.masking = masking
+        self.train = train
+        self.time_limit = time_limit
         self.scaling = scaling
+        self.center = center
         self.clock = clock
         self.learn_hidden = learn_hidden
         self.tokens = tokens
         self.columns = columns
+        self.ladders = ladders
         self.pretrained = pretrained
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
@@ -71,7 +89,7 @@ class _Unsupervised(Estimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self: U, X: Any, y: Any = None) -> U:
+    def fit(self: U, X: Any, y: Any = None, static: Any = None) -> U:
         """Learn to predict hidden measurements from the others.
 
         Parameters
@@ -81,6 +99,9 @@ class _Unsupervised(Estimator):
             `columns`.
         y : ignored
             For pipelines.
+        static : table, dict or list of dict, optional
+            Static facts, such as age and sex, as in `from_table`: for a table names of its columns or another table
+            with a row for each id; for series a row for each, in their order.
 
         Returns
         -------
@@ -95,7 +116,8 @@ class _Unsupervised(Estimator):
             If something is of another type.
         """
         before = self._begin()
-        samples = self._read(X, before)
+        X = opened(X, self.columns)
+        samples = self._read(X, before, static=static)
         self._train(samples, before)
         self._rows_of_fit = TableRows.of(X, schema_of(samples))
         return self
@@ -110,18 +132,30 @@ class RoMAEInterpolator(_Unsupervised):
     ----------
     size : str, Size, dict or None, default None
         The size of the encoder: a name in `SIZES`, a `Size`, or a dictionary of its width, heads and depth. None takes
-        "tiny-shallow" below 1000 series, else "tiny".
+        "mini" on a CPU; on a GPU "tiny-shallow" below 1000 series, else "tiny".
     pretrain_epochs : int or None, default None
-        Epochs of masked pre-training; 0 for none. None takes 1500 steps, but 5 to 60 epochs, and none with
-        `pretrained`.
+        Epochs of masked pre-training; 0 for none. None takes what fits into about five minutes on two CPU cores, or two
+        on a GPU, at most 400 epochs or 4000 steps, and none with `pretrained`.
     batch_size : int or None, default None
         Series per step. None takes an eighth of them, a power of two from 8 to 128.
     lr : float or None, default None
-        The learning rate of all stages. None takes 0.001, less in proportion for wider sizes.
+        The learning rate. None takes 0.001, less in proportion for sizes wider than 180.
     mask_ratio : float, default 0.5
         The share of each series to hide in pre-training.
+    model : ModelConfig or dict, optional
+        The architecture, or some settings of it, such as `{"cls": True, "keep": 1.0}`; what it does not say is that of
+        `ModelConfig.for_samples`.
+    masking : UniformTokens, Rows, Channels, Spans, Future, Masking or dict, optional
+        What pre-training hides, instead of the share `mask_ratio`; `{"kind": "spans", "ratio": 0.5}` as in a file.
+    train : TrainConfig or dict, optional
+        How it is trained, or some settings of it, such as `{"ema": 0.99, "weight_decay": 0.1}`.
+    time_limit : float, optional
+        Seconds that training may take: it gets fewer epochs, by a few steps that are timed first.
     scaling : {"standard", "robust", "asinh", "none"}, default "standard"
         The normalisation of values, by channel, as in `fit_scaling`.
+    center : {"auto", "global", "sample"}, default "auto"
+        Whether values are seen relative to the level of their own series and channel ("sample"), as in `fit_scaling`.
+        "auto" does so where levels lie more than 3 times farther apart than values within a series, as of stars.
     clock : {"sample", "shared"}, default "sample"
         Where time begins: at each series' own first time, so that data recorded later get the same answers, or at one
         moment for all, the first time in X, where it matters when something was measured. Predictions at times that
@@ -134,6 +168,9 @@ class RoMAEInterpolator(_Unsupervised):
     columns : dict, optional
         Where X is a table, its columns in the words of `from_table`: id, time, values, and channel, positions, label,
         time_unit where there are such.
+    ladders : sequence of Ladder or None, default None
+        The wavelengths of the first position axes (time), in the units of X. Those that are not given are fitted to the
+        gaps and spans of X (`fit_ladders`); a pretrained model has its own.
     pretrained : str or Path, optional
         A model to start from: the folder of a saved estimator, of a run or of a checkpoint, or a name on the Hub.
     early_stopping : bool, default True
@@ -156,6 +193,8 @@ class RoMAEInterpolator(_Unsupervised):
         The losses of each stage.
     n_features_in_ : int
         The number of channels.
+    skipped_ : list of (id, reason)
+        What the latest answers with on_error="skip" left out.
 
     See Also
     --------
@@ -183,7 +222,7 @@ class RoMAEInterpolator(_Unsupervised):
             )
         return before
 
-    def interpolate(self, X: Any, times: Any) -> list[Float64[np.ndarray, "_ *c"]] | Float64[np.ndarray, "b q *c"]:
+    def interpolate(self, X: Any, times: Any, *, on_error: OnError = "raise", static: Any = None) -> Any:
         """The values of all channels at these times, in the units of the data.
 
         Parameters
@@ -194,13 +233,20 @@ class RoMAEInterpolator(_Unsupervised):
         times : array [q] or list of arrays [q]
             One array for all series, or one for each. Where data have more position axes than time and channel,
             positions [q, d] take the place of times, as in `romae.interpolate`.
+        on_error : {"raise", "skip"}, default "raise"
+            What to do with series that cannot be read or that the model refuses: an error, or answers for the others
+            alone, with one warning and the list `skipped_`.
+        static : table, dict or list of dict, optional
+            Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
+            category that fit did not have is told in a warning and left out.
 
         Returns
         -------
-        Float64 array [b, q, c] or list of arrays [q, c]
-            An array for times that all series share, else a list. Where a measurement has several values, such as a
-            flux and its error, and channels are an axis, they are the last axis: [b, q, c, k]. A channel that was never
-            measured in training is NaN.
+        Float64 array [b, q, c], list of arrays [q, c] or pandas.DataFrame
+            For a table a table with the index id and time, and a column for each channel or value. Else an array for
+            times that all series share, or a list. Where a measurement has several values, such as a flux and its
+            error, and channels are an axis, they are the last axis: [b, q, c, k]. A channel that was never measured in
+            training is NaN.
 
         Raises
         ------
@@ -211,7 +257,7 @@ class RoMAEInterpolator(_Unsupervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples = self._read_to_predict(X)
+        X = opened(X, self.columns)
         times = times.to_numpy() if hasattr(times, "iloc") else times  # a pandas column is indexed by its own labels
         if not hasattr(times, "__getitem__") or isinstance(times, str | Mapping) or getattr(times, "ndim", 1) == 0:
             raise TypeError(
@@ -221,6 +267,8 @@ class RoMAEInterpolator(_Unsupervised):
         if len(times) == 0:
             raise ValueError("times are empty; give one array for all series, or one for each")
         is_shared = np.ndim(times[0]) == 0
+        samples, places = self._read_to_ask(X, on_error, static, is_shared=is_shared)
+        times = times if is_shared or places is None else [times[i] for i in places]
         times_of_series = [times] * len(samples) if is_shared else times
         schema = self.task_.schema
         if (
@@ -230,15 +278,35 @@ class RoMAEInterpolator(_Unsupervised):
         ):
             is_known = np.ones(len(schema.channels), dtype=bool)
             if self.task_.scaling is not None:
-                is_known = self.task_.scaling.is_known(len(is_known)).numpy()
+                is_known = self.task_.scaling.is_known(len(is_known)).numpy()[: len(is_known)]
             channels = np.flatnonzero(is_known)
             positions = [_channel_positions(series_times, schema, channels) for series_times in times_of_series]
             values = [_by_channel(x, is_known) for x in inference.interpolate(self.task_, samples, positions)]
+            if is_table(X):
+                numbers = [x[:: len(channels), 0] for x in positions]
+                return curves_by_id(samples, schema_of(samples) or schema, numbers, values)
         else:
             values = inference.interpolate(self.task_, samples, times_of_series)
+            if is_table(X):
+                return points_by_id(samples, schema_of(samples) or Schema(), times_of_series, values)
         return np.stack(values) if is_shared else values
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def _read_to_ask(
+        self, X: Any, on_error: OnError, static: Any, *, is_shared: bool
+    ) -> tuple[Sequence[Sample], list[int] | None]:
+        """The samples to ask, and the places of those that are kept where some may be left out."""
+        if on_error == "raise":
+            return self._read_to_predict(X, static=static), None
+        require_on_error(on_error)
+        if is_table(X) and not is_shared:
+            raise ValueError(
+                "a list with times for each id of a table does not say whose they are when some are skipped; give one "
+                "array of times for all, or leave on_error out"
+            )
+        kept = self._read_kept(X, static)
+        return kept.samples, kept.places
+
+    def score(self, X: Any, y: Any = None, static: Any = None) -> float:
         """R² of measurements that are hidden and predicted from the others.
 
         The share `mask_ratio` of each series is hidden. R² is computed in the units of the data for each column of
@@ -253,6 +321,9 @@ class RoMAEInterpolator(_Unsupervised):
             `columns`.
         y : ignored
             For cross-validation.
+        static : table, dict or list of dict, optional
+            Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
+            category that fit did not have is told in a warning and left out.
 
         Returns
         -------
@@ -266,7 +337,8 @@ class RoMAEInterpolator(_Unsupervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples = _with_hidden([sample for sample in self._read_to_judge(X) if len(sample) > 1], self.mask_ratio)
+        series = [sample for sample in self._read_to_judge(X, static=static) if n_measured(sample) > 1]
+        samples = _with_hidden(series, self.mask_ratio)
         predictions = np.concatenate(inference.predict(self.task_, samples))
         truth = torch.cat([sample.values[sample.hidden].double() for sample in samples]).numpy()
         channel = np.zeros(len(truth))
@@ -285,18 +357,31 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
     ----------
     size : str, Size, dict or None, default None
         The size of the encoder: a name in `SIZES`, a `Size`, or a dictionary of its width, heads and depth. None takes
-        "tiny-shallow" below 1000 series, else "tiny".
+        "mini" on a CPU; on a GPU "tiny-shallow" below 1000 series, else "tiny".
     pretrain_epochs : int or None, default None
-        Epochs of masked pre-training; 0 for none. None takes 1500 steps, but 5 to 60 epochs, and none with
-        `pretrained`.
+        Epochs of masked pre-training; 0 for none. None takes what fits into about five minutes on two CPU cores, or two
+        on a GPU, at most 400 epochs or 4000 steps, and none with `pretrained`.
     batch_size : int or None, default None
         Series per step. None takes an eighth of them, a power of two from 8 to 128.
     lr : float or None, default None
-        The learning rate of all stages. None takes 0.001, less in proportion for wider sizes.
+        The learning rate. None takes 0.001, less in proportion for sizes wider than 180.
     mask_ratio : float, default 0.5
         The share of each series to hide in pre-training.
+    model : ModelConfig or dict, optional
+        The architecture, or some settings of it, such as `{"cls": True, "keep": 1.0}`; what it does not say is that of
+        `ModelConfig.for_samples`.
+    masking : UniformTokens, Rows, Channels, Spans, Future, Masking or dict, optional
+        What pre-training hides, instead of the share `mask_ratio`; `{"kind": "spans", "ratio": 0.5}` as in a file.
+    train : TrainConfig or dict, optional
+        How it is trained, or some settings of it, such as `{"ema": 0.99, "weight_decay": 0.1}`.
+    time_limit : float, optional
+        Seconds that training may take: it gets fewer epochs, by a few steps that are timed first.
     scaling : {"standard", "robust", "asinh", "none"}, default "standard"
         The normalisation of values, by channel, as in `fit_scaling`.
+    center : {"auto", "global", "sample"}, default "auto"
+        Whether values are learned relative to the level of their own series and channel ("sample"), as in
+        `fit_scaling`; embeddings see the level all the same. "auto" does so where levels lie more than 3 times farther
+        apart than values within a series, as of stars.
     clock : {"sample", "shared"}, default "sample"
         Where time begins: at each series' own first time, so that a series recorded later has the same embedding, or at
         one moment for all, the first time in X, where it matters when something was measured. Embeddings of times that
@@ -309,6 +394,9 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
     columns : dict, optional
         Where X is a table, its columns in the words of `from_table`: id, time, values, and channel, positions, label,
         time_unit where there are such.
+    ladders : sequence of Ladder or None, default None
+        The wavelengths of the first position axes (time), in the units of X. Those that are not given are fitted to the
+        gaps and spans of X (`fit_ladders`); a pretrained model has its own.
     pretrained : str or Path, optional
         A model to start from: the folder of a saved estimator, of a run or of a checkpoint, or a name on the Hub.
     early_stopping : bool, default True
@@ -331,6 +419,8 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         The losses of each stage.
     n_features_in_ : int
         The number of channels.
+    skipped_ : list of (id, reason)
+        What the latest answers with on_error="skip" left out.
 
     See Also
     --------
@@ -354,7 +444,7 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         tags.transformer_tags.preserves_dtype = []
         return tags
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: Any, *, on_error: OnError = "raise", static: Any = None) -> Any:
         """The embedding of each series.
 
         Parameters
@@ -362,11 +452,18 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         X : list of (times, values) pairs, list of arrays [n, c], array [b, n, c], samples or table
             The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
             `columns`.
+        on_error : {"raise", "skip"}, default "raise"
+            What to do with series that cannot be read or that the model refuses: an error, or answers for the others
+            alone, with one warning and the list `skipped_`.
+        static : table, dict or list of dict, optional
+            Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
+            category that fit did not have is told in a warning and left out.
 
         Returns
         -------
-        Float32 array [b, w]
-            One row per series. With `set_output(transform="pandas")` a table, that of a table with its ids as index.
+        Float32 array [b, w] or pandas.DataFrame
+            One row per series; for a table a table indexed by its ids. With `set_output(transform="pandas")` always a
+            table.
 
         Raises
         ------
@@ -375,13 +472,12 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples = self._read_to_predict(X)
+        X = opened(X, self.columns)
+        samples = self._read_to_predict(X, on_error=on_error, static=static)
         vectors = np.asarray(inference.embed(self.task_, samples))
-        if is_table(X) and _get_output_config("transform", self)["dense"] == "pandas":
-            import pandas as pd
-
-            # Else scikit-learn would give it the index of X, whose rows are measurements.
-            return pd.DataFrame(vectors, index=pd.Index([sample.id for sample in samples]))
+        if _get_output_config("transform", self)["dense"] in ("default", "pandas"):
+            # For a table by id: scikit-learn would give it the index of X, whose rows are measurements.
+            return by_id(X, samples, vectors, columns=self.get_feature_names_out())
         return vectors
 
     @property
@@ -431,5 +527,7 @@ def _by_channel(values: Float64[np.ndarray, "t k"], is_known: Bool[np.ndarray, "
 
 def _channel_positions(times: Any, schema: Schema, channels: Int64[np.ndarray, "known"]) -> Float64[np.ndarray, "q 2"]:
     """The positions of these channels at each time, one time after the other."""
-    times = positions_as_numbers(to_numpy(times), schema.time_unit, schema.time_zone, "times")
+    times = positions_as_numbers(
+        to_numpy(times), schema.time_unit, schema.time_zone, "times", are_durations=schema.durations
+    )
     return np.stack([np.repeat(times, len(channels)), np.tile(channels, len(times))], axis=1)

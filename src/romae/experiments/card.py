@@ -65,7 +65,7 @@ def _inputs(task: Task) -> str:
         return ""
     columns = {schema.id: "which sample a row belongs to", schema.time: "when it was measured"}
     if schema.time_unit is not None:
-        columns[schema.time] += ", a date"
+        columns[schema.time] += ", a duration" if schema.durations else ", a date"
     columns |= {name: "where it was measured" for name in schema.positions}
     if schema.channel is not None:
         columns[schema.channel] = f"what was measured, one of {', '.join(map(str, schema.channels))}"

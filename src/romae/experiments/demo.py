@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from romae.data.export import to_table
-from romae.data.scaling import fit_ladders
+from romae.data.ladders import fit_ladders
 from romae.data.schema import SampleSet, Schema
 from romae.experiments import baselines, metrics
 from romae.files import require_free, require_writable, write_whole

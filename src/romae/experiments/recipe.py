@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from romae.config import override, to_dict
-from romae.data.scaling import Scaling, fit_ladders
+from romae.data.ladders import fit_ladders
+from romae.data.scaling import Scaling
 from romae.data.schema import Schema
 from romae.experiments import results
 from romae.experiments.results import Losses, Result
@@ -213,7 +214,8 @@ def run(
     _require_samples(recipe, splits)
     model = recipe.model
     if recipe.ladder == "data":
-        model = replace(model, ladders=fit_ladders(splits.train, splits.scaling))
+        # Gaps within samples, also where channels are an axis: published results were made so.
+        model = replace(model, ladders=fit_ladders(splits.train, splits.scaling, per="sample"))
     is_resumed = resume and out is not None and any(Path(out).glob("*/states/[0-9]*"))
     outcome = run_stages(
         model,

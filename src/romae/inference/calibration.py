@@ -11,14 +11,22 @@ from romae.model.tasks import Classification
 from romae.tokens.sample import Sample
 
 
-def calibration_of(task: Classification, samples: Sequence[Sample]) -> Calibration:
-    """The calibration of a task by samples with classes, such as its validation samples; there may be none of them."""
-    if len(samples) == 0:
-        return fitted(torch.zeros(0, task.n_classes), torch.zeros(0, dtype=torch.long), task.confidence)
-    before, task.calibration = task.calibration, None
-    try:
-        probabilities = predict_proba(task, samples)
-    finally:
-        task.calibration = before
-    logits = torch.from_numpy(np.log(np.maximum(probabilities, 1e-300)))
-    return fitted(logits, torch.tensor([int(sample.target) for sample in samples]), task.confidence)
+def calibration_of(parts: Sequence[tuple[Classification, Sequence[Sample]]]) -> Calibration:
+    """The calibration of a task by samples with classes, such as its validation samples; there may be none of them.
+
+    Several tasks that were trained alike, each with the samples that it was not trained on, have one together.
+    """
+    logits, classes = [], []
+    for task, samples in parts:
+        if len(samples) == 0:
+            continue
+        before, task.calibration = task.calibration, None
+        try:
+            probabilities = predict_proba(task, samples)
+        finally:
+            task.calibration = before
+        logits.append(torch.from_numpy(np.log(np.maximum(probabilities, 1e-300))))
+        classes += [int(sample.target) for sample in samples]
+    first = parts[0][0]
+    together = torch.cat(logits) if logits else torch.zeros(0, first.n_classes)
+    return fitted(together, torch.tensor(classes, dtype=torch.long), first.confidence)

@@ -138,7 +138,7 @@ class Outside:
         return bool(self.scaling.origins) and self.scaling.origins[axis] in ("first", "min")
 
     def _value_name(self, row: int, column: int) -> str:
-        values, channels = self.schema.values, self.schema.channels
+        values, channels = self.schema.values, self.schema.kind_names
         name = repr(values[column] if column < len(values) else column)
         if self.seen is None or not self.seen.by_channel:
             return name

@@ -26,6 +26,7 @@ from romae.data.columns import to_numpy
 from romae.data.dates import positions_as_numbers
 from romae.data.scaling import Scaling
 from romae.data.schema import Schema, require_same_names
+from romae.data.skipping import refused_parts
 from romae.data.sources import SampleSource, Source, as_source
 from romae.inference.outside import Outside
 from romae.model.kernels.onednn import without_onednn
@@ -204,7 +205,7 @@ def embed(
 
     def embeddings(work: _Work) -> Sequence[Tensor]:
         tokens = work.batch.tokens
-        encoded = task.encoder(tokens)
+        encoded = task.encode(tokens)
         if per == "sample":
             return task.pooled(encoded).float().cpu().split(1)
         return task.per_token(encoded, tokens.layout).float().cpu().split(tokens.layout.lengths.tolist())
@@ -289,9 +290,12 @@ def interpolate(
         for name, places in zip(work.samples.ids, scaled, strict=True):
             if not bool(torch.isfinite(places).all()):
                 raise ValueError(f"the positions for sample {name!r} lie too far from it for single precision")
-        encoded = task.encoder(work.batch.tokens)
-        pieces = _decoded(task, encoded, list(scaled), grouped, tokens_per_batch, work.advance)
-        return scaling.invert_values(torch.cat(pieces), raw_positions).split(counts)
+        levels = task.levels(work.batch.tokens)
+        encoded = task.encoder(task.centred(work.batch.tokens, levels))
+        rows = torch.cat(_decoded(task, encoded, list(scaled), grouped, tokens_per_batch, work.advance))
+        if levels is not None:
+            rows = levels.cpu().absolute(rows, torch.cat(scaled), Layout.of(counts))
+        return scaling.invert_values(rows, raw_positions).split(counts)
 
     n_queries = np.array([len(places) for places in queries], dtype=np.int64)
     return _for_each(task, source, values, tokens_per_batch, "interpolating", n_queries, outside)
@@ -427,7 +431,15 @@ def _batch(task: Task, packed: PackedSamples) -> Batch:
     batch = scaled.batch()
     task.require_kinds(batch)
     batch = batch.to(weight.device)
+    if task.scaling is not None and task.scaling.center == "sample":
+        return batch  # the task centres in full precision, then casts
     return replace(batch, tokens=batch.tokens.to(dtype=weight.dtype))
+
+
+def refused_by(task: Task, samples: SampleSource) -> dict[int, str]:
+    """The samples that a task refuses, each with its reason; if all of them, the error is raised."""
+    source = _as_source(task, samples)
+    return refused_parts(len(source), lambda part: _batch(task, _packed(task, source, part)))
 
 
 def _scaling(task: Task) -> Scaling:
@@ -532,10 +544,12 @@ def _read_queries(task: Task, source: Source, positions: Any) -> list[Float64[Te
         where = f"the positions for sample {i}"
         queries.append(torch.from_numpy(_read_positions(sample_positions, where, task, clock)))
         try:
+            if scaling.n_channels is not None:
+                channel_index(queries[i], scaling.n_channels)
             if scaling.by_channel:
                 scaling.invert_values(torch.zeros(len(queries[i]), task.config.channels), queries[i])
-            elif schema is not None and schema.channels:
-                channel_index(queries[i], len(schema.channels))
+            if schema is not None and schema.channels and (schema.static or not scaling.by_channel):
+                channel_index(queries[i], len(schema.channels))  # static facts are known, and nobody asks for them
             if task.config.kinds is not None:
                 channel_index(queries[i], task.config.kinds)
         except ValueError as error:
@@ -549,7 +563,7 @@ def _read_positions(array: Any, where: str, task: Task, clock: Schema) -> Float6
         x = to_numpy(array)
     except ValueError as error:
         raise ValueError(f"{where} cannot be read as an array: {error}") from None
-    x = positions_as_numbers(x, clock.time_unit, clock.time_zone, where)
+    x = positions_as_numbers(x, clock.time_unit, clock.time_zone, where, are_durations=clock.durations)
     if x.size == 0 and len(np.atleast_1d(x)) == 0:
         return np.zeros((0, dims))
     if x.dtype.kind not in "fiu":

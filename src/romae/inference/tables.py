@@ -1,6 +1,7 @@
 """From a model and a table to a table of predictions, embeddings or values, in the data's own names and units."""
 
 import csv
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,12 @@ from romae.data.columns import escaped_for_spreadsheets
 from romae.data.export import to_sample_table, to_table
 from romae.data.queries import grid_of_times, read_queries
 from romae.data.schema import SampleSet, Schema
+from romae.data.skipping import OnError, Skipped, require_on_error, warn_of
 from romae.files import write_whole
 from romae.inference import predictions as inference
 from romae.model.tasks import Classification, Regression, Task
 from romae.training.config import chosen_device, require_device_name
-from romae.training.tables import Columns, load_model, read_table, require_columns
+from romae.training.tables import Columns, load_model, read_table, read_table_in_part, require_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,16 +29,19 @@ TABLE_ENDINGS = (".csv", ".csv.gz", ".parquet", ".pq")
 class InferenceConfig:
     """The settings of predicting, embedding and interpolating.
 
-    With `escape`, text in CSV files that a spreadsheet would take for a formula gets an apostrophe before it.
+    With `escape`, text in CSV files that a spreadsheet would take for a formula gets an apostrophe before it. With
+    `on_error` "skip", ids that cannot be read or that the model refuses are left out, told in one warning and listed.
     """
 
     columns: Columns = Columns()
     device: str = "auto"
     tokens_per_batch: int = inference.TOKENS_PER_BATCH
     escape: bool = True
+    on_error: OnError = "raise"
 
     def __post_init__(self) -> None:
         require_device_name(self.device)
+        require_on_error(self.on_error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +51,14 @@ class InterpolateConfig(InferenceConfig):
     grouped: bool = False
 
 
-def predict_table(config: InferenceConfig, data: Any, model: str | Path) -> "pd.DataFrame":
-    """One row per id: its most probable class and the probability of each, or the numbers predicted for it."""
-    task, samples = _load_and_read(config, data, model)
+def predict_table(
+    config: InferenceConfig, data: Any, model: str | Path, *, skipped: list[Skipped] | None = None
+) -> "pd.DataFrame":
+    """One row per id: its most probable class and the probability of each, or the numbers predicted for it.
+
+    What is left out with `on_error` "skip" is added to the list `skipped`.
+    """
+    task, samples, _ = _load_and_read(config, data, model, skipped)
     model_schema = task.schema or Schema()
     if model_schema.label in samples.schema.columns:
         raise ValueError(
@@ -70,29 +80,41 @@ def predict_table(config: InferenceConfig, data: Any, model: str | Path) -> "pd.
     return to_table(samples, numbers, schema, columns=names)
 
 
-def embed_table(config: InferenceConfig, data: Any, model: str | Path) -> "pd.DataFrame":
-    """One row per id: its embedding, in as many columns as the encoder is wide."""
-    task, samples = _load_and_read(config, data, model)
+def embed_table(
+    config: InferenceConfig, data: Any, model: str | Path, *, skipped: list[Skipped] | None = None
+) -> "pd.DataFrame":
+    """One row per id: its embedding, in as many columns as the encoder is wide.
+
+    What is left out with `on_error` "skip" is added to the list `skipped`.
+    """
+    task, samples, _ = _load_and_read(config, data, model, skipped)
     rows = inference.embed(task, samples, tokens_per_batch=config.tokens_per_batch)
     names = [f"embedding_{i}" for i in range(task.config.encoder.width)]
     return to_sample_table(samples, rows, samples.schema, columns=names)
 
 
 def interpolate_table(
-    config: InterpolateConfig, data: Any, model: str | Path, *, queries: Any = None, at: str | None = None
+    config: InterpolateConfig,
+    data: Any,
+    model: str | Path,
+    *,
+    queries: Any = None,
+    at: str | None = None,
+    skipped: list[Skipped] | None = None,
 ) -> "pd.DataFrame":
     """The values at each row of a table of queries, in its order, or on an even grid of times for every id and channel.
 
-    Queries have the columns of the data less the values; a grid is written as `start:stop:n`.
+    Queries have the columns of the data less the values; a grid is written as `start:stop:n`. What is left out with
+    `on_error` "skip" is added to the list `skipped`, and queries for it are left out as well.
     """
     if (queries is None) == (at is None):
         raise ValueError("say where to interpolate: with a table of queries, or with a grid start:stop:n; one of them")
-    task, samples = _load_and_read(config, data, model)
+    task, samples, left_out = _load_and_read(config, data, model, skipped)
     if at is not None:
         positions = [grid_of_times(at, samples.schema)] * len(samples)
         order = np.arange(sum(map(len, positions)))
     else:
-        positions, order = read_queries(queries, samples)
+        positions, order = read_queries(queries, samples, [name for name, _ in left_out])
     values = inference.interpolate(
         task, samples, positions, grouped=config.grouped, tokens_per_batch=config.tokens_per_batch
     )
@@ -110,6 +132,20 @@ def require_output(path: str | Path, *sources: Path | None) -> None:
     require_table_ending(path)
     if Path(path).resolve() in [source.resolve() for source in sources if source is not None]:
         raise ValueError(f"{path} is the table that is read; write the answers to another one")
+
+
+def skipped_path(path: str | Path) -> Path:
+    """Where the list of what was left out goes: beside the answers, as a CSV file."""
+    path = Path(path)
+    ending = next(ending for ending in TABLE_ENDINGS if path.name.endswith(ending))
+    return path.with_name(f"{path.name.removesuffix(ending)}.skipped.csv")
+
+
+def write_skipped(skipped: Sequence[Skipped], path: str | Path, *, escape: bool = True) -> None:
+    """Write the ids that were left out, each with the reason."""
+    import pandas as pd
+
+    write_table(pd.DataFrame(list(skipped), columns=["id", "reason"]), path, escape=escape)
 
 
 def write_table(table: "pd.DataFrame", path: str | Path, *, escape: bool = True) -> None:
@@ -136,12 +172,28 @@ def write_table(table: "pd.DataFrame", path: str | Path, *, escape: bool = True)
     write_whole(path, write)
 
 
-def _load_and_read(config: InferenceConfig, data: Any, model: str | Path) -> tuple[Task, SampleSet]:
-    """A model, and the samples of a table in its terms. A label that the table may have is not read."""
+def _load_and_read(
+    config: InferenceConfig, data: Any, model: str | Path, skipped: list[Skipped] | None
+) -> tuple[Task, SampleSet, list[Skipped]]:
+    """A model, the samples of a table in its terms, and what is left out. A label that the table may have is not read.
+
+    What is left out is added to `skipped` too.
+    """
     task = load_model(model)
     # Without the label, whose name another column of this table may have.
     model_schema = replace(task.schema or Schema(), label=None, classes=None)
     schema = replace(config.columns.schema(model_schema), label=None, classes=None)
     require_columns(task, schema, f"the model in {model}")
-    samples = read_table(data, schema, task.schema, for_training=False)
-    return task.to(chosen_device(config.device)), samples
+    if config.on_error == "raise" or task.schema is None:
+        samples = read_table(data, schema, task.schema, for_training=False, static=config.columns.static)
+        return task.to(chosen_device(config.device)), samples, []
+    samples, left_out, n = read_table_in_part(data, schema, task.schema, config.columns.static)
+    task = task.to(chosen_device(config.device))
+    refused = inference.refused_by(task, samples)
+    left_out += [Skipped(samples[i].id, reason) for i, reason in refused.items()]
+    warn_of(left_out, n, stacklevel=3)
+    if skipped is not None:
+        skipped += left_out
+    kept = [i for i in range(len(samples)) if i not in refused]
+    # A SampleSet takes index arrays as well as slices.
+    return task, samples[kept], left_out  # type: ignore[call-overload]

@@ -3,11 +3,11 @@
 import difflib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from romae.config import check_types
+from romae.config import check_types, from_dict
 from romae.tokens.ladder import Ladder, nearest_multiples
 
 WIDEST, MOST_LAYERS = 2**20, 10_000  # beyond any model: a size that is a slip must not fill the memory
@@ -69,7 +69,7 @@ class Size:
         Parameters
         ----------
         name : str
-            One of `SIZES`: "tiny-shallow", "tiny", "small" or "base".
+            One of `SIZES`: "mini", "tiny-shallow", "tiny", "small" or "base".
 
         Returns
         -------
@@ -103,16 +103,26 @@ class Size:
 
 SIZES: Mapping[str, Size] = MappingProxyType(
     {
+        "mini": Size(width=72, heads=3, depth=2),
         "tiny-shallow": Size(width=180, heads=3, depth=2),
         "tiny": Size(width=180, heads=3, depth=12),
         "small": Size(width=432, heads=6, depth=12),
         "base": Size(width=720, heads=12, depth=12),
     }
 )
-"""The sizes of the paper by name: "tiny-shallow", "tiny", "small" and "base"; `ModelConfig(encoder="small")`."""
+"""Sizes by name: those of the paper, "tiny-shallow", "tiny", "small" and "base", and "mini" for a CPU.
+
+`ModelConfig(encoder="small")` takes the name.
+"""
+
+# Samples; of fewer, a deep model learns no more than a shallow one.
+SHALLOW_BELOW = 1_000
 
 
 if TYPE_CHECKING:
+    from romae.data.scaling import Scaling
+    from romae.data.sources import SampleSource
+
     SizeOrName = Size | Any  # for type checkers: written as a Size or its name, read as a Size
 else:
     SizeOrName = Size | str
@@ -166,6 +176,9 @@ class ModelConfig:
     window : int, optional
         Let tokens attend to so many neighbours on either side along the first axis, and to CLS, instead of all: an
         approximation for samples of ten thousand tokens. It needs queries="joint", or an encoder alone.
+    static_from : int, optional
+        The index on the last position axis from which on tokens are static facts (`Schema.static_from`), which are
+        never hidden and never dropped.
 
     Raises
     ------
@@ -205,6 +218,7 @@ class ModelConfig:
     norm_eps: float = 1e-6
     checkpointing: bool = False
     window: int | None = None
+    static_from: int | None = None
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -212,6 +226,10 @@ class ModelConfig:
             raise ValueError(
                 f"a model needs at least one channel and one position dimension, not {self.channels} and "
                 f"{self.position_dims}"
+            )
+        if self.static_from is not None and self.static_from < 1:
+            raise ValueError(
+                f"static_from is the first kind of static facts, at least 1, or none, not {self.static_from}"
             )
         if self.kinds is not None and self.kinds < 1:
             raise ValueError(f"kinds is how many kinds of tokens there are, at least 1, or none, not {self.kinds}")
@@ -232,6 +250,73 @@ class ModelConfig:
         if self.ladders is not None and len(self.ladders) != self.position_dims:
             raise ValueError(f"{len(self.ladders)} ladders for {self.position_dims} position dimensions")
         self.require_fit("encoder", self.encoder)
+
+    @classmethod
+    def for_samples(
+        cls, samples: "SampleSource", /, *, scaling: "Scaling | None" = None, device: str = "auto", **settings: Any
+    ) -> "ModelConfig":
+        """The model that suits samples: what is not given follows from them, and its size from the device as well.
+
+        Parameters
+        ----------
+        samples : sequence of Sample
+            The training data.
+        scaling : Scaling, optional
+            The scaling that the model is trained with; wavelengths are for positions as it leaves them.
+        device : str, default "auto"
+            Where it is to be trained: "auto", "cpu", "cuda" or "cuda:1".
+        **settings : Any
+            Any setting of `ModelConfig`, which then does not follow from the samples. An encoder without a decoder gets
+            one of its own width, of two layers at most.
+
+        Returns
+        -------
+        ModelConfig
+            Values per token, position axes, kinds and wavelengths are those of the samples. Kinds differ from the
+            start (`kinds_spread=1`) and count alike (`pool="kinds"`). There is no CLS token, unless the scaling
+            measures time from one moment for all samples, which only a model with CLS can see. The encoder is "mini"
+            on a CPU; on a GPU it is "tiny-shallow" below 1000 samples, else "tiny".
+
+        Raises
+        ------
+        ValueError
+            If there are no samples, a number lies outside its range, or there is no size of that name.
+        TypeError
+            If there is no such setting, or it is of another type.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import romae
+        >>> samples = romae.from_arrays(np.zeros((2, 11, 3)))
+        >>> config = romae.ModelConfig.for_samples(samples, device="cpu")
+        >>> config.channels, config.encoder == romae.SIZES["mini"], config.decoder.depth
+        (3, True, 2)
+        >>> romae.ModelConfig.for_samples(samples, encoder="small", dropout=0.1).encoder.width
+        432
+        """
+        from romae.data.ladders import fit_ladders
+        from romae.data.sources import as_source
+
+        source = as_source(samples, with_targets=False)
+        schema, first = source.schema, source[0]
+        chosen: dict[str, Any] = {"channels": first.values.shape[1], "position_dims": first.positions.shape[1]}
+        # Without CLS only differences of positions are seen: right for series that have each its own origin.
+        has_shared_origin = scaling is not None and len(scaling.origins) > 0 and not isinstance(scaling.origins[0], str)
+        chosen |= {"cls": has_shared_origin, "kinds": None if schema is None else schema.n_channels}
+        chosen["static_from"] = None if schema is None else schema.static_from
+        chosen |= settings
+        if chosen["kinds"] is not None:
+            chosen = {"kinds_spread": 1.0, "pool": "tokens" if chosen["cls"] else "kinds"} | chosen
+        if "encoder" not in settings:
+            chosen["encoder"] = fitting_size(len(source), chosen["position_dims"], is_on_gpu=_has_gpu(device))
+        if isinstance(chosen["encoder"], str):
+            chosen["encoder"] = Size.named(chosen["encoder"])
+        if "decoder" not in settings and isinstance(encoder := chosen["encoder"], Size):
+            chosen["decoder"] = replace(encoder, depth=min(encoder.depth, 2))
+        if "ladders" not in settings:
+            chosen["ladders"] = fit_ladders(samples, scaling)
+        return from_dict(cls, chosen)
 
     def require_fit(self, part: str, size: Size) -> None:
         """Refuse a transformer whose heads cannot be split over the position axes.
@@ -260,3 +345,16 @@ class ModelConfig:
     def score_dropout(self) -> float:
         """Dropout of attention scores."""
         return self.dropout if self.attention_dropout is None else self.attention_dropout
+
+
+def fitting_size(n_samples: int, n_axes: int, *, is_on_gpu: bool) -> Size:
+    """The size for so many samples on a device, its heads wide enough to be split over the position axes."""
+    size = SIZES["mini" if not is_on_gpu else "tiny-shallow" if n_samples < SHALLOW_BELOW else "tiny"]
+    step = 2 * n_axes
+    return replace(size, width=size.heads * step * -(-size.head_dim // step))
+
+
+def _has_gpu(device: str) -> bool:
+    import torch
+
+    return device != "cpu" and torch.cuda.is_available()

@@ -4,6 +4,7 @@ Shapes: t tokens, b samples, c channels, q hidden tokens, w width, k outputs.
 """
 
 import operator
+from collections.abc import Callable
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
@@ -20,12 +21,15 @@ from romae.model.config import ModelConfig
 from romae.model.heads import Head
 from romae.tokens.augmentation import Augmentation, Noise, RandAugment
 from romae.tokens.layout import Layout
+from romae.tokens.levels import Levels
 from romae.tokens.masking import (
     Masking,
     RandomSource,
+    SparingStatic,
     Strategy,
     UniformTokens,
     hide_at_random,
+    is_static,
     noise,
     visible_and_hidden,
 )
@@ -124,7 +128,7 @@ class Task(nn.Module):
         if not isinstance(encoder, Encoder | ModelConfig):
             raise TypeError(f"a task is made around an Encoder or a ModelConfig, not {type(encoder).__name__}")
         self.encoder = encoder if isinstance(encoder, Encoder) else Encoder(encoder)
-        self.scaling: Any = None  # data.scaling.Scaling: what was done to the data, undone in predictions
+        self.scaling = None
         self.schema: Any = None  # data.schema.Schema: the names of columns, channels and classes
         self.drop_tokens = drop_tokens
         self.augment: Augmentation | None = None
@@ -134,6 +138,67 @@ class Task(nn.Module):
     def config(self) -> ModelConfig:
         """The architecture of the encoder."""
         return self.encoder.config
+
+    @property
+    def scaling(self) -> Any:
+        """What was done to the data (data.scaling.Scaling), undone in predictions."""
+        return self._scaling
+
+    @scaling.setter
+    def scaling(self, scaling: Any) -> None:
+        self._scaling = scaling
+        self._gain: Tensor | None
+        is_centred = scaling is not None and scaling.center == "sample"
+        # On the device of the model, since a recorded step cannot read from the host; no weight, so in no checkpoint.
+        device = next(self.encoder.parameters()).device
+        self.register_buffer("_gain", scaling.gain.to(device) if is_centred else None, persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
+        super()._apply(fn, recurse)
+        if self._gain is not None:
+            self._gain = self._scaling.gain.to(self._gain.device)  # in double precision whatever the model is cast to
+        return self
+
+    def levels(self, visible: Tokens) -> Levels | None:
+        """The level of each sample and channel, by which a scaling with center="sample" centres it.
+
+        Parameters
+        ----------
+        visible : Tokens
+            What the model may see of each sample, scaled.
+
+        Returns
+        -------
+        Levels or None
+            None where samples are not centred.
+        """
+        if self._gain is None:
+            return None
+        n_channels = self._scaling.n_channels or 1
+        return Levels.of(visible, self._gain, n_channels, static_from=self.config.static_from)
+
+    def encode(self, tokens: Tokens) -> Tokens:
+        """The output of the encoder for samples, their levels included.
+
+        With a scaling that centres samples, deviations from the level of a sample and channel are enlarged as in
+        pre-training, and a quarter of the level stays: it may tell classes apart.
+
+        Parameters
+        ----------
+        tokens : Tokens
+            The samples, scaled.
+
+        Returns
+        -------
+        Tokens
+            Embeddings of the tokens, after that of CLS where the model has one.
+        """
+        levels = self.levels(tokens)
+        return self.encoder(tokens if levels is None else self._cast(levels.enlarged(tokens)))
+
+    def _cast(self, tokens: Tokens) -> Tokens:
+        """Tokens in the precision of a model of half precision, which they were centred in full precision for."""
+        return tokens.to(dtype=next(self.encoder.parameters()).dtype)
 
     def prepare(self, batch: Batch, source: RandomSource = None, *, is_training: bool | None = None) -> Batch:
         """Draw what is random in a step: masks and, in training, dropped tokens.
@@ -167,7 +232,7 @@ class Task(nn.Module):
         return replace(batch, is_prepared=True)
 
     def require_kinds(self, batch: Batch) -> None:
-        """Refuse tokens of kinds that the model does not have; on a GPU this waits.
+        """Refuse tokens of kinds that the model does not have, and static facts that samples hide; on a GPU this waits.
 
         Parameters
         ----------
@@ -177,8 +242,11 @@ class Task(nn.Module):
         Raises
         ------
         ValueError
-            If a token's last position is no kind of the model.
+            If a token's last position is no kind of the model, or a sample hides a static fact.
         """
+        first = self.config.static_from
+        if first is not None and batch.hidden is not None and bool(is_static(batch.hidden.positions, first).any()):
+            raise ValueError("a sample hides a static fact, which nobody predicts; let Sample(hidden=…) be False there")
         if self.config.kinds is not None:
             for tokens in (batch.tokens, batch.hidden):
                 if tokens is not None:
@@ -218,8 +286,16 @@ class Task(nn.Module):
         return batch
 
     def _drop(self, batch: Batch, source: RandomSource) -> Batch:
-        """Leave out a share of each sample's tokens, drawn between 0 and `drop_tokens`."""
+        """Leave out a share of each sample's tokens, drawn between 0 and `drop_tokens`; static facts stay."""
         layout = batch.tokens.layout
+        if self.config.static_from is not None:
+            static = is_static(batch.tokens.positions, self.config.static_from)
+            measured, _ = layout.selected(~static)
+            share = noise(Layout.singles(layout.n_samples), source) * self.drop_tokens
+            n_dropped = (share * measured.lengths).long()
+            keep = torch.ones_like(static)
+            keep[~static] = ~hide_at_random(noise(measured, source), measured, n_dropped)
+            return self._kept(batch, keep, layout.lengths - n_dropped)
         share = noise(Layout.singles(layout.n_samples), source) * self.drop_tokens
         n_dropped = (share * layout.lengths).long()
         keep = ~hide_at_random(noise(layout, source), layout, n_dropped)
@@ -436,24 +512,60 @@ class MaskedReconstruction(Task):
     def _draw(self, batch: Batch, source: RandomSource) -> Batch:
         if batch.hidden is not None:
             return batch
-        visible, hidden = visible_and_hidden(batch.tokens, self.masking, source)
+        first = self.config.static_from
+        masking = self.masking if first is None else SparingStatic(self.masking, first)
+        visible, hidden = visible_and_hidden(batch.tokens, masking, source)
         return replace(batch, tokens=visible, hidden=hidden)
 
     def forward(self, batch: Batch) -> Loss:
         batch = self.prepare(batch)
         assert batch.hidden is not None
         hidden = batch.hidden
-        output = self.reconstruct(batch.tokens, hidden.positions, hidden.layout).float()
-        return _squared_error(output, self._targets(hidden), _real_tokens(batch, hidden.layout))
+        levels = self.levels(batch.tokens)
+        output = self._relative(batch.tokens, hidden.positions, hidden.layout, levels).float()
+        return _squared_error(output, self._targets(hidden, levels), _real_tokens(batch, hidden.layout))
 
     def trivial(self, batch: Batch) -> Loss:
+        """The loss of the best simple prediction: a constant, or the mean of what is visible of sample and channel.
+
+        Parameters
+        ----------
+        batch : Batch
+            The batch.
+
+        Returns
+        -------
+        Loss
+            The lower one of both. With `normalise`, each target has had its own mean subtracted, and it is that of the
+            constant.
+        """
         batch = self.prepare(batch)
         assert batch.hidden is not None
-        target = self._targets(batch.hidden)
-        return _squared_error(target.mean(0, keepdim=True).expand_as(target), target)
+        visible, hidden = batch.tokens, batch.hidden
+        levels = self.levels(visible)
+        target = self._targets(hidden, levels)
+        constant = target.mean(0, keepdim=True).expand_as(target)
+        of_constant = _squared_error(constant, target)
+        if self.normalise:
+            return of_constant
+        mean = torch.zeros_like(target)  # what is centred already lies around 0
+        if levels is None:
+            gain = torch.ones(1, 1, dtype=torch.float64, device=visible.device)
+            own = Levels.of(visible, gain, self._n_channels())
+            mean = own.absolute(mean, hidden.positions, hidden.layout).to(target.dtype)
+        of_mean = _squared_error(mean, target)
+        return Loss(torch.minimum(of_constant.total, of_mean.total), of_constant.weight)
 
-    def _targets(self, hidden: Tokens) -> Float[Tensor, "q c"]:
-        target = hidden.values.float()
+    def _n_channels(self) -> int:
+        """How many channels the last position axis tells apart, as far as is known; 1 where it does not."""
+        if self.config.kinds is not None:
+            return self.config.kinds
+        scaling = self.scaling
+        has_channels = scaling is not None and scaling.by_channel and not scaling.moves_channels
+        return len(scaling.scale) if has_channels else 1
+
+    def _targets(self, hidden: Tokens, levels: Levels | None) -> Float[Tensor, "q c"]:
+        target = (hidden if levels is None else levels.relative(hidden)).values.float()
         if not self.normalise:
             return target
         mean, deviation = _moments(target)
@@ -474,14 +586,40 @@ class MaskedReconstruction(Task):
         Returns
         -------
         Tensor [q, c]
-            The output of the head; normalised if the targets were.
+            The output of the head, with the level of each sample where the scaling centres samples; normalised if the
+            targets were.
 
         Raises
         ------
         ValueError
             If the positions do not fit the layout or the model.
         """
-        encoded = self.encoder(visible)
+        levels = self.levels(visible)
+        output = self._relative(visible, positions, layout, levels)
+        return output if levels is None else levels.absolute(output, positions, layout).to(output.dtype)
+
+    def centred(self, visible: Tokens, levels: Levels | None) -> Tokens:
+        """What the encoder sees of samples: their values relative to their levels, where the scaling centres samples.
+
+        Parameters
+        ----------
+        visible : Tokens
+            The tokens that are seen, scaled.
+        levels : Levels or None
+            Those of these tokens, from `levels`.
+
+        Returns
+        -------
+        Tokens
+            For the encoder.
+        """
+        return visible if levels is None else self._cast(levels.relative(visible))
+
+    def _relative(
+        self, visible: Tokens, positions: Float[Tensor, "q d"], layout: Layout, levels: Levels | None
+    ) -> Float[Tensor, "q c"]:
+        """The output of the head: relative to the levels where there are such."""
+        encoded = self.encoder(self.centred(visible, levels))
         if positions.ndim != 2 or positions.shape[1] != self.config.position_dims or len(positions) != layout.n_tokens:
             raise ValueError(
                 f"expected {layout.n_tokens} positions of {self.config.position_dims} coordinates, got "
@@ -505,11 +643,12 @@ class MaskedReconstruction(Task):
         batch = self.prepare(batch)
         assert batch.hidden is not None
         hidden = batch.hidden
-        output = self.reconstruct(batch.tokens, hidden.positions, hidden.layout).float()
-        if not self.normalise:
-            return output
-        mean, deviation = _moments(hidden.values.float())
-        return output * deviation + mean
+        levels = self.levels(batch.tokens)
+        output = self._relative(batch.tokens, hidden.positions, hidden.layout, levels).float()
+        if self.normalise:
+            mean, deviation = _moments((hidden if levels is None else levels.relative(hidden)).values.float())
+            output = output * deviation + mean
+        return output if levels is None else levels.absolute(output, hidden.positions, hidden.layout).float()
 
 
 class Classification(Task):
@@ -633,7 +772,7 @@ class Classification(Task):
         return logits if self.calibration is None else self.calibration.apply(logits, self.confidence).float()
 
     def _logits(self, tokens: Tokens) -> Float[Tensor, "b k"]:
-        return self.head(self.pooled(self.encoder(tokens)))
+        return self.head(self.pooled(self.encode(tokens)))
 
 
 class Regression(Task):
@@ -737,7 +876,7 @@ class Regression(Task):
             One row per sample or token.
         """
         tokens = batch.tokens
-        encoded = self.encoder(tokens)
+        encoded = self.encode(tokens)
         if self.per == "sample":
             return self.head(self.pooled(encoded)).float()
         return self.head(self.per_token(encoded, tokens.layout)).float()

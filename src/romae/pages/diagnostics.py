@@ -110,8 +110,8 @@ def panels(
 def channels(sample: Sample, schema: Schema | None) -> list[Channel]:
     """The first channels of a sample, whether they share its tokens or each has its own."""
     if schema is not None and schema.channel is not None:
-        index = channel_index(sample.positions, len(schema.channels)).numpy()
-        first = np.unique(index)[:N_CHANNELS].tolist()
+        index = channel_index(sample.positions, len(schema.kind_names)).numpy()
+        first = np.unique(index[index < len(schema.channels)])[:N_CHANNELS].tolist()  # static facts have no curve
         return [Channel(str(schema.channels[i]), i, index == i, 0) for i in first]
     n_columns, everywhere = sample.values.shape[1], np.ones(len(sample), dtype=bool)
     names = schema.values if schema is not None and len(schema.values) == n_columns else _numbered(n_columns)

@@ -19,6 +19,7 @@ from romae.checkpoints.native import read_json
 from romae.config import flat, from_dict, parsed_json
 from romae.data.schema import SampleSet, Schema
 from romae.data.sources import as_source
+from romae.data.static import n_measured
 from romae.files import require_free
 from romae.inference import baselines
 from romae.inference import predictions as inference
@@ -195,9 +196,9 @@ def _reconstructions(task: MaskedReconstruction, samples: SampleSet, config: Pag
         ]
     random = np.random.default_rng(config.seed)
     masked = [
-        replace(sample, hidden=_hidden(len(sample), config.ratio, random), target=None)
+        replace(sample, hidden=_hidden(sample, config.ratio, random), target=None)
         for sample in samples
-        if len(sample) > 1
+        if n_measured(sample) > 1
     ]
     if not masked:
         return [Text(text="Every sample has a single point, so that none can be hidden.")]
@@ -210,9 +211,9 @@ def _reconstructions(task: MaskedReconstruction, samples: SampleSet, config: Pag
     return [Choice(label="Sample", charts=drawn), _errors(masked_set, predicted)]
 
 
-def _hidden(n: int, ratio: float, random: np.random.Generator) -> Bool[np.ndarray, "n"]:
-    """True on a share of the points; at least one is hidden and one is seen."""
-    hidden = np.zeros(n, dtype=bool)
+def _hidden(sample: Sample, ratio: float, random: np.random.Generator) -> Bool[np.ndarray, "n"]:
+    """True on a share of the points; at least one is hidden and one is seen. Static facts come last and are seen."""
+    n, hidden = n_measured(sample), np.zeros(len(sample), dtype=bool)
     hidden[random.permutation(n)[: min(max(round(ratio * n), 1), n - 1)]] = True
     return hidden
 
@@ -246,6 +247,7 @@ def _averages(samples: SampleSet) -> Float64[np.ndarray, "k c"]:
     values = np.concatenate([sample.values[~sample.hidden].double().numpy() for sample in samples])
     channel = np.concatenate([_channel(sample, samples.schema)[~sample.hidden.numpy()] for sample in samples])
     n_channels = len(samples.schema.channels) if samples.schema.channel else 1
+    values, channel = values[channel < n_channels], channel[channel < n_channels]  # static facts are not averaged
     rows = [values[channel == i] for i in range(n_channels)]
     return np.stack([(part if len(part) else values).mean(axis=0) for part in rows])
 
@@ -254,15 +256,16 @@ def _channel(sample: Sample, schema: Schema) -> Int64[np.ndarray, "n"]:
     """The channel of each token; without a column of channels, all are of the first."""
     if schema.channel is None:
         return np.zeros(len(sample), dtype=np.int64)
-    return channel_index(sample.positions, len(schema.channels)).numpy()
+    return channel_index(sample.positions, len(schema.kind_names)).numpy()
 
 
 def _reconstruction(
     task: MaskedReconstruction, sample: Sample, predicted: Float[np.ndarray, "m c"], schema: Schema
 ) -> Chart:
-    unit = "" if schema.time_unit is None else f" ({schema.time_unit}s since 1970)"
+    since = "" if schema.durations else " since 1970"
+    unit = "" if schema.time_unit is None else f" ({schema.time_unit}s{since})"
     n_hidden = int(sample.hidden.sum())
-    caption = f"{schema.id} {sample.id}: {len(sample) - n_hidden} points seen, {n_hidden} hidden."
+    caption = f"{schema.id} {sample.id}: {n_measured(sample) - n_hidden} points seen, {n_hidden} hidden."
     figure = charts.reconstruction(panels(sample, predicted, schema, task), x=f"{schema.time}{unit}")
     return Chart(caption=caption, figure=figure)
 

@@ -461,6 +461,26 @@ class Future(_Share):
         return hide_highest(tokens.positions[:, _axis(tokens, self.axis)], tokens.layout, self.n_hidden(tokens.layout))
 
 
+def is_static(positions: Float[Tensor, "t d"], static_from: int) -> Bool[Tensor, "t"]:
+    """True on static facts: tokens whose index on the last position axis begins with this one."""
+    return positions[:, -1] > static_from - 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class SparingStatic:
+    """A masking that hides measurements alone: of static facts it is not told, so that it never hides them."""
+
+    masking: Masking
+    static_from: int
+
+    def hidden(self, tokens: Tokens, source: RandomSource = None) -> Bool[Tensor, "t"]:
+        """The mask of a batch: that of its measurements, and False on static facts."""
+        static = is_static(tokens.positions, self.static_from)
+        hidden = torch.zeros_like(static)
+        hidden[~static] = self.masking.hidden(tokens.select(~static), source)
+        return hidden
+
+
 def share_of(counts: Int64[Tensor, "b"], ratio: float) -> Int64[Tensor, "b"]:
     """A share of each count, rounded, but never all of it, and never nothing where there are two or more."""
     share = (counts.double() * ratio).round().long()
@@ -600,7 +620,12 @@ def hide(
         raise ValueError(f"a seed is a whole number from 0 on, not {seed!r}")
     keys = SampleKeys(int(seed), 0, torch.from_numpy(places.astype(np.int64)))
     tokens = collate([_from_first_time(sample) for sample in samples]).tokens
-    masks = masking.hidden(tokens, keys).split([len(sample) for sample in samples])
+    first = {getattr(sample.schema, "static_from", None) for sample in samples}
+    if len(first) > 1:
+        raise ValueError("some of these samples have static facts and others have not; read them in the same way")
+    (static_from,) = first
+    hiding = masking if static_from is None else SparingStatic(masking, static_from)
+    masks = hiding.hidden(tokens, keys).split([len(sample) for sample in samples])
     return [replace(sample, hidden=hidden) for sample, hidden in zip(samples, masks, strict=True) if bool(hidden.any())]
 
 

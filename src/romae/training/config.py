@@ -4,9 +4,13 @@ import math
 import os
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from romae.config import check_types
+from romae.config import check_types, from_dict
+
+if TYPE_CHECKING:
+    from romae.data.sources import SampleSource
+    from romae.model.config import ModelConfig
 
 # What may differ when a run is resumed, because it changes how a step is taken and not what it computes.
 FREE = {f"train.{name}" for name in ("workers", "compile", "graph", "shard", "n_states", "trackers", "device")}
@@ -122,6 +126,69 @@ class TrainConfig:
     shard: bool = False
     trackers: tuple[str, ...] = ()
 
+    @classmethod
+    def for_samples(
+        cls,
+        samples: "SampleSource",
+        model: "ModelConfig",
+        *,
+        labels: bool = False,
+        validated: bool = True,
+        **settings: Any,
+    ) -> "TrainConfig":
+        """How to train a model on samples: what is not given follows from them, from its size and from the device.
+
+        Parameters
+        ----------
+        samples : sequence of Sample
+            The training data.
+        model : ModelConfig
+            The architecture.
+        labels : bool, default False
+            Whether the task is classification or regression; else it is masked reconstruction.
+        validated : bool, default True
+            Whether there are validation samples, so that training can stop early.
+        **settings : Any
+            Any setting of `TrainConfig`, which then does not follow from the samples; None leaves one open.
+
+        Returns
+        -------
+        TrainConfig
+            With epochs for about five minutes on two CPU cores or two on a GPU, but within bounds
+            (`romae.training.rules`), a batch of an eighth of the samples, from 8 to 128, a rate of 0.001, less for wide
+            models, and, where epochs are not given, the patience of a quarter of them.
+
+        Raises
+        ------
+        ValueError
+            If there are no samples, or a number lies outside its range.
+        TypeError
+            If there is no such setting, or it is of another type.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import romae
+        >>> samples = romae.from_arrays(np.zeros((256, 11, 3)))
+        >>> model = romae.ModelConfig.for_samples(samples, device="cpu")
+        >>> config = romae.TrainConfig.for_samples(samples, model, device="cpu", ema=0.99)
+        >>> config.batch_size, config.lr, config.ema
+        (32, 0.001, 0.99)
+        """
+        from romae.data.sources import as_source
+        from romae.training import rules
+
+        given = {name: value for name, value in settings.items() if value is not None}
+        lengths = as_source(samples, with_targets=False).lengths
+        device = rules.CPU if chosen_device(given.get("device", "auto")) == "cpu" else rules.GPU
+        course = rules.FINE_TUNING if labels else rules.PRETRAINING
+        batch_size = given.get("batch_size") or rules.fitting_batch(lengths)
+        epochs = given.get("epochs") or rules.fitting_epochs(lengths, batch_size, model.encoder, course, device)
+        chosen = {"epochs": epochs, "batch_size": batch_size, "lr": rules.fitting_rate(model.encoder, course)}
+        if validated and "epochs" not in given:
+            chosen["patience"] = rules.fitting_patience(epochs)
+        return from_dict(cls, chosen | given)
+
     def __post_init__(self) -> None:
         check_types(self)
         require_device_name(self.device)
@@ -132,7 +199,7 @@ class TrainConfig:
                 raise ValueError(f"{name} must be at least 1, not {value}")
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"seed must be at least 0 and have 63 bits at most, not {self.seed}")
-        if not 0 < self.lr < math.inf:
+        if self.lr is not None and not 0 < self.lr < math.inf:
             raise ValueError(f"lr must be above 0, not {self.lr}")
         if not 0 <= self.warmup < math.inf:
             raise ValueError(f"warmup is a number of steps or a share of them, not {self.warmup}")
@@ -145,6 +212,18 @@ class TrainConfig:
             raise ValueError(f"clip must be above 0, or none to leave gradients alone, not {self.clip}")
         if self.ema is not None and not 0 < self.ema < 1:
             raise ValueError(f"ema is the weight of the past, between 0 and 1, not {self.ema}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainSettings(TrainConfig):
+    """Settings of training in which epochs, batch size, rate and patience may be left open.
+
+    What is None follows from the data, as `TrainConfig.for_samples` says.
+    """
+
+    epochs: int | None = None  # type: ignore[assignment]
+    batch_size: int | None = None  # type: ignore[assignment]
+    lr: float | None = None  # type: ignore[assignment]
 
 
 def require_device_name(device: str) -> None:

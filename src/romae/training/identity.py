@@ -7,6 +7,7 @@ import numpy as np
 
 from romae.checkpoints.native import described, read_json
 from romae.config import differences, from_dict, to_dict
+from romae.data.scaling import Scaling
 from romae.data.sources import N_DIGEST, Source, digest_of, digests, evenly
 from romae.model.config import ModelConfig
 from romae.model.tasks import Task
@@ -61,6 +62,8 @@ def _stored_identity(path: Path) -> dict[str, Any]:
     try:
         if not isinstance(stored, dict) or not parts.keys() <= stored.keys():
             raise ValueError("it lacks the settings of training or model")
+        if stored.get("scaling") is not None:
+            parts["scaling"] = Scaling
         return stored | {name: to_dict(from_dict(part, stored[name], where=name)) for name, part in parts.items()}
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged, or of a newer version: {error}; start a new run") from None

@@ -28,7 +28,7 @@ def require_trainable(task: Any, config: Any, scaling: Any, *, has_validation: b
             "the task has a scaling, which its predictions apply; train with it, scaling=task.scaling, or forget it: "
             "task.scaling = None"
         )
-    if scaling is not None and task.config.kinds is not None:
+    if scaling is not None and (task.config.kinds is not None or task.config.static_from is not None):
         scaling.require_still_channels()
     if config.patience is not None and not has_validation:
         raise ValueError("patience stops when the validation loss no longer falls; give validation samples as well")
@@ -40,6 +40,12 @@ def require_trainable(task: Any, config: Any, scaling: Any, *, has_validation: b
 def require_samples(task: Task, training: Profile, validation: Profile | None) -> None:
     """Refuse samples that call other things by the same numbers than the task, or than the other samples."""
     names = training.schema or task.schema
+    static_from = None if training.schema is None else training.schema.static_from
+    if training.schema is not None and static_from != task.config.static_from:
+        raise ValueError(
+            f"the samples have static facts from kind {static_from} on, and the model from {task.config.static_from} "
+            "on; build it with ModelConfig(static_from=samples.schema.static_from), so that they are never hidden"
+        )
     if training.schema is not None and task.schema is not None:
         others = "the task knows"
         require_same_names(training.schema, task.schema, subject="samples", others=others, with_classes=True)

@@ -11,20 +11,27 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from jaxtyping import Int64
 
 from romae.checkpoints.native import load, read_json
 from romae.config import C, differences, from_dict, to_dict
+from romae.data.containers import as_table
 from romae.data.dates import TimeUnit
+from romae.data.fitting import Center, Method
+from romae.data.ladders import fit_ladders, with_given
 from romae.data.queries import require_same_clock
-from romae.data.scaling import Method, Origin, Scaling, Unit, fit_ladders, fit_scaling
-from romae.data.schema import SampleSet, Schema
-from romae.data.tables import TokenForm, from_schema
+from romae.data.scaling import Origin, Scaling, Unit, fit_scaling
+from romae.data.schema import Fact, SampleSet, Schema
+from romae.data.skipping import Skipped
+from romae.data.static import n_measured, with_static
+from romae.data.tables import TokenForm, are_columns, from_schema, readable_rows, static_facts
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.seeds import generators_as_before, seed_everything
+from romae.tokens.ladder import Ladder
 from romae.tokens.masking import Strategy, UniformTokens
 from romae.tokens.sample import Sample
-from romae.training.config import FREE, TrainConfig
+from romae.training.config import FREE, TrainConfig, TrainSettings
 from romae.training.loop import train
 from romae.training.run_folder import JOB, History, RunFolder
 
@@ -34,7 +41,8 @@ class Columns:
     """Which columns of a table hold what.
 
     What is not named is called as in the data that the model was trained on, or in pre-training id, time and value.
-    Times that are dates are counted in `time_unit`; `tokens` are as in `from_table`.
+    Times that are dates or durations are counted in `time_unit`; `tokens` and `static` are as in
+    `from_table`.
     """
 
     id: str | None = None
@@ -44,10 +52,15 @@ class Columns:
     positions: tuple[str, ...] | None = None
     time_unit: TimeUnit | None = None
     tokens: TokenForm | None = None
+    static: tuple[str, ...] | None = None
 
     def schema(self, base: Schema) -> Schema:
         """The columns to read, with the channels and classes of another schema."""
-        given = {name: value for name, value in asdict(self).items() if value is not None and name != "tokens"}
+        given = {
+            name: value
+            for name, value in asdict(self).items()
+            if value is not None and name not in ("tokens", "static")
+        }
         if self.are_channels_of(base):
             del given["values"]
         return replace(base, **given)
@@ -79,26 +92,34 @@ class ScalingConfig:
     per: Literal["all", "column", "channel"] | None = None
     origin: Origin | tuple[Origin, ...] = "first"
     unit: Unit | tuple[Unit, ...] = 1.0
+    center: Center = "auto"
 
     def fitted(self, samples: SampleSet) -> Scaling:
         """The scaling that suits these samples."""
-        return fit_scaling(samples, values=self.values, per=self.per, origin=self.origin, unit=self.unit)
+        return fit_scaling(
+            samples, values=self.values, per=self.per, origin=self.origin, unit=self.unit, center=self.center
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
     """The parts of a `ModelConfig` that the data leave open. Sizes are given by name or in full.
 
-    `ladder` takes the frequencies of positions from the gaps and spans of the data, or from the paper. `kinds` gives
-    each channel of the table an embedding of its own, which begins with the deviation `kinds_spread`.
+    What is None follows from the data and the device, as `ModelConfig.for_samples` says. `ladder` takes the frequencies
+    of positions from the gaps and spans of the data, or from the paper; `ladders` are those of the first axes in full.
+    `gaps` are those of each channel or of a sample, as `per` in `fit_ladders`. `kinds` gives each channel of the table
+    an embedding of its own, which begins with the deviation `kinds_spread`.
     """
 
-    encoder: str | Size = "tiny"
-    decoder: str | Size = "tiny-shallow"
-    cls: bool = True
+    encoder: str | Size | None = None
+    decoder: str | Size | None = None
+    cls: bool | None = None
     ladder: Literal["data", "paper"] = "data"
+    ladders: tuple[Ladder, ...] | None = None
+    gaps: Literal["sample", "channel"] | None = None
     kinds: bool = True
-    kinds_spread: float = 0.1
+    kinds_spread: float = 1.0
+    pool: Literal["tokens", "kinds"] | None = None
     queries: Literal["independent", "joint"] = "independent"
     dropout: float = 0.0
 
@@ -107,20 +128,32 @@ class ModelSettings:
             if isinstance(size, str):
                 Size.named(size)
 
-    def config(self, samples: SampleSet, scaling: Scaling) -> ModelConfig:
+    def config(self, samples: SampleSet, scaling: Scaling, device: str) -> ModelConfig:
         """The model for these samples and their scaling."""
-        return ModelConfig(
-            channels=len(samples.schema.values),
-            position_dims=samples.schema.position_dims,
-            encoder=self.encoder,
-            decoder=self.decoder,
-            cls=self.cls,
+        given: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in ("encoder", "decoder", "cls", "pool")
+            if getattr(self, name) is not None
+        }
+        fitted = fit_ladders(samples, scaling, per=self.gaps) if self.ladder == "data" else None
+        n_dims = samples.schema.position_dims
+        given["ladders"] = fitted if self.ladders is None else with_given(self.ladders, n_dims, fitted)
+        if self.kinds:
+            given["kinds_spread"] = self.kinds_spread
+        else:
+            given["kinds"] = None
+        return ModelConfig.for_samples(
+            samples,
+            scaling=scaling,
+            device=device,
             queries=self.queries,
-            ladders=fit_ladders(samples, scaling) if self.ladder == "data" else None,
-            kinds=samples.schema.n_channels if self.kinds else None,
-            kinds_spread=self.kinds_spread,
             dropout=self.dropout,
+            **given,
         )
+
+    def filled(self, model: ModelConfig) -> "ModelSettings":
+        """These settings with what followed from the data."""
+        return replace(self, encoder=model.encoder, decoder=model.decoder, cls=model.cls, pool=model.pool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +163,7 @@ class JobConfig:
     columns: Columns = Columns()
     validation: SplitConfig = SplitConfig()
     drop_tokens: float = 0.0
-    train: TrainConfig = TrainConfig()
+    train: TrainSettings = TrainSettings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,15 +202,17 @@ class Trained(NamedTuple):
 @generators_as_before()
 def pretrain(config: PretrainConfig, data: Any, out: str | Path, *, resume: bool = False) -> Trained:
     """Train a model to predict hidden rows of a table, which is whatever `from_table` reads, from the others."""
-    samples = read_table(data, config.columns.schema(Schema()), None, tokens=config.columns.tokens)
-    if all(len(sample) == 1 for sample in samples):
+    schema = config.columns.schema(Schema())
+    samples = read_table(data, schema, None, tokens=config.columns.tokens, static=config.columns.static)
+    if all(n_measured(sample) == 1 for sample in samples):
         raise ValueError(
             f"every sample has a single row, so that nothing can be hidden; is {samples.schema.id!r} the column that "
             "says which rows belong together?"
         )
     training, validation = validation_split(samples, config.validation)
     scaling = config.scaling.fitted(training)
-    model = config.model.config(training, scaling)
+    model = config.model.config(training, scaling, config.train.device)
+    config = replace(config, model=config.model.filled(model))
     seed_everything(config.train.seed)
     task = MaskedReconstruction(model, masking=config.masking, drop_tokens=config.drop_tokens)
     return _trained(config, task, scaling, training, validation, Path(out), resume, "pre-training")
@@ -193,7 +228,7 @@ def finetune(
     before = load_model(pretrained)
     schema = replace(config.columns.schema(before.schema or Schema()), label=config.label, classes=None)
     require_columns(before, schema, f"the model in {pretrained}")
-    samples = _labelled(read_table(data, schema, before.schema), config.kind)
+    samples = _labelled(read_table(data, schema, before.schema, static=config.columns.static), config.kind)
     training, validation = validation_split(samples, config.validation)
     scaling = (before.scaling or Scaling()).without_target()
     seed_everything(config.train.seed)
@@ -224,18 +259,54 @@ def read_table(
     *,
     tokens: TokenForm | None = None,
     for_training: bool = True,
+    row_numbers: Int64[np.ndarray, "n"] | None = None,
+    static: Any = None,
 ) -> SampleSet:
-    """Samples from a table; channels, tokens, the unit of time and its zone are those of a model, if there is one."""
+    """Samples from a table; channels, tokens, the unit of time and its zone are those of a model, if there is one.
+
+    `row_numbers` are what messages call the rows of a part of a table. Static facts are those of a model; by default
+    they are in the columns that they were in then.
+    """
+    data = as_table(data)
     if model_schema is None:
-        return from_schema(data, replace(schema, time_zone=None), tokens=tokens, for_training=for_training)
+        schema = replace(schema, time_zone=None)
+        tokens = "scalars" if static is not None and tokens is None and schema.channel is None else tokens
+        samples = from_schema(data, schema, tokens=tokens, for_training=for_training, row_numbers=row_numbers)
+        return samples if static is None else with_static(samples, static_facts(static, samples, data))
     schema = replace(schema, time_zone=model_schema.time_zone)
     channels = model_schema.channels if model_schema.channel and schema.channel else None
     tokens = "steps"
     if schema.channel is None and set(schema.values) == set(model_schema.channels):
         schema, tokens = replace(schema, values=tuple(map(str, model_schema.channels))), "scalars"
-    samples = from_schema(data, schema, channels, tokens=tokens, for_training=for_training)
-    require_same_clock(samples.schema.time_unit, model_schema.time_unit, samples.schema.time)
-    return samples
+    samples = from_schema(data, schema, channels, tokens=tokens, for_training=for_training, row_numbers=row_numbers)
+    require_same_clock(samples.schema, model_schema, subject=f"column {samples.schema.time!r}")
+    if static is None and not model_schema.static:
+        return samples
+    columns = [*dict.fromkeys(fact.column for fact in model_schema.static)]
+    return with_static(samples, static_facts(columns if static is None else static, samples, data), model_schema.static)
+
+
+def read_table_in_part(
+    data: Any, schema: Schema, model_schema: Schema, static: Any = None
+) -> tuple[SampleSet, list[Skipped], int]:
+    """The samples of a table to predict that can be read, what was left out, and how many ids there were."""
+    named = (
+        tuple(Fact(column=name) for name in ([static] if isinstance(static, str) else static))
+        if are_columns(static)
+        else ()
+    )
+    clock = replace(
+        schema,
+        time_unit=model_schema.time_unit,
+        durations=model_schema.durations,
+        static=named or model_schema.static,
+    )
+
+    def read(part: Any, rows: Int64[np.ndarray, "n"]) -> SampleSet:
+        return read_table(part, schema, model_schema, for_training=False, row_numbers=rows, static=static)
+
+    part, rows, skipped, n = readable_rows(data, clock, model_schema.channels, read)
+    return read(part, rows), skipped, n
 
 
 def require_columns(task: Task, schema: Schema, model_name: str) -> None:
@@ -296,9 +367,14 @@ def _trained(
     schema = training.schema
     columns = {name: getattr(schema, name) for name in ("id", "time", "channel", "values", "positions", "time_unit")}
     columns["tokens"] = config.columns.tokens
+    columns["static"] = config.columns.static
     if config.columns.are_channels_of(schema):
         columns |= {"channel": None, "values": schema.channels, "tokens": "scalars"}
-    config = replace(config, columns=Columns(**columns))
+    has_labels = not isinstance(task, MaskedReconstruction)
+    train_config = TrainConfig.for_samples(
+        training, task.config, labels=has_labels, validated=validation is not None, **asdict(config.train)
+    )
+    config = replace(config, columns=Columns(**columns), train=TrainSettings(**asdict(train_config)))
     task.schema = schema
     notes = {JOB: to_dict(config)}
     if resume and (out / JOB).is_file():
@@ -306,7 +382,7 @@ def _trained(
     history = train(
         task,
         training,
-        config.train,
+        train_config,
         validation=validation,
         scaling=scaling,
         out=RunFolder(out, notes=notes),
@@ -321,9 +397,16 @@ def read_job(config_type: type[C], path: Path) -> C:
     """The settings of a run, as this version or an older one wrote them down."""
     settings = read_json(path)
     if isinstance(settings, dict) and isinstance(settings.get("model"), dict):
-        settings["model"].setdefault("kinds", False)  # older versions lack this setting
+        model = settings["model"]
+        model.setdefault("kinds", False)  # older versions lack these settings, or had others where nothing was said
+        model.setdefault("pool", "tokens")
+        model.setdefault("gaps", "sample")
+        if model["kinds"]:
+            model.setdefault("kinds_spread", 0.1)
     if isinstance(settings, dict) and isinstance(settings.get("columns"), dict):
         settings["columns"].setdefault("tokens", "steps")  # and this one
+    if isinstance(settings, dict) and isinstance(settings.get("scaling"), dict):
+        settings["scaling"].setdefault("center", "global")
     try:
         return from_dict(config_type, settings)
     except (TypeError, ValueError) as error:

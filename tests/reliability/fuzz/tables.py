@@ -6,6 +6,7 @@ under its id, time, positions and name, and no other.
 
 import math
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -226,12 +227,17 @@ def is_missing(cell: Any) -> bool:
         return True  # a signalling NaN
 
 
+SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
+
+
 def _time(cell: Any, unit: str) -> float:
+    if isinstance(cell, np.timedelta64 | timedelta):  # pandas' durations are timedeltas too
+        return pd.Timedelta(cell).value / (SECONDS[unit] * 10**9)
     if isinstance(cell, np.datetime64 | pd.Timestamp) or hasattr(cell, "tzinfo"):
         stamp = pd.Timestamp(cell)
         stamp = stamp.tz_convert("UTC").tz_localize(None) if stamp.tzinfo is not None else stamp
         microseconds = int(np.datetime64(stamp, "us").astype(np.int64))
-        return microseconds / ({"second": 1, "minute": 60, "hour": 3600, "day": 86400}[unit] * 10**6)
+        return microseconds / (SECONDS[unit] * 10**6)
     return float(cell)
 
 

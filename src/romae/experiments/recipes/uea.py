@@ -24,7 +24,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float64
 
-from romae.data.scaling import Method, fit_scaling
+from romae.data.fitting import Method
+from romae.data.scaling import fit_scaling
 from romae.data.schema import Schema
 from romae.experiments import baselines
 from romae.experiments.datasets import uea

@@ -1,0 +1,109 @@
+"""The numbers of a scaling, from those of the training data.
+
+Shapes: t tokens of all samples, n tokens of a group, m rows of a scaling (one for each channel, or one for all), c
+columns of values.
+"""
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+
+from romae.data.packed_numbers import PackedNumbers
+from romae.data.sources import Source
+from romae.data.spread import SEVERAL, deviations, times_as_far_apart
+
+Method = Literal["none", "standard", "robust", "asinh"]
+Center = Literal["global", "sample", "auto"]
+
+READ_AT_ONCE = 4_096  # samples
+# The distance between the quartiles of a normal distribution, in standard deviations.
+_QUARTILES_APART = 1.3489795003921634
+
+
+def fit_values(
+    packed: PackedNumbers, method: Method, per: str, n_channels: int | None
+) -> tuple[Float64[np.ndarray, "m c"], Float64[np.ndarray, "m c"]]:
+    """The centre and the scale of values, in a row for all tokens or for each channel."""
+    x = packed.values
+    if per == "column":
+        groups = [x]
+    elif per == "all":
+        groups = [x.reshape(-1, 1)]
+    elif per == "channel":
+        n_channels = n_channels or int(packed.positions[:, -1].max()) + 1
+        channel = packed.channel(n_channels)
+        counts = np.bincount(channel, minlength=n_channels)
+        groups = np.split(x[np.argsort(channel, kind="stable")], np.cumsum(counts)[:-1])
+    else:
+        raise ValueError(f"per must be 'all', 'column' or 'channel', not {per!r}")
+    fitted = [_centre_and_scale(group, method) for group in groups]
+    centre, scale = (np.stack(rows) for rows in zip(*fitted, strict=True))
+    return (np.repeat(centre, x.shape[1], 1), np.repeat(scale, x.shape[1], 1)) if per == "all" else (centre, scale)
+
+
+def fit_centring(
+    packed: PackedNumbers,
+    method: Method,
+    per: str,
+    n_channels: int | None,
+    scale: Float64[np.ndarray, "m c"],
+    center: Center,
+) -> dict[str, Any]:
+    """The fields of a scaling that say whether and how samples are centred by themselves."""
+    if center not in ("global", "sample", "auto"):
+        raise ValueError(f"center must be 'global', 'sample' or 'auto', not {center!r}")
+    if center == "global" or (center == "auto" and method == "asinh"):
+        return {}
+    if n_channels is None and per == "channel":
+        n_channels = int(packed.positions[:, -1].max()) + 1
+    channel = np.zeros(len(packed.values), dtype=np.int64) if n_channels is None else packed.channel(n_channels)
+    cell = packed.cell(n_channels)
+    if center == "auto" and times_as_far_apart(packed.values, cell, channel) <= SEVERAL:
+        return {}
+    within: list[list[float]] = []
+    for row, row_scale in enumerate(scale):
+        here = channel == row if per == "channel" else np.ones(len(channel), dtype=bool)
+        x = deviations(packed.values[here], cell[here])
+        x = x.reshape(-1, 1) if per == "all" else x
+        # Of cells with a single value or of constants alone nothing is learned of the spread, and values keep theirs.
+        spread = _centre_and_scale(x, method)[1] if len(x) else row_scale
+        spread = np.where((np.abs(x).max(0, initial=0.0) > 0) & (row_scale > 0), spread, row_scale)
+        within.append(spread.tolist())
+    return {"center": "sample", "n_channels": n_channels, "within": tuple(map(tuple, within))}
+
+
+def _centre_and_scale(
+    x: Float64[np.ndarray, "n c"], method: str
+) -> tuple[Float64[np.ndarray, "c"], Float64[np.ndarray, "c"]]:
+    if len(x) == 0:
+        return np.zeros(x.shape[1]), np.zeros(x.shape[1])
+    if method == "asinh":
+        size = np.abs(x)
+        scale = np.median(size, axis=0)
+        scale = np.where(scale > 0, scale, size.mean(0))
+        return np.zeros(x.shape[1]), np.where(scale > 0, scale, 1.0)
+    if method == "standard":
+        centre, scale = x.mean(0), x.std(0)
+    elif method == "robust":
+        low, centre, high = np.quantile(x, [0.25, 0.5, 0.75], axis=0)
+        scale, deviation = (high - low) / _QUARTILES_APART, x.std(0)
+        scale = np.where(scale > 1e-6 * deviation, scale, deviation)  # else outliers would overflow
+    else:
+        raise ValueError(f"values must be 'none', 'standard', 'robust' or 'asinh', not {method!r}")
+    is_constant = x.min(0) == x.max(0)  # rounding can leave the deviation of a constant just above 0
+    return np.where(is_constant, x[0], centre), np.where(is_constant, 1.0, scale)
+
+
+def fit_target(source: Source) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The mean and the standard deviation of each target."""
+    rows = []
+    for start in range(0, len(source), READ_AT_ONCE):
+        targets = source.packed(np.arange(start, min(start + READ_AT_ONCE, len(source)))).target
+        if targets is None or not targets.is_floating_point():
+            lack = "the samples have none" if targets is None else "these are classes"
+            raise ValueError(f"targets to scale must be numbers, and {lack}")
+        rows.append(targets.double().reshape(len(targets), -1))
+    centre, scale = _centre_and_scale(torch.cat(rows).numpy(), "standard")
+    return tuple(centre.tolist()), tuple(scale.tolist())

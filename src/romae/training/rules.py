@@ -1,0 +1,128 @@
+"""Rules: how to train where nothing is said, by a few lines that hold from 40 to 100 000 samples.
+
+Small data need many passes with small batches; large data need few passes. Each rule is a function of the number of
+samples, their lengths, the size of the model and the kind of device, never of the time that something took, so that the
+same data give the same settings on every machine of a kind. On two CPU cores a fit ends within about five minutes for
+up to 5 000 samples or a million tokens, on a GPU within about two.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int64, Shaped
+
+from romae.model.config import Size
+from romae.tokens.sample import Sample
+
+TOKENS_PER_BATCH = 32_768
+SMALLEST_SPLIT = 20  # samples; of fewer, none can be spared
+
+
+class Device(NamedTuple):
+    """How long a step takes, in seconds: what every step costs, and what each token costs for a layer of width w.
+
+    The latter is `per_width` w + `per_square` w². `budget` is what all steps of a fit may take.
+    """
+
+    per_step: float
+    per_width: float
+    per_square: float
+    budget: float
+
+
+# Two cores of a Neoverse N1, both busy; and an H200, where steps of small models wait for launches.
+CPU = Device(per_step=0.012, per_width=2.2e-7, per_square=7.2e-10, budget=220.0)
+GPU = Device(per_step=0.020, per_width=5e-10, per_square=5e-12, budget=90.0)
+
+
+class Course(NamedTuple):
+    """How a stage goes: its rate at the width that it was found for, and its steps within limits of passes."""
+
+    lr: float
+    width: int
+    n_steps: int
+    at_least: int
+    at_most: int
+
+
+PRETRAINING = Course(lr=1e-3, width=180, n_steps=4_000, at_least=5, at_most=400)
+FINE_TUNING = Course(lr=1e-3, width=90, n_steps=3_000, at_least=3, at_most=150)
+PROBING = Course(lr=1e-2, width=180, n_steps=1_500, at_least=10, at_most=60)  # a head on a frozen encoder
+
+# Of the budget, for pre-training before labels are learned, where it then is long enough to teach anything; with
+# further samples that have no labels, it always is.
+PRETRAINING_SHARE, FEWEST_PASSES = 0.3, 10
+UNLABELLED_SHARE = 0.5
+
+# A network of few samples depends on chance, and so does what a small split says of it: several are trained, so that
+# every sample is held out once.
+SEVERAL, FEW, PASSES_OF_EACH = 5, 1_000, 40
+
+
+def fitting_batch(lengths: Int64[np.ndarray, "b"]) -> int:
+    """An eighth of the samples, as a power of two from 8 to 128, and no more tokens than fit into memory."""
+    power = 2 ** int(np.log2(max(len(lengths) / 8, 1)))
+    return int(np.clip(power, 8, max(1, min(128, TOKENS_PER_BATCH // max(int(lengths.mean()), 1)))))
+
+
+def step_seconds(n_tokens: float, size: Size, device: Device) -> float:
+    """About how long a step over so many tokens takes."""
+    per_layer = device.per_width * size.width + device.per_square * size.width**2
+    return device.per_step + n_tokens * size.depth * per_layer
+
+
+def fitting_epochs(
+    lengths: Int64[np.ndarray, "b"], batch_size: int, size: Size, course: Course, device: Device, share: float = 1.0
+) -> int:
+    """Passes for the steps that are wanted, or for those that a share of the budget allows, within limits."""
+    steps_per_pass = -(-len(lengths) // batch_size)
+    pass_seconds = steps_per_pass * step_seconds(float(lengths.sum()) / steps_per_pass, size, device)
+    wanted = min(-(-course.n_steps // steps_per_pass), int(share * device.budget / pass_seconds))
+    return int(np.clip(wanted, course.at_least, course.at_most))
+
+
+def fitting_models(lengths: Int64[np.ndarray, "b"], size: Size, device: Device) -> int:
+    """Several networks, each with a fifth of the samples held out, where there is time for enough passes of each."""
+    passes = fitting_epochs(lengths, fitting_batch(lengths), size, FINE_TUNING, device, 1 / SEVERAL)
+    return SEVERAL if len(lengths) < FEW and passes >= PASSES_OF_EACH else 1
+
+
+def fitting_rate(size: Size, course: Course) -> float:
+    """That of the course up to its width, and less in proportion for wider models."""
+    return course.lr * course.width / max(size.width, course.width)
+
+
+def fitting_patience(epochs: int) -> int:
+    """A quarter of all passes, but at least five, may go by without improvement."""
+    return max(5, epochs // 4)
+
+
+def fitting_share(n_samples: int) -> float:
+    """The share of samples to validate on: a fifth of some hundred, a tenth of many, none of a handful."""
+    return 0.0 if n_samples < SMALLEST_SPLIT else float(np.clip(100 / n_samples, 0.1, 0.2))
+
+
+def held_out(groups: Shaped[np.ndarray, "b"], share: float, random: np.random.Generator) -> Bool[np.ndarray, "b"]:
+    """True on the samples to validate on: the same share of every group, of which at least one member stays."""
+    chosen = np.zeros(len(groups), dtype=bool)
+    for group in np.unique(groups):
+        members = random.permutation(np.flatnonzero(groups == group))
+        n_chosen = min(int(share * len(members) + random.uniform()), len(members) - 1)
+        chosen[members[:n_chosen]] = True
+    return chosen
+
+
+def folds(groups: Shaped[np.ndarray, "b"], n_folds: int, random: np.random.Generator) -> Int64[np.ndarray, "b"]:
+    """The fold of each sample, every group spread evenly over them; a group's only member is in none (-1)."""
+    assigned = np.full(len(groups), -1, dtype=np.int64)
+    for group in np.unique(groups):
+        members = random.permutation(np.flatnonzero(groups == group))
+        if len(members) > 1:
+            assigned[members] = (np.arange(len(members)) + random.integers(n_folds)) % n_folds
+    return assigned
+
+
+def first_time(samples: Sequence[Sample]) -> float:
+    """When the first of the samples begins: the origin of a clock that they share."""
+    return min(float(sample.positions[:, 0].min()) for sample in samples)
