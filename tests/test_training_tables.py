@@ -635,3 +635,13 @@ def test_answers_do_not_take_the_place_of_what_they_answer(tmp_path, monkeypatch
     with refused(ValueError, "new.csv", "is read", "another one"):
         require_output("new.csv", tmp_path / "new.csv", None)
     require_output("answers.csv", tmp_path / "new.csv")
+
+
+def test_a_model_that_is_fine_tuned_has_seen_the_data_of_both_trainings(pretrained, tmp_path):
+    """So that predictions for data like those of the fine-tuning come without a warning."""
+    before = load_model(pretrained).scaling.seen
+    brighter = CURVES.assign(flux=CURVES["flux"] * 40)
+    after = finetune(replace(FINETUNE, label="kind"), brighter, pretrained, tmp_path / "run").task.scaling.seen
+    assert max(row[0] for row in after.highest) > 30 * max(row[0] for row in before.highest)
+    assert after.lowest == before.lowest or min(after.lowest) < min(before.lowest)
+    assert after.earliest == before.earliest

@@ -446,8 +446,9 @@ class Estimator(BaseEstimator):
         if epochs is None and is_new and can_hide:
             share = 1.0 if last is None else rules.UNLABELLED_SHARE if has_more else rules.PRETRAINING_SHARE
             epochs = rules.fitting_epochs(lengths, batch_size, size, rules.PRETRAINING, device, share)
-            if last is not None and not has_more and epochs < rules.FEWEST_PASSES:
-                epochs = 0
+            if last is not None:
+                epochs = min(epochs, rules.MOST_PASSES)
+                epochs = epochs if has_more or epochs >= rules.FEWEST_PASSES else 0
         epochs = epochs or 0
         if epochs > 0 and not can_hide:
             raise ValueError(
@@ -482,6 +483,7 @@ class Estimator(BaseEstimator):
         if epochs is None:
             share = (1 - rules.PRETRAINING_SHARE if is_pretrained else 1.0) / n_models
             epochs = rules.fitting_epochs(lengths, batch_size, size, course, device, share)
+            epochs = epochs if n_models == 1 else min(epochs, rules.PASSES_OF_EACH)
         return replace(last, train=self._settings(size, batch_size, epochs, course, is_validated))
 
     def _batch_size(self, lengths: Int64[np.ndarray, "b"]) -> int:

@@ -170,11 +170,11 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         The size of the encoder: a name in `SIZES`, a `Size`, or a dictionary of its width, heads and depth. None takes
         "mini" on a CPU; on a GPU "tiny-shallow" below 1000 series, else "tiny".
     pretrain_epochs : int or None, default None
-        Epochs of masked pre-training; 0 for none. None takes three tenths of the time that a fit may take, but none
-        where that is less than 10 epochs, nor with `pretrained`.
+        Epochs of masked pre-training; 0 for none. None takes three tenths of the time that a fit may take, at most 60
+        epochs, but none where that is less than 10, nor with `pretrained`.
     epochs : int or None, default None
         Epochs of fine-tuning. None takes what fits into about five minutes on two CPU cores, or two on a GPU, at most
-        150 epochs or 3000 steps.
+        60 epochs or 3000 steps.
     batch_size : int or None, default None
         Series per step. None takes an eighth of them, a power of two from 8 to 128.
     lr : float or None, default None
@@ -433,11 +433,11 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         The size of the encoder: a name in `SIZES`, a `Size`, or a dictionary of its width, heads and depth. None takes
         "mini" on a CPU; on a GPU "tiny-shallow" below 1000 series, else "tiny".
     pretrain_epochs : int or None, default None
-        Epochs of masked pre-training; 0 for none. None takes three tenths of the time that a fit may take, but none
-        where that is less than 10 epochs, nor with `pretrained`.
+        Epochs of masked pre-training; 0 for none. None takes three tenths of the time that a fit may take, at most 60
+        epochs, but none where that is less than 10, nor with `pretrained`.
     epochs : int or None, default None
         Epochs of fine-tuning. None takes what fits into about five minutes on two CPU cores, or two on a GPU, at most
-        150 epochs or 3000 steps.
+        60 epochs or 3000 steps.
     batch_size : int or None, default None
         Series per step. None takes an eighth of them, a power of two from 8 to 128.
     lr : float or None, default None

@@ -47,12 +47,12 @@ class Course(NamedTuple):
 
 
 PRETRAINING = Course(lr=1e-3, width=180, n_steps=4_000, at_least=5, at_most=400)
-FINE_TUNING = Course(lr=1e-3, width=90, n_steps=3_000, at_least=3, at_most=150)
+FINE_TUNING = Course(lr=1e-3, width=90, n_steps=3_000, at_least=3, at_most=60)
 PROBING = Course(lr=1e-2, width=180, n_steps=1_500, at_least=10, at_most=60)  # a head on a frozen encoder
 
 # Of the budget, for pre-training before labels are learned, where it then is long enough to teach anything; with
-# further samples that have no labels, it always is.
-PRETRAINING_SHARE, FEWEST_PASSES = 0.3, 10
+# further samples that have no labels, it always is. It is only a beginning, and need not go on for long.
+PRETRAINING_SHARE, FEWEST_PASSES, MOST_PASSES = 0.3, 10, 60
 UNLABELLED_SHARE = 0.5
 
 # A network of few samples depends on chance, and so does what a small split says of it: several are trained, so that

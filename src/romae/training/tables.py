@@ -20,7 +20,7 @@ from romae.data.dates import TimeUnit
 from romae.data.fitting import Center, Method
 from romae.data.ladders import fit_ladders, with_given
 from romae.data.queries import require_same_clock
-from romae.data.scaling import Origin, Scaling, Unit, fit_scaling
+from romae.data.scaling import Origin, Scaling, Unit, fit_scaling, seen_also
 from romae.data.schema import Fact, SampleSet, Schema
 from romae.data.skipping import Skipped
 from romae.data.static import n_measured, with_static
@@ -230,7 +230,7 @@ def finetune(
     require_columns(before, schema, f"the model in {pretrained}")
     samples = _labelled(read_table(data, schema, before.schema, static=config.columns.static), config.kind)
     training, validation = validation_split(samples, config.validation)
-    scaling = (before.scaling or Scaling()).without_target()
+    scaling = seen_also((before.scaling or Scaling()).without_target(), training)
     seed_everything(config.train.seed)
     encoder = before.encoder.rebuilt(dropout=config.dropout)
     task: Task
