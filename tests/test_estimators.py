@@ -95,7 +95,7 @@ def of_any_length(kind):
 @pytest.mark.parametrize(
     ("check", "estimator"),
     [
-        (estimator_checks.check_classifiers_train, of_any_length(RoMAEClassifier)(epochs=10, **SMALL)),
+        (estimator_checks.check_classifiers_train, of_any_length(RoMAEClassifier)(epochs=10, **SMALL, **ALONE)),
         (estimator_checks.check_transformer_general, of_any_length(RoMAEEmbedder)(**SMALL)),
     ],
     ids=["classifier", "transformer"],
@@ -229,7 +229,7 @@ def test_the_class_that_is_predicted_is_the_most_probable(monkeypatch):
 
 def test_a_classifier_learns_what_can_be_learned():
     pairs, kinds = waves(64)
-    fitted = RoMAEClassifier(**SMALL | {"epochs": 40, "pretrain_epochs": 5}).fit(pairs, kinds)
+    fitted = RoMAEClassifier(**SMALL | ALONE | {"epochs": 40, "pretrain_epochs": 5}).fit(pairs, kinds)
     others, truth = waves(64, seed=1)
     assert fitted.score(others, truth) > 0.9
 
@@ -239,7 +239,7 @@ def test_a_regressor_takes_one_number_or_several_in_units_of_the_data():
     levels = random.normal(size=64)
     X = levels[:, None] + 0.1 * random.normal(size=(64, 6))
     y = np.stack([1000 + 50 * levels, -levels], axis=1)
-    fitted = RoMAERegressor(**SMALL | {"epochs": 40}).fit(X, y)
+    fitted = RoMAERegressor(**SMALL | ALONE | {"epochs": 40}).fit(X, y)
     assert fitted.predict(X).shape == y.shape and fitted.score(X, y) > 0.8
     for shape in ((64,), (64, 1)):
         assert clone(REGRESSOR).fit(X, y[:, 0].reshape(shape)).predict(X).shape == shape
