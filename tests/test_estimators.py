@@ -28,6 +28,7 @@ import romae
 from messages import refused, warned
 from romae import RoMAEClassifier, RoMAEEmbedder, RoMAEInterpolator, RoMAERegressor, Size
 from romae.estimators import base, supervised, timing
+from romae.estimators import saved as saved_form
 from romae.estimators.folds import TableRows
 from romae.estimators.inputs import read_input
 from romae.estimators.labels import labels_of
@@ -611,7 +612,7 @@ def test_a_description_sets_what_fitting_leaves_and_nothing_else(classifier, tmp
     ],
 )
 def test_a_number_out_of_a_file_is_of_its_type_and_whole_ones_are_floats(value, hint, is_of_it):
-    assert base._is_of_type(value, hint) is is_of_it
+    assert saved_form.is_of_type(value, hint) is is_of_it
 
 
 def test_a_description_without_a_digest_is_read(classifier, tmp_path):
@@ -955,6 +956,8 @@ def test_architecture_masking_and_training_can_be_set_as_values_and_as_dictionar
         ({"train": {"lr": 0.1}}, ["lr=", "train="]),
         ({"train": {"epoch": 3}}, ["unknown key", "epoch"]),
         ({"train": romae.TrainConfig()}, ["epochs=", "train="]),
+        ({"train": {"device": "cpu"}}, ["device", "say device="]),
+        ({"train": {"seed": 3}}, ["seed", "say random_state="]),
         ({"masking": {"kind": "spans"}, "mask_ratio": 0.3}, ["mask_ratio=", "masking="]),
         ({"masking": {"kind": "holes"}}, ["holes"]),
         ({"time_limit": 0.0}, ["time_limit", "above 0"]),
@@ -1563,7 +1566,10 @@ def test_classes_of_a_ts_file_keep_their_names():
 
 @pytest.mark.slow
 def test_defaults_do_well_on_basic_motions_with_steps_missing(real_data):
-    """Official split, 65 % of the time steps of every series left out, nothing tuned; 90 seconds are allowed."""
+    """Official split, 65 % of the time steps of every series left out, nothing tuned; 3 CPU minutes are allowed.
+
+    They are about 90 seconds of two cores, whatever else keeps these busy.
+    """
     random = np.random.default_rng(0)
 
     def thinned(split: str) -> tuple[list[romae.Sample], np.ndarray]:
@@ -1575,9 +1581,9 @@ def test_defaults_do_well_on_basic_motions_with_steps_missing(real_data):
         return [replace(one, target=None) for one in thin], np.array([int(one.target) for one in samples])
 
     (seen, known), (asked, truth) = thinned("train"), thinned("test")
-    started = time.perf_counter()
+    started = time.process_time()
     classifier = RoMAEClassifier(device="cpu", random_state=0).fit(seen, known)
-    assert time.perf_counter() - started < 90
+    assert time.process_time() - started < 180
     assert classifier.score(asked, truth) >= 0.95
 
 
@@ -1629,6 +1635,26 @@ def test_what_statistics_say_is_contained(stacked):
     assert classifier.score(fresh, y) > 0.9 > alone.score(fresh, y)
     assert classifier.predict_proba(fresh).sum(1) == pytest.approx(np.ones(80))
     assert classifier.stack_.weights[0] < classifier.stack_.weights[1:].min(), "the split has shown who knows more"
+
+
+def test_patience_can_be_set_where_pre_training_comes_first():
+    fitted = clone(CLASSIFIER).set_params(train={"patience": 2}, epochs=9, lr=1e-12).fit(PAIRS, NAMES)
+    assert len(fitted.histories_[-1]) == 3
+
+
+def test_models_beside_the_network_of_before_are_read_too(stacked, tmp_path):
+    """A setting said that there are such, and nothing else did."""
+    classifier, X, _ = stacked
+    classifier.save(tmp_path / "saved")
+    path = tmp_path / "saved" / "estimator.json"
+    description = json.loads(path.read_text())
+    del description["digest"], description["fitted"]["has_stack_"], description["fitted"]["n_models_"]
+    path.write_text(json.dumps(description))
+    assert_array_equal(RoMAEClassifier.load(tmp_path / "saved").predict_proba(X), classifier.predict_proba(X))
+    description["fitted"]["n_models_"] = 0
+    path.write_text(json.dumps(description))
+    with refused(ValueError, "estimator.json", "damaged", "has 0"):
+        RoMAEClassifier.load(tmp_path / "saved")
 
 
 def test_the_models_beside_the_network_are_saved_and_pickled(stacked, tmp_path):

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -163,10 +164,7 @@ def predict(
     require_free(out, force=force)
     columns = _columns(id, time, channel, value, position, static)
     config = _configured(inference_tables.InferenceConfig, config_file, columns, settings, **_given(on_error=on_error))
-    place = _place_of_skipped(config, out, force, data)
-    skipped: list[Skipped] = []
-    table = inference_tables.predict_table(config, data, model, skipped=skipped)
-    _write(table, out, as_json, config.escape, skipped, place)
+    _write_answers(partial(inference_tables.predict_table, config, data, model), config, out, force, as_json, data)
 
 
 def embed(
@@ -195,10 +193,7 @@ def embed(
     require_free(out, force=force)
     columns = _columns(id, time, channel, value, position, static)
     config = _configured(inference_tables.InferenceConfig, config_file, columns, settings, **_given(on_error=on_error))
-    place = _place_of_skipped(config, out, force, data)
-    skipped: list[Skipped] = []
-    table = inference_tables.embed_table(config, data, model, skipped=skipped)
-    _write(table, out, as_json, config.escape, skipped, place)
+    _write_answers(partial(inference_tables.embed_table, config, data, model), config, out, force, as_json, data)
 
 
 def interpolate(
@@ -235,10 +230,8 @@ def interpolate(
     config = _configured(
         inference_tables.InterpolateConfig, config_file, columns, settings, **_given(on_error=on_error)
     )
-    place = _place_of_skipped(config, out, force, data, queries)
-    skipped: list[Skipped] = []
-    table = inference_tables.interpolate_table(config, data, model, queries=queries, at=at, skipped=skipped)
-    _write(table, out, as_json, config.escape, skipped, place)
+    ask = partial(inference_tables.interpolate_table, config, data, model, queries=queries, at=at)
+    _write_answers(ask, config, out, force, as_json, data, queries)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -350,26 +343,25 @@ def _print_summary(trained: "Trained", as_json: bool) -> None:
     )
 
 
-def _place_of_skipped(config: "InferenceConfig", out: Path, force: bool, *inputs: Path | None) -> Path | None:
-    """Where to list what is skipped, if anything may be; refused where it would take the place of something else."""
-    from romae.inference.tables import skipped_path
-
-    if config.on_error == "raise":
-        return None
-    place = skipped_path(out)
-    require_free(place, force=force, inputs=[path for path in inputs if path is not None])
-    return place
-
-
-def _write(
-    table: "pd.DataFrame", out: Path, as_json: bool, escape: bool, skipped: "list[Skipped]", place: Path | None
+def _write_answers(
+    ask: "Callable[..., pd.DataFrame]",
+    config: "InferenceConfig",
+    out: Path,
+    force: bool,
+    as_json: bool,
+    *inputs: Path | None,
 ) -> None:
-    """Write a table, list what was skipped in a place beside it, and say what is in it."""
-    from romae.inference.tables import write_skipped, write_table
+    """Ask for a table of answers, write it, list beside it what was skipped where that is allowed, and say so."""
+    from romae.inference.tables import skipped_path, write_skipped, write_table
 
-    write_table(table, out, escape=escape)
+    place = None if config.on_error == "raise" else skipped_path(out)
+    if place is not None:  # before anything is computed
+        require_free(place, force=force, inputs=[path for path in inputs if path is not None])
+    skipped: list[Skipped] = []
+    table = ask(skipped=skipped)
+    write_table(table, out, escape=config.escape)
     if place is not None:
-        write_skipped(skipped, place, escape=escape)
+        write_skipped(skipped, place, escape=config.escape)
     names = list(table.columns)
     if as_json:
         summary: dict[str, Any] = {"out": str(out), "rows": len(table), "columns": names}

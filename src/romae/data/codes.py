@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int64
 
+from romae.data.spread import QUARTILES_APART
+
 FEWEST = 3  # occurrences: fewer may be outliers, and spoil little
 SPREADS = 100.0  # from the median of the other values, in robust standard deviations, where any number may be a code
 SPREADS_OF_TYPICAL = 10.0  # the same for numbers that are codes in many catalogues
 ALONE = 0.5  # of the way to the median there is no other value
 DISTINCT = 10  # other values, so that a column of a few categories is none of measurements
 MOST_NAMED = 4  # codes in a message; of more, their number is told
-_QUARTILES_APART = 1.3489795003921634  # those of a normal distribution, in standard deviations
 
 
 def warn_of_codes(
@@ -76,7 +77,7 @@ def _is_code(code: float, rest: Float[np.ndarray, "n"]) -> bool:
         return len(np.unique(rest)) >= DISTINCT
     low, median, high = np.quantile(rest, [0.25, 0.5, 0.75]).tolist()
     # The larger of two spreads: quartiles of a column that is mostly 0 lie together, and it still has peaks.
-    spread = max((high - low) / _QUARTILES_APART, float(rest.std()))
+    spread = max((high - low) / QUARTILES_APART, float(rest.std()))
     distance = abs(code - median)
     nearest = float(rest.min() if code < median else rest.max())
     if spread == 0 or abs(code - nearest) < ALONE * distance or len(np.unique(rest)) < DISTINCT:

@@ -12,14 +12,12 @@ from jaxtyping import Float64
 
 from romae.data.packed_numbers import PackedNumbers
 from romae.data.sources import Source
-from romae.data.spread import SEVERAL, deviations, times_as_far_apart
+from romae.data.spread import QUARTILES_APART, SEVERAL, deviations, times_as_far_apart
 
 Method = Literal["none", "standard", "robust", "asinh"]
 Center = Literal["global", "sample", "auto"]
 
 READ_AT_ONCE = 4_096  # samples
-# The distance between the quartiles of a normal distribution, in standard deviations.
-_QUARTILES_APART = 1.3489795003921634
 
 
 def fit_values(
@@ -88,7 +86,7 @@ def _centre_and_scale(
         centre, scale = x.mean(0), x.std(0)
     elif method == "robust":
         low, centre, high = np.quantile(x, [0.25, 0.5, 0.75], axis=0)
-        scale, deviation = (high - low) / _QUARTILES_APART, x.std(0)
+        scale, deviation = (high - low) / QUARTILES_APART, x.std(0)
         scale = np.where(scale > 1e-6 * deviation, scale, deviation)  # else outliers would overflow
     else:
         raise ValueError(f"values must be 'none', 'standard', 'robust' or 'asinh', not {method!r}")

@@ -10,7 +10,7 @@ from jaxtyping import Float64, Int64
 # tenth of the variance of standardised values. Variable stars (ASAS) have 7.0; PhysioNet 2012, PLAsTiCC, USHCN and five
 # sets of UEA have 0.2 to 1.4, so that the choice does not hang on the limit.
 SEVERAL = 3.0
-_QUARTILES_APART = 1.3489795003921634  # those of a normal distribution, in standard deviations
+QUARTILES_APART = 1.3489795003921634  # those of a normal distribution, in standard deviations
 
 
 def deviations(values: Float64[np.ndarray, "t c"], cell: Int64[np.ndarray, "t"]) -> Float64[np.ndarray, "u c"]:
@@ -39,7 +39,7 @@ def times_as_far_apart(
         if here.sum() < 2:
             continue
         low, high = np.quantile(levels[here], [0.25, 0.75], axis=0)
-        between = ((high - low) / _QUARTILES_APART) ** 2
+        between = ((high - low) / QUARTILES_APART) ** 2
         within = np.median(variances[here], axis=0)
         within = np.where(within > 0, within, variances[here].mean(0))  # most of them constant, as of a switch
         varies = between + within > 0

@@ -1,15 +1,12 @@
 """What all estimators have in common: reading, splitting, training through the stages, saving and pickling."""
 
-import hashlib
 import json
 import os
-import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from types import UnionType
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Int64, Shaped
@@ -29,6 +26,20 @@ from romae.data.static import n_measured
 from romae.estimators import timing
 from romae.estimators.folds import TableRows
 from romae.estimators.inputs import Kept, Tokens, opened, read_input, read_kept
+from romae.estimators.saved import (
+    DESCRIPTION,
+    DIGEST,
+    MODEL,
+    STACK,
+    as_files,
+    fitted_attributes,
+    from_files,
+    is_model,
+    model_name,
+    read_stack,
+    stack_bytes,
+    written,
+)
 from romae.estimators.stacking import Stack
 from romae.files import write_whole_folder
 from romae.inference.calibration import calibration_of
@@ -47,12 +58,10 @@ from romae.training.tables import load_model
 
 E = TypeVar("E", bound="Estimator")
 FORMAT = 1
-DESCRIPTION, MODEL, STACK = "estimator.json", "model", "stack.safetensors"
-DIGEST = "digest"  # in the description: of all else in it
-MOST_BYTES = 2**24  # of an array in a description
 
 Clock = Literal["sample", "shared"]
 MASK_RATIO = 0.5
+SAID_OTHERWISE = {"device": "device", "seed": "random_state"}  # settings of training that estimators have themselves
 
 
 class Part(NamedTuple):
@@ -187,13 +196,16 @@ class Estimator(BaseEstimator):
             raise ValueError("a pretrained model has an architecture of its own; leave model out")
         if self.masking is not None and self.mask_ratio != MASK_RATIO:
             raise ValueError("mask_ratio= and masking= both say what is hidden; leave one of them out")
-        names = (
-            [field.name for field in fields(TrainConfig)] if isinstance(self.train, TrainConfig) else self.train or ()
-        )
-        for name in ("epochs", "batch_size", "lr", "device"):
-            if name in names:
-                own = {"epochs": ("epochs", "pretrain_epochs"), "device": ()}.get(name, (name,))
-                _require_none(self, "train", own)
+        if isinstance(self.train, TrainConfig):
+            _require_none(self, "train", ("epochs", "pretrain_epochs", "batch_size", "lr"))
+            if self.train.device not in ("auto", self.device):
+                raise ValueError(
+                    f"device= says {self.device!r} and train= {self.train.device!r}; leave one of them out"
+                )
+        for name in self.train if isinstance(self.train, Mapping) else ():
+            if name in SAID_OTHERWISE:
+                raise ValueError(f"{name} is no matter of train=: say {SAID_OTHERWISE[name]}=")
+            _require_none(self, "train", ("epochs", "pretrain_epochs") if name == "epochs" else (name,))
 
     def _read(self, X: Any, before: Task | None, *, with_labels: bool = False, static: Any = None) -> Sequence[Sample]:
         """The samples to learn from."""
@@ -299,10 +311,11 @@ class Estimator(BaseEstimator):
         schema = schema_of(samples)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         device = rules.CPU if chosen_device(self.device) == "cpu" else rules.GPU
-        scaling = self._scaling(_pooled([*samples, *unlabelled], schema), before)
-        model = self._model(_pooled([*samples, *unlabelled], schema), scaling, before)
+        everything = _pooled([*samples, *unlabelled], schema)
+        scaling = self._scaling(everything, before)
+        model = self._model(everything, scaling, before)
         parts = self._parts(samples, groups, seed, model, device, is_by_hiding=last is None)
-        pool = _pooled([*(_chosen(samples, parts[0].training) if last is None else samples), *unlabelled], schema)
+        pool = _pooled(_chosen(samples, parts[0].training), schema) if last is None else everything
         is_validated = all(len(part.held_out) > 0 for part in parts)
         pretraining = self._pretraining(model, pool, device, last, is_validated, has_more=len(unlabelled) > 0)
         finetuning = None
@@ -492,9 +505,9 @@ class Estimator(BaseEstimator):
     def _settings(
         self, size: Size, batch_size: int, epochs: int, course: rules.Course, is_validated: bool
     ) -> TrainConfig:
-        """How to train a stage: by the rules, then what `train` says."""
+        """How to train a stage: by the rules, then what `train` says; patience is for stages that are validated."""
         if isinstance(self.train, TrainConfig):
-            return replace(self.train, device=self.device)
+            return replace(self.train, device=self.device, patience=self.train.patience if is_validated else None)
         chosen = {
             "epochs": epochs,
             "batch_size": batch_size,
@@ -502,7 +515,8 @@ class Estimator(BaseEstimator):
             "device": self.device,
             "patience": rules.fitting_patience(epochs) if is_validated else None,
         }
-        return from_dict(TrainConfig, chosen | dict(self.train or {}), where="train")
+        config = from_dict(TrainConfig, chosen | dict(self.train or {}), where="train")
+        return config if is_validated else replace(config, patience=None)
 
     def _in_time(
         self,
@@ -567,15 +581,15 @@ class Estimator(BaseEstimator):
             raise ValueError(f"{path} is there already and no estimator; choose an empty or a new folder")
         own = {DESCRIPTION, STACK}
         if path.is_dir() and (
-            others := sorted(name for name in os.listdir(path) if not _is_model(name) and name not in own)
+            others := sorted(name for name in os.listdir(path) if not is_model(name) and name not in own)
         ):
             raise ValueError(f"{path} holds {others[0]!r} beside an estimator; choose an empty or a new folder")
 
         def write(to: Path) -> None:
             for number, task in enumerate(self.tasks_):
-                task.save(to / _model_name(number))
+                task.save(to / model_name(number))
             if self.stack_ is not None:
-                (to / STACK).write_bytes(_stack_bytes(self.stack_))
+                (to / STACK).write_bytes(stack_bytes(self.stack_))
             (to / DESCRIPTION).write_text(self._described() + "\n")
 
         write_whole_folder(path, write)
@@ -616,22 +630,29 @@ class Estimator(BaseEstimator):
             )
         try:
             estimator = cls._with_settings(description["settings"])
-            for name, value in _fitted(cls, description["fitted"]).items():
+            for name, value in fitted_attributes(cls, cls._saved, description["fitted"]).items():
                 setattr(estimator, name, value)
         except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"{path / DESCRIPTION} is damaged: {error}") from None
+        if estimator.n_models_ < 1:
+            raise ValueError(
+                f"{path / DESCRIPTION} is damaged: an estimator has a network, and this has {estimator.n_models_}"
+            )
         n_classes = len(getattr(estimator, "classes_", ()))
         estimator.tasks_ = []
         for number in range(estimator.n_models_):
-            task = checkpoint.load(path / _model_name(number))
+            task = checkpoint.load(path / model_name(number))
             if n_classes and getattr(task, "n_classes", None) != n_classes:
                 raise ValueError(
                     f"{path} names {n_classes} classes, and its model was not made for them; it is damaged"
                 )
             estimator.tasks_.append(estimator._on_device(task))
         estimator.task_ = estimator.tasks_[0]
-        if estimator.has_stack_:
-            estimator.stack_ = _read_stack(path / STACK)
+        # Before it was written down whether there are such models, a setting said so.
+        is_old = "has_stack_" not in description["fitted"]
+        if estimator.has_stack_ or (is_old and description["settings"].get("features") == "summary"):
+            estimator.has_stack_ = True
+            estimator.stack_ = read_stack(path / STACK)
         return estimator
 
     @classmethod
@@ -667,7 +688,7 @@ class Estimator(BaseEstimator):
             "format": FORMAT,
             "estimator": type(self).__name__,
             "settings": to_dict(settings),
-            "fitted": {name: _written(getattr(self, name)) for name in self._saved},
+            "fitted": {name: written(getattr(self, name)) for name in self._saved},
         }
 
     def __getstate__(self) -> dict[str, Any]:
@@ -676,7 +697,7 @@ class Estimator(BaseEstimator):
         state.pop("_rows_of_fit", None)
         if "task_" in state:
             state.pop("tasks_")
-            state["task_"] = [_as_files(task) for task in self.tasks_]
+            state["task_"] = [as_files(task) for task in self.tasks_]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -685,62 +706,8 @@ class Estimator(BaseEstimator):
         super().__setstate__(state)
         if models is not None:
             models = [models] if isinstance(models, dict) else models  # older versions had one
-            self.tasks_ = [self._on_device(_from_files(files)) for files in models]
+            self.tasks_ = [self._on_device(from_files(files)) for files in models]
             self.task_ = self.tasks_[0]
-
-
-def _as_files(task: Task) -> dict[str, bytes]:
-    with tempfile.TemporaryDirectory() as folder:
-        task.save(Path(folder) / MODEL)
-        return {file.name: file.read_bytes() for file in (Path(folder) / MODEL).iterdir()}
-
-
-def _from_files(files: Mapping[str, bytes]) -> Task:
-    with tempfile.TemporaryDirectory() as folder:
-        for name, content in files.items():
-            (Path(folder) / name).write_bytes(content)
-        return checkpoint.load(folder)
-
-
-def _model_name(number: int) -> str:
-    """The folder of a network within that of an estimator: model, model-1, model-2, …"""
-    return f"{MODEL}-{number}" if number else MODEL
-
-
-def _is_model(name: str) -> bool:
-    return name == MODEL or (name.startswith(f"{MODEL}-") and name.removeprefix(f"{MODEL}-").isdigit())
-
-
-def _stack_bytes(stack: Stack) -> bytes:
-    from safetensors.numpy import save
-
-    arrays = {name: np.ascontiguousarray(array) for name, array in stack.arrays().items()}
-    return save(arrays, metadata={DIGEST: _digest_of(arrays)})
-
-
-def _read_stack(path: Path) -> Stack:
-    """The models beside a network, from a file that holds numbers alone."""
-    from safetensors import SafetensorError, safe_open
-
-    if not path.is_file():
-        raise ValueError(f"{path} is missing, so that the estimator is not whole; take a copy that is")
-    try:
-        with safe_open(path, framework="numpy") as file:
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no dictionary)
-            digest = (file.metadata() or {}).get(DIGEST)
-    except (SafetensorError, ValueError) as error:
-        raise ValueError(f"{path} is damaged: {error}") from None
-    if digest != _digest_of(arrays):
-        raise ValueError(f"{path} is damaged: its digest is another; take a copy that is whole")
-    return Stack.from_arrays(arrays)
-
-
-def _digest_of(arrays: Mapping[str, np.ndarray]) -> str:
-    digest = hashlib.sha256()
-    for name, array in sorted(arrays.items()):
-        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
 
 
 def _size_of(model: ModelConfig | Encoder) -> Size:
@@ -762,56 +729,6 @@ def _size_in_full(size: str | Size | Mapping[str, int]) -> Size:
     if isinstance(size, str):
         return Size.named(size)
     return from_dict(Size, size, where="size") if isinstance(size, Mapping) else size
-
-
-def _written(value: Any) -> Any:
-    """A fitted attribute as JSON can hold it."""
-    return {"array": value.tolist(), "type": value.dtype.str} if isinstance(value, np.ndarray) else to_dict(value)
-
-
-def _fitted(cls: type[Estimator], stored: Any) -> dict[str, Any]:
-    """What fitting left, from a file: the attributes that the class says it saves, each of the type that it declares.
-
-    One that the class has a value for may be missing, for older versions did not save it.
-    """
-    if not isinstance(stored, dict) or not set(stored) <= set(cls._saved):
-        unknown = sorted(set(stored) - set(cls._saved)) if isinstance(stored, dict) else stored
-        raise ValueError(f"{unknown} is nothing that fitting leaves in a {cls.__name__}")
-    if missing := [name for name in cls._saved if name not in stored and not hasattr(cls, name)]:
-        raise ValueError(f"it lacks {missing}")
-    hints, fitted = get_type_hints(cls), {name: _revived(value) for name, value in stored.items()}
-    for name, value in fitted.items():
-        if not _is_of_type(value, hints[name]):
-            raise ValueError(f"{name} is of another type than fitting gives it")
-    return fitted
-
-
-def _is_of_type(value: Any, hint: Any) -> bool:
-    """Whether a value out of JSON is what an annotation says; arrays are known by being arrays."""
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin in (Union, UnionType):
-        return any(_is_of_type(value, part) for part in inner)
-    if origin is list:
-        return isinstance(value, list) and all(_is_of_type(entry, inner[0]) for entry in value)
-    if origin is dict or hint is dict:
-        return isinstance(value, dict)
-    if hint is Any:
-        return True
-    if hint in (bool, int, float, str, type(None)):
-        return type(value) is hint or (hint is float and type(value) is int)
-    return isinstance(value, np.ndarray)
-
-
-def _revived(value: Any) -> Any:
-    """A fitted attribute as it was before `_written`."""
-    if not isinstance(value, dict) or set(value) != {"array", "type"}:
-        return value
-    entries, dtype = value["array"], np.dtype(str(value["type"]).replace("|O", "O"))
-    if not isinstance(entries, list) or any(isinstance(entry, list | dict) for entry in entries):
-        raise ValueError("an array in it is no list of numbers or words")
-    if dtype.kind not in "biufUO" or dtype.itemsize * len(entries) > MOST_BYTES:
-        raise ValueError(f"an array in it has the type {value['type']!r}")
-    return np.array(entries, dtype=dtype)
 
 
 def _n_channels(samples: Sequence[Sample]) -> int:

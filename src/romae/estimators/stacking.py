@@ -104,12 +104,13 @@ def _log_softmax(logits: Float64[np.ndarray, "b k"]) -> Float64[np.ndarray, "b k
 class Stack:
     """Models on summary features that stand beside a network, and the part of each in the answer, the network first.
 
-    A classifier has a bias for each class, a regressor none.
+    A classifier has a bias for each class, a regressor none. `times` are those of the grid, after a series' first.
     """
 
     members: Mapping[str, Member]
     weights: Float64[np.ndarray, "m"]
     bias: Float64[np.ndarray, "k"] | None
+    times: Float64[np.ndarray, "p"] | None = None
 
     def answers(self, network: Outputs, views: Views) -> Outputs:
         """Probabilities from logarithms of the network's, or numbers from its numbers."""
@@ -122,7 +123,8 @@ class Stack:
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it by name, for `from_arrays`."""
         flat = {f"{name}.{key}": array for name, one in self.members.items() for key, array in one.arrays().items()}
-        return flat | {"weights": self.weights} | ({} if self.bias is None else {"bias": self.bias})
+        own = {"weights": self.weights, "bias": self.bias, "times": self.times}
+        return flat | {name: array for name, array in own.items() if array is not None}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "Stack":
@@ -132,7 +134,7 @@ class Stack:
             own = {key.partition(".")[2]: array for key, array in arrays.items() if key.startswith(f"{name}.")}
             if own:
                 members[name] = kind.from_arrays(own)
-        return cls(members, arrays["weights"], arrays.get("bias"))
+        return cls(members, arrays["weights"], arrays.get("bias"), arrays.get("times"))
 
 
 class Fold(NamedTuple):

@@ -45,10 +45,8 @@ FEWEST_POINTS, MOST_POINTS = 16, 256
 class _Supervised(Estimator):
     """Settings of the two estimators that learn from labels; docs/estimators.md explains them."""
 
-    _saved: ClassVar[tuple[str, ...]] = (*Estimator._saved, "grid_")
     epochs: int | None
     frozen: bool
-    grid_: list[float] | None = None  # the times after a series' first at which simpler models see it
 
     def __init__(
         self,
@@ -119,8 +117,9 @@ class _Supervised(Estimator):
             if len(part.held_out) > 0
         ]
         labels = np.stack([np.asarray(sample.target) for sample in samples])
-        self.grid_ = _fitting_grid(samples)
-        return fit_stack(self._views(first, samples), labels, folds, n_classes=n_classes, seed=seed)
+        times = _fitting_grid(samples)
+        stack = fit_stack(_views(first, samples, times), labels, folds, n_classes=n_classes, seed=seed)
+        return replace(stack, times=times)
 
     def _require_series(self, samples: Sequence[Sample]) -> None:
         """Refuse summary features of what is no series, before anything is trained."""
@@ -130,17 +129,11 @@ class _Supervised(Estimator):
                 f"samples have {samples[0].positions.shape[1]} position axes; leave features out"
             )
 
-    def _views(self, task: Task, samples: Sequence[Sample]) -> Views:
-        """What the simpler models see."""
-        n_kinds = None if task.schema is None else task.schema.n_channels
-        grid = None if self.grid_ is None else on_grid(samples, np.asarray(self.grid_), n_kinds=n_kinds)
-        return Views(summary_features(samples, n_kinds=n_kinds).values, grid)
-
     def _answers(self, samples: Sequence[Sample]) -> Float64[np.ndarray, "b o"]:
         """Probabilities or numbers: those of the networks, or of all models together."""
         said = _said(self.tasks_, samples)
         if self.stack_ is not None:
-            return self.stack_.answers(said, self._views(self.task_, samples))
+            return self.stack_.answers(said, _views(self.task_, samples, self.stack_.times))
         return np.exp(said) if isinstance(self.task_, Classification) else said
 
     def _labels(self, X: Any, samples: Sequence[Sample], y: Any) -> Shaped[np.ndarray, "b *k"]:
@@ -267,7 +260,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
     ['down', 'up']
     """
 
-    _saved: ClassVar[tuple[str, ...]] = (*_Supervised._saved, "classes_")
+    _saved: ClassVar[tuple[str, ...]] = (*Estimator._saved, "classes_")
     classes_: Shaped[np.ndarray, "k"]
 
     def fit(self, X: Any, y: Any = None, unlabelled: Any = None, static: Any = None) -> "RoMAEClassifier":
@@ -528,7 +521,7 @@ class RoMAERegressor(RegressorMixin, _Supervised):
     (12,)
     """
 
-    _saved: ClassVar[tuple[str, ...]] = (*_Supervised._saved, "n_outputs_", "is_flat_")
+    _saved: ClassVar[tuple[str, ...]] = (*Estimator._saved, "n_outputs_", "is_flat_")
     n_outputs_: int
     is_flat_: bool
 
@@ -663,19 +656,26 @@ def _said(tasks: Sequence[Task], samples: Sequence[Sample]) -> Float64[np.ndarra
     return np.mean(numbers, axis=0).reshape(len(samples), -1)
 
 
+def _views(task: Task, samples: Sequence[Sample], times: Float64[np.ndarray, "p"] | None) -> Views:
+    """What the simpler models see, on a grid of these times if there is one."""
+    n_kinds = None if task.schema is None else task.schema.n_channels
+    grid = None if times is None else on_grid(samples, times, n_kinds=n_kinds)
+    return Views(summary_features(samples, n_kinds=n_kinds).values, grid)
+
+
 def _is_series(samples: Sequence[Sample]) -> bool:
     """Whether positions are a time and perhaps a channel."""
     schema, n_axes = schema_of(samples), samples[0].positions.shape[1]
     return n_axes - (schema is not None and schema.n_channels is not None) == 1
 
 
-def _fitting_grid(samples: Sequence[Sample]) -> list[float] | None:
+def _fitting_grid(samples: Sequence[Sample]) -> Float64[np.ndarray, "p"] | None:
     """As many points as a series has on average, over the longest of them; None for series too sparse for a grid."""
     schema = schema_of(samples)
     n_kinds = 1 if schema is None else schema.n_channels or 1
     n_points = int(min(lengths_of(samples).mean() / n_kinds, MOST_POINTS))
     duration = longest_duration(samples)
-    return np.linspace(0, duration, n_points).tolist() if n_points >= FEWEST_POINTS and duration > 0 else None
+    return np.linspace(0, duration, n_points) if n_points >= FEWEST_POINTS and duration > 0 else None
 
 
 def _require_numbers(labels: Shaped[np.ndarray, "b *k"]) -> None:
