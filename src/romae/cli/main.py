@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from romae import __version__
+from romae.cli import compare as cli_compare
 from romae.cli import data as cli_data
 from romae.cli import own_data as cli_own_data
 from romae.cli import recipes as cli_recipes
@@ -127,7 +128,7 @@ def demo(
         typer.echo(f"  {command}")
 
 
-for group, file in ((app, cli_own_data), (app, cli_recipes), (data_app, cli_data)):
+for group, file in ((app, cli_own_data), (app, cli_recipes), (app, cli_compare), (data_app, cli_data)):
     for name, command in file.COMMANDS.items():
         group.command(name)(command)
 

@@ -14,7 +14,9 @@ from romae.data.packed_numbers import PackedNumbers
 from romae.data.sources import Source
 from romae.data.spread import QUARTILES_APART, SEVERAL, deviations, times_as_far_apart
 
-Method = Literal["none", "standard", "robust", "asinh"]
+Method = Literal["none", "standard", "robust", "asinh", "robust-asinh"]
+Values = Literal["auto", "none", "standard", "robust", "asinh", "robust-asinh"]  # what may be asked for
+BENT = ("asinh", "robust-asinh")  # methods that are no straight line
 Center = Literal["global", "sample", "auto"]
 
 READ_AT_ONCE = 4_096  # samples
@@ -52,7 +54,7 @@ def fit_centring(
     """The fields of a scaling that say whether and how samples are centred by themselves."""
     if center not in ("global", "sample", "auto"):
         raise ValueError(f"center must be 'global', 'sample' or 'auto', not {center!r}")
-    if center == "global" or (center == "auto" and method == "asinh"):
+    if center == "global" or (center == "auto" and method in BENT):
         return {}
     if n_channels is None and per == "channel":
         n_channels = int(packed.positions[:, -1].max()) + 1
@@ -84,12 +86,12 @@ def _centre_and_scale(
         return np.zeros(x.shape[1]), np.where(scale > 0, scale, 1.0)
     if method == "standard":
         centre, scale = x.mean(0), x.std(0)
-    elif method == "robust":
+    elif method in ("robust", "robust-asinh"):
         low, centre, high = np.quantile(x, [0.25, 0.5, 0.75], axis=0)
         scale, deviation = (high - low) / QUARTILES_APART, x.std(0)
         scale = np.where(scale > 1e-6 * deviation, scale, deviation)  # else outliers would overflow
     else:
-        raise ValueError(f"values must be 'none', 'standard', 'robust' or 'asinh', not {method!r}")
+        raise ValueError(f"values must be 'none', 'standard', 'robust', 'asinh' or 'robust-asinh', not {method!r}")
     is_constant = x.min(0) == x.max(0)  # rounding can leave the deviation of a constant just above 0
     return np.where(is_constant, x[0], centre), np.where(is_constant, 1.0, scale)
 

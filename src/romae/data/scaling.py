@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
-from romae.data.fitting import Center, Method, fit_centring, fit_target, fit_values
+from romae.data.fitting import BENT, Center, Method, Values, fit_centring, fit_target, fit_values
 from romae.data.packed_numbers import PackedNumbers
 from romae.data.ranges import Ranges, ranges_of
 from romae.data.schema import Schema
@@ -37,8 +37,8 @@ class Scaling:
 
     Parameters
     ----------
-    method : {"none", "standard", "robust", "asinh"}, default "none"
-        What is done to values: (x - centre) / scale, and for "asinh" the inverse hyperbolic sine of that.
+    method : {"none", "standard", "robust", "asinh", "robust-asinh"}, default "none"
+        What is done to values: (x - centre) / scale, and for the last two the inverse hyperbolic sine of that.
     by_channel : bool, default False
         Whether `centre` and `scale` have one row for each index on the last position axis, instead of one row for all.
     centre : tuple of tuple of float, default ()
@@ -236,7 +236,7 @@ class Scaling:
             return values
         centre, scale = self._value_tables(values, positions)
         scaled = (values - centre) / scale
-        return scaled.asinh() if self.method == "asinh" else scaled
+        return scaled.asinh() if self.method in BENT else scaled
 
     def invert_values(
         self, values: Float[Tensor, "n c"], positions: Float[Tensor, "n d"] | None = None
@@ -260,7 +260,7 @@ class Scaling:
         if self.method == "none":
             return values
         centre, scale = self._value_tables(values, positions)
-        return (values.sinh() if self.method == "asinh" else values) * scale + centre
+        return (values.sinh() if self.method in BENT else values) * scale + centre
 
     def origin(self, positions: Float[Tensor, "n d"]) -> Float64[Tensor, "d"]:
         """What `apply` subtracts from the positions of a sample; keep it to invert positions later.
@@ -467,8 +467,10 @@ class Scaling:
             if self.n_channels is not None or self.within:
                 raise ValueError("n_channels and within belong to a scaling with center='sample'")
             return
-        if self.method == "asinh":
-            raise ValueError("asinh scaling keeps its centre, which is no flux at all; use center='global' with it")
+        if self.method in BENT:
+            raise ValueError(
+                f"{self.method} scaling bends values around one centre for all; use center='global' with it"
+            )
         if [len(row) for row in self.within] != [len(row) for row in self.scale]:
             raise ValueError("a scaling with center='sample' needs a spread within samples for each scale")
         if self.by_channel and self.n_channels != len(self.scale):
@@ -511,7 +513,7 @@ class Scaling:
 def fit_scaling(
     samples: SampleSource,
     *,
-    values: Method = "standard",
+    values: Values = "standard",
     per: Literal["all", "column", "channel"] | None = None,
     origin: Origin | Sequence[Origin] = "none",
     unit: Unit | Sequence[Unit] = 1.0,
@@ -524,10 +526,13 @@ def fit_scaling(
     ----------
     samples : sequence of Sample
         The training data, or a share of it that fits into memory. Never the test data.
-    values : {"standard", "robust", "asinh", "none"}, default "standard"
+    values : {"standard", "robust", "asinh", "robust-asinh", "auto", "none"}, default "standard"
         "standard" subtracts the mean and divides by the standard deviation. "robust" takes the median and the
         interquartile range, in standard deviations of a normal distribution, for data with outliers. "asinh" is the
-        inverse hyperbolic sine of the value over the median size of values, for fluxes that span orders of magnitude.
+        inverse hyperbolic sine of the value over the median size of values, for fluxes that span orders of magnitude
+        around 0; "robust-asinh" is that of "robust", for heavy tails around any centre. "auto" takes that, but
+        "standard" where samples are centred by themselves: for models that learn labels, to which the error of a value
+        is nothing.
     per : "all", "column", "channel" or None, default None
         One scale for everything, for each column of values, or for each column in each channel (the index on the last
         position axis). By default "channel" where the schema has such an axis, else "column".
@@ -543,8 +548,8 @@ def fit_scaling(
         "sample" lets a model see values relative to the mean of what is visible in their sample and channel, in units
         of the spread within samples; answers are brought back (`Scaling` says how, and what holds for labels). It suits
         samples whose levels differ more than their values do within, such as light curves of stars. "auto" takes it
-        where levels lie more than 3 times farther apart than values within a sample, medians over samples. "asinh",
-        which is for fluxes around 0, goes with "global" alone, and "auto" takes that.
+        where levels lie more than 3 times farther apart than values within a sample, medians over samples. "asinh"
+        and "robust-asinh", which bend values around one centre, go with "global" alone, and "auto" takes that.
 
     Returns
     -------
@@ -583,17 +588,21 @@ def fit_scaling(
     n_dims = packed.positions.shape[1]
     centre, scale = np.zeros((0, 0)), np.zeros((0, 0))
     n_channels = len(schema.kind_names) if schema is not None and schema.channels else None
-    if values != "none":
-        centre, scale = fit_values(packed, values, per, n_channels)
-    centring = fit_centring(packed, values, per, n_channels, scale, center)
+    method: Method = "standard" if values == "auto" else values
+    if method != "none":
+        centre, scale = fit_values(packed, method, per, n_channels)
+    centring = fit_centring(packed, method, per, n_channels, scale, center)
+    if values == "auto" and not centring:
+        method = "robust-asinh"
+        centre, scale = fit_values(packed, method, per, n_channels)
     mean, deviation = fit_target(source) if target else (None, None)
     units = [
         _require_gap(packed, axis) if axis_unit == "gap" else axis_unit
         for axis, axis_unit in enumerate(_per_axis(unit, n_dims, 1.0, "units"))
     ]
     fitted = Scaling(
-        method=values,
-        by_channel=per == "channel" and values != "none",
+        method=method,
+        by_channel=per == "channel" and method != "none",
         centre=tuple(map(tuple, centre.tolist())),
         scale=tuple(map(tuple, scale.tolist())),
         origins=tuple(_per_axis(origin, n_dims, "none", "origins")),

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from romae.checkpoints import native as checkpoint
 from romae.config import from_dict, to_dict
-from romae.data.fitting import READ_AT_ONCE, Center, Method
+from romae.data.fitting import READ_AT_ONCE, Center, Values
 from romae.data.ladders import fit_ladders, with_given
 from romae.data.scaling import Origin, Scaling, fit_scaling, seen_also
 from romae.data.schema import SampleSet, Schema
@@ -83,7 +83,7 @@ class _SettingTypes:
     mask_ratio: float
     model: ModelConfig | dict[str, Any] | None
     train: TrainConfig | dict[str, Any] | None
-    scaling: Method
+    scaling: Values
     center: Center
     clock: Clock
     learn_hidden: bool
@@ -512,6 +512,7 @@ class Estimator(BaseEstimator):
             "epochs": epochs,
             "batch_size": batch_size,
             "lr": rules.fitting_rate(size, course) if self.lr is None else self.lr,
+            "precision": rules.fitting_precision(chosen_device(self.device)),
             "device": self.device,
             "patience": rules.fitting_patience(epochs) if is_validated else None,
         }

@@ -13,7 +13,7 @@ from sklearn.utils import Tags, check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from romae.data.columns import require_variation_kept
-from romae.data.fitting import Center, Method
+from romae.data.fitting import Center, Values
 from romae.data.grid import longest_duration, on_grid
 from romae.data.schema import SampleSet
 from romae.data.skipping import OnError
@@ -61,7 +61,7 @@ class _Supervised(Estimator):
         masking: Strategy | Masking | Mapping[str, Any] | None = None,
         train: TrainConfig | Mapping[str, Any] | None = None,
         time_limit: float | None = None,
-        scaling: Method = "standard",
+        scaling: Values = "auto",
         center: Center = "auto",
         clock: Clock = "sample",
         tokens: Tokens | None = None,
@@ -184,8 +184,9 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         How all stages are trained, or some settings of it, such as `{"ema": 0.99, "weight_decay": 0.1}`.
     time_limit : float, optional
         Seconds that training may take: it gets fewer epochs, by a few steps that are timed first.
-    scaling : {"standard", "robust", "asinh", "none"}, default "standard"
-        The normalisation of values, by channel, as in `fit_scaling`.
+    scaling : {"auto", "standard", "robust", "asinh", "robust-asinh", "none"}, default "auto"
+        The normalisation of values, by channel, as in `fit_scaling`. "auto" is "robust-asinh", which far values do not
+        upset, but "standard" for series that are centred by themselves.
     center : {"auto", "global", "sample"}, default "auto"
         "sample" enlarges deviations from the level of each series and channel, as in `fit_scaling`; of the level, which
         may matter to labels, a quarter stays. "auto" does so where levels lie more than 3 times farther apart than
@@ -447,8 +448,9 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         How all stages are trained, or some settings of it, such as `{"ema": 0.99, "weight_decay": 0.1}`.
     time_limit : float, optional
         Seconds that training may take: it gets fewer epochs, by a few steps that are timed first.
-    scaling : {"standard", "robust", "asinh", "none"}, default "standard"
-        The normalisation of values, by channel, as in `fit_scaling`.
+    scaling : {"auto", "standard", "robust", "asinh", "robust-asinh", "none"}, default "auto"
+        The normalisation of values, by channel, as in `fit_scaling`. "auto" is "robust-asinh", which far values do not
+        upset, but "standard" for series that are centred by themselves.
     center : {"auto", "global", "sample"}, default "auto"
         "sample" enlarges deviations from the level of each series and channel, as in `fit_scaling`; of the level, which
         may matter to labels, a quarter stays. "auto" does so where levels lie more than 3 times farther apart than

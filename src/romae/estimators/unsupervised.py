@@ -17,7 +17,7 @@ from sklearn.utils._set_output import _get_output_config
 from romae.data.columns import to_numpy
 from romae.data.containers import is_table
 from romae.data.dates import positions_as_numbers
-from romae.data.fitting import Center, Method
+from romae.data.fitting import Center, Values
 from romae.data.schema import Schema
 from romae.data.skipping import OnError, require_on_error
 from romae.data.sources import schema_of
@@ -52,7 +52,7 @@ class _Unsupervised(Estimator):
         masking: Strategy | Masking | Mapping[str, Any] | None = None,
         train: TrainConfig | Mapping[str, Any] | None = None,
         time_limit: float | None = None,
-        scaling: Method = "standard",
+        scaling: Values = "standard",
         center: Center = "auto",
         clock: Clock = "sample",
         learn_hidden: bool = False,
@@ -151,7 +151,7 @@ class RoMAEInterpolator(_Unsupervised):
         How it is trained, or some settings of it, such as `{"ema": 0.99, "weight_decay": 0.1}`.
     time_limit : float, optional
         Seconds that training may take: it gets fewer epochs, by a few steps that are timed first.
-    scaling : {"standard", "robust", "asinh", "none"}, default "standard"
+    scaling : {"standard", "robust", "asinh", "robust-asinh", "auto", "none"}, default "standard"
         The normalisation of values, by channel, as in `fit_scaling`.
     center : {"auto", "global", "sample"}, default "auto"
         Whether values are seen relative to the level of their own series and channel ("sample"), as in `fit_scaling`.
@@ -376,7 +376,7 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         How it is trained, or some settings of it, such as `{"ema": 0.99, "weight_decay": 0.1}`.
     time_limit : float, optional
         Seconds that training may take: it gets fewer epochs, by a few steps that are timed first.
-    scaling : {"standard", "robust", "asinh", "none"}, default "standard"
+    scaling : {"standard", "robust", "asinh", "robust-asinh", "auto", "none"}, default "standard"
         The normalisation of values, by channel, as in `fit_scaling`.
     center : {"auto", "global", "sample"}, default "auto"
         Whether values are learned relative to the level of their own series and channel ("sample"), as in

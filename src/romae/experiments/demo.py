@@ -14,8 +14,9 @@ import torch
 
 from romae.data.export import to_table
 from romae.data.ladders import fit_ladders
-from romae.data.schema import SampleSet, Schema
+from romae.data.schema import SampleSet
 from romae.experiments import baselines, metrics
+from romae.experiments.datasets.oscillators import NOISE, SCHEMA, SPEEDS, oscillators
 from romae.files import require_free, require_writable, write_whole
 from romae.inference import predictions as inference
 from romae.inference.tables import write_table
@@ -31,9 +32,6 @@ from romae.training.config import TrainConfig
 from romae.training.loop import train
 from romae.training.run_folder import History
 
-DURATION, NOISE, N_READINGS = 6.0, 0.05, 24
-SLOWEST, FASTEST, SPEEDS = 0.2, 0.6, ("slow", "medium", "fast")
-SCHEMA = Schema(id="series", channel="sensor", values=("reading",), channels=("left", "right"))
 N_SHOWN = 12
 OURS = "RoMAE"
 
@@ -68,24 +66,6 @@ class _Models(NamedTuple):
     classifier: Classification
     pretraining: History
     finetuning: History
-
-
-def oscillators(n_samples: int, seed: int) -> list[Sample]:
-    """Series of scalar readings at (time, sensor), half of them hidden; the target is the index of the speed."""
-    random = np.random.default_rng(seed)
-    samples = []
-    for i in range(n_samples):
-        frequency, phase, lag = random.uniform(SLOWEST, FASTEST), random.uniform(0, 2 * np.pi), np.pi / 2
-        times = random.uniform(0, DURATION, N_READINGS)
-        sensor = np.arange(N_READINGS) % 2
-        clean = np.sin(2 * np.pi * frequency * times + phase + lag * sensor)
-        values = clean + random.normal(0, NOISE, N_READINGS)
-        hidden = np.zeros(N_READINGS, dtype=bool)
-        for which in (0, 1):
-            hidden[random.permutation(np.flatnonzero(sensor == which))[: N_READINGS // 4]] = True
-        speed = int(len(SPEEDS) * (frequency - SLOWEST) / (FASTEST - SLOWEST))
-        samples.append(Sample(values[:, None], np.stack([times, sensor], 1), target=speed, id=i, hidden=hidden))
-    return samples
 
 
 def run(

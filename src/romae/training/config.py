@@ -156,7 +156,7 @@ class TrainConfig:
         TrainConfig
             With epochs for about five minutes on two CPU cores or two on a GPU, but within bounds
             (`romae.training.rules`), a batch of an eighth of the samples, from 8 to 128, a rate of 0.001, less for wide
-            models, and, where epochs are not given, the patience of a quarter of them.
+            models, bfloat16 on GPUs that have it, and, where epochs are not given, the patience of a quarter of them.
 
         Raises
         ------
@@ -180,11 +180,14 @@ class TrainConfig:
 
         given = {name: value for name, value in settings.items() if value is not None}
         lengths = as_source(samples, with_targets=False).lengths
-        device = rules.CPU if chosen_device(given.get("device", "auto")) == "cpu" else rules.GPU
+        place = chosen_device(given.get("device", "auto"))
+        device = rules.CPU if place == "cpu" else rules.GPU
         course = rules.FINE_TUNING if labels else rules.PRETRAINING
         batch_size = given.get("batch_size") or rules.fitting_batch(lengths)
         epochs = given.get("epochs") or rules.fitting_epochs(lengths, batch_size, model.encoder, course, device)
-        chosen = {"epochs": epochs, "batch_size": batch_size, "lr": rules.fitting_rate(model.encoder, course)}
+        chosen: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size}
+        chosen["lr"] = rules.fitting_rate(model.encoder, course)
+        chosen["precision"] = rules.fitting_precision(place)
         if validated and "epochs" not in given:
             chosen["patience"] = rules.fitting_patience(epochs)
         return from_dict(cls, chosen | given)
@@ -216,7 +219,7 @@ class TrainConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainSettings(TrainConfig):
-    """Settings of training in which epochs, batch size, rate and patience may be left open.
+    """Settings of training in which epochs, batch size, rate, precision and patience may be left open.
 
     What is None follows from the data, as `TrainConfig.for_samples` says.
     """
@@ -224,6 +227,7 @@ class TrainSettings(TrainConfig):
     epochs: int | None = None  # type: ignore[assignment]
     batch_size: int | None = None  # type: ignore[assignment]
     lr: float | None = None  # type: ignore[assignment]
+    precision: Literal["float32", "tf32", "bf16", "fp16"] | None = None  # type: ignore[assignment]
 
 
 def require_device_name(device: str) -> None:
