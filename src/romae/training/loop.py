@@ -340,7 +340,7 @@ class _Loop:
         if weight == 0 and not self.history.records:  # of files that were not looked at before
             raise ValueError(f"there is nothing to learn from these samples: {NOTHING}")
         self.sums.zero_()
-        record: dict[str, Any] = {"step": place.step, "epoch": place.epoch, "loss": total / max(weight, 1.0)}
+        record: dict[str, Any] = {"step": place.step, "epoch": place.epoch, "loss": total / weight if weight else 0.0}
         record["lr"] = self.stepper.rate
         if self.best is not None:
             record["validation"] = self.best.validate(self.stepper, place.step)
