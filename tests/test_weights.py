@@ -11,6 +11,9 @@ from messages import refused
 from romae.data.scaling import fit_scaling
 from romae.data.sources import as_source
 from romae.data.store import write_store
+from romae.inference.calibration import calibration_of
+from romae.inference.predictions import predict_proba
+from romae.model.calibration import fitted
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens.sample import Sample
@@ -167,3 +170,30 @@ def test_weights_stay_with_their_samples(tmp_path):
 def test_what_is_no_weight_is_refused(weight):
     with refused((ValueError, TypeError), "weight"):
         Sample([[1.0]], [[0.0]], weight=weight)
+
+
+@pytest.mark.parametrize("n", [12, 300])
+def test_a_calibration_takes_weight_2_for_the_sample_twice(n):
+    random = torch.Generator().manual_seed(0)
+    classes, times = torch.arange(n) % 3, torch.arange(n) % 4
+    logits = torch.randn(n, 3, generator=random) + 2 * torch.eye(3)[classes]
+    logits[times == 3, 1] += 1
+    by_weight = fitted(logits, classes, 0.9, times.double())
+    by_number = fitted(logits.repeat_interleave(times, 0), classes.repeat_interleave(times), 0.9)
+    assert by_weight.temperature == pytest.approx(by_number.temperature, rel=1e-3)
+    assert by_weight.bias == pytest.approx(by_number.bias, abs=1e-3)
+    ones, plain = fitted(logits, classes, 0.9, torch.ones(n, dtype=torch.float64)), fitted(logits, classes, 0.9)
+    assert ones.bias == pytest.approx(plain.bias, abs=1e-6) and plain.bias != pytest.approx(by_weight.bias, abs=1e-2)
+
+
+def test_a_classifier_is_calibrated_to_the_rates_of_weighted_samples():
+    """A class of a tenth of the samples that weighs as much as the other one is predicted at a half."""
+    torch.manual_seed(0)
+    task = Classification(CONFIG, 2)
+    random = np.random.default_rng(0)
+    made = [Sample(random.normal(size=(3, 2)), np.arange(3.0)[:, None], target=i % 10 == 0) for i in range(100)]
+    made = [replace(sample, target=int(sample.target)) for sample in made]
+    for weights, rate in (([1] * 100, 0.1), ([9 if i % 10 == 0 else 1 for i in range(100)], 0.5)):
+        task.calibration = calibration_of([(task, weighted(made, weights))])
+        predicted = predict_proba(task, made)[:, 1]
+        assert np.average(predicted, weights=weights) == pytest.approx(rate, abs=0.01)
