@@ -46,7 +46,7 @@ def slowness(
 
     def seconds(n_steps: int) -> float:
         few = [work.samples[i] for i in order[: n_steps * batch_size].tolist()]
-        train = replace(work.stage.train, epochs=1, patience=None, validate_every=None)
+        train = replace(work.stage.train, epochs=1, patience=None, scoring=None, validate_every=None)
         begin = time.perf_counter()
         run_stages(
             model, [replace(work.stage, train=train, weights="last")], few, scaling=scaling, seed=seed, quiet=True
