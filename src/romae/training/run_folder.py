@@ -91,7 +91,7 @@ class History:
         """The record with the highest score, or the lowest validation loss, or else the lowest training loss."""
 
         def rank(record: dict[str, Any]) -> tuple[float, float]:
-            return -record.get("score", 0.0), record.get("validation", record["loss"])
+            return -(record.get("score") or 0.0), record.get("validation", record["loss"])
 
         return min(self.records, key=rank)
 
