@@ -67,6 +67,20 @@ def interrupted(monkeypatch):
     monkeypatch.setattr(romae.training.tables, "train", train)
 
 
+def test_a_score_decides_which_validation_is_the_best(run):
+    assert run("pretrain", "curves.parquet", *COLUMNS, "--out", "run", *TINY).code == 0
+    learn = ["finetune", "curves.parquet", "--pretrained=run", "--label=kind", *TINY[2:], "--set=validation.share=0.4"]
+    done = run(*learn, "--out=clf", "--set=train.scoring=f1_macro", "--json")
+    summary, records = json.loads(done.out), Path("clf/history.jsonl").read_text().splitlines()
+    assert summary["validation_score"] == max(json.loads(record)["score"] for record in records)
+    done = run(*learn, "--out=clf2", "--set=train.scoring=accuracy")
+    assert_says(done.out, "score of", "samples kept out")
+    for scoring, parts in (("auc", ["'auc'", "roc_auc"]), ("r2", ["'r2'", "roc_auc"])):
+        done = run(*learn, "--out=clf3", f"--set=train.scoring={scoring}")
+        assert done.code == 2 and not Path("clf3").exists()
+        assert_says(done.err, *parts)
+
+
 def test_from_a_table_to_predictions_embeddings_and_curves(run):
     done = run("pretrain", "curves.parquet", *COLUMNS, "--out", "run", *TINY, "--json")
     summary = json.loads(done.out)

@@ -330,12 +330,16 @@ def _print_summary(trained: "Trained", as_json: bool) -> None:
         "loss": history.last["loss"],
         "validation_loss": history.best.get("validation"),
     }
+    score = history.best.get("score")
+    if score is not None:
+        summary["validation_score"] = score
     if as_json:
         typer.echo(json.dumps(summary))
         return
     checked = ""
     if trained.n_validation:
-        checked = f", at best {summary['validation_loss']:.4g} on {trained.n_validation} samples kept out"
+        scored = "" if score is None else f" with a score of {score:.4g}"
+        checked = f", at best {summary['validation_loss']:.4g}{scored} on {trained.n_validation} samples kept out"
     typer.echo(
         f"{trained.model}: {summary['task']} with {summary['parameters']:,} parameters, trained on "
         f"{trained.n_training:,} samples for {summary['steps']:,} steps in {history.seconds:.1f} s; "

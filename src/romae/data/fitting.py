@@ -97,13 +97,29 @@ def _centre_and_scale(
 
 
 def fit_target(source: Source) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The mean and the standard deviation of each target."""
-    rows = []
+    """The mean and the standard deviation of each target, each sample with its weight where some have such."""
+    rows, weights = [], []
     for start in range(0, len(source), READ_AT_ONCE):
-        targets = source.packed(np.arange(start, min(start + READ_AT_ONCE, len(source)))).target
+        packed = source.packed(np.arange(start, min(start + READ_AT_ONCE, len(source))))
+        targets = packed.target
         if targets is None or not targets.is_floating_point():
             lack = "the samples have none" if targets is None else "these are classes"
             raise ValueError(f"targets to scale must be numbers, and {lack}")
         rows.append(targets.double().reshape(len(targets), -1))
-    centre, scale = _centre_and_scale(torch.cat(rows).numpy(), "standard")
+        weight = torch.ones(len(packed)) if packed.weight is None else packed.weight
+        weights.append(weight.repeat_interleave(packed.layout.lengths) if packed.is_target_per_token else weight)
+    x, by_row = torch.cat(rows).numpy(), torch.cat(weights).double().numpy()
+    is_weighted = (by_row != by_row[0]).any()
+    centre, scale = _weighted(x, by_row) if is_weighted else _centre_and_scale(x, "standard")
     return tuple(centre.tolist()), tuple(scale.tolist())
+
+
+def _weighted(
+    x: Float64[np.ndarray, "n c"], weight: Float64[np.ndarray, "n"]
+) -> tuple[Float64[np.ndarray, "c"], Float64[np.ndarray, "c"]]:
+    """The mean and the standard deviation of rows that count by their weights."""
+    x, weight = x[weight > 0], weight[weight > 0]
+    centre = np.average(x, axis=0, weights=weight)
+    scale = np.sqrt(np.average((x - centre) ** 2, axis=0, weights=weight))
+    is_constant = x.min(0) == x.max(0)
+    return np.where(is_constant, x[0], centre), np.where(is_constant, 1.0, scale)

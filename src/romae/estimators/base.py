@@ -41,6 +41,7 @@ from romae.estimators.saved import (
     written,
 )
 from romae.estimators.stacking import Stack
+from romae.estimators.weights import ClassWeight, require_class_weight, sample_weights
 from romae.files import write_whole_folder
 from romae.inference.calibration import calibration_of
 from romae.inference.outside import Outside
@@ -53,6 +54,7 @@ from romae.tokens.masking import Masking, Strategy, UniformTokens
 from romae.tokens.sample import Sample
 from romae.training import rules
 from romae.training.config import TrainConfig, chosen_device
+from romae.training.scoring import require_defined, require_known
 from romae.training.stages import Pretrain, Stage, run_stages
 from romae.training.tables import load_model
 
@@ -61,7 +63,8 @@ FORMAT = 1
 
 Clock = Literal["sample", "shared"]
 MASK_RATIO = 0.5
-SAID_OTHERWISE = {"device": "device", "seed": "random_state"}  # settings of training that estimators have themselves
+# Settings of training that estimators have themselves.
+SAID_OTHERWISE = {"device": "device", "seed": "random_state", "scoring": "scoring"}
 
 
 class Part(NamedTuple):
@@ -93,6 +96,8 @@ class _SettingTypes:
     time_limit: float | None
     early_stopping: bool
     validation_fraction: float | None
+    class_weight: Literal["balanced"] | dict[Any, float] | None
+    scoring: str | None
     device: str
     verbose: int | bool
     ladders: tuple[Ladder, ...] | None
@@ -102,6 +107,7 @@ class Estimator(BaseEstimator):
     """The settings and the one way of training that the estimators share. What is None follows from the data."""
 
     _saved: ClassVar[tuple[str, ...]] = ("n_features_in_", "histories_", "n_models_", "has_stack_")
+    _scores: ClassVar[tuple[str, ...]] = ()  # that validation can be judged by
 
     # Settings: each estimator's own __init__ names those it has.
     size: str | Size | Mapping[str, int] | None
@@ -125,10 +131,12 @@ class Estimator(BaseEstimator):
     device: Any
     random_state: Any
     verbose: int
-    epochs: int | None = None  # these four belong to estimators that learn from labels
+    epochs: int | None = None  # these six belong to estimators that learn from labels
     frozen: bool = False
     features: Literal["auto", "summary"] | None = None
     n_models: int | None = 1
+    class_weight: ClassWeight | None = None
+    scoring: str | None = None
     learn_hidden: bool = False  # this one to those that learn without
 
     # What fitting leaves. Several networks answer together; `task_` is the first of them.
@@ -160,6 +168,13 @@ class Estimator(BaseEstimator):
         if self.n_models is not None and self.n_models < 1:
             raise ValueError(f"n_models must be at least 1, not {self.n_models}")
         self._require_said_once()
+        require_class_weight(self.class_weight)
+        require_known(self.scoring, self._scores)
+        if self.scoring is not None and not self.early_stopping:
+            raise ValueError(
+                "scoring= says what early stopping looks at, and with early_stopping=False nothing does; leave one of "
+                "them out"
+            )
         if self.size is not None:
             _size_in_full(self.size)
         if self.validation_fraction is not None and not 0 < self.validation_fraction < 1:
@@ -202,8 +217,10 @@ class Estimator(BaseEstimator):
                 raise ValueError(
                     f"device= says {self.device!r} and train= {self.train.device!r}; leave one of them out"
                 )
+            if self.train.scoring is not None and self._scores:
+                raise ValueError("scoring is no matter of train=: say scoring=")
         for name in self.train if isinstance(self.train, Mapping) else ():
-            if name in SAID_OTHERWISE:
+            if name in SAID_OTHERWISE and (name != "scoring" or self._scores):
                 raise ValueError(f"{name} is no matter of train=: say {SAID_OTHERWISE[name]}=")
             _require_none(self, "train", ("epochs", "pretrain_epochs") if name == "epochs" else (name,))
 
@@ -315,8 +332,9 @@ class Estimator(BaseEstimator):
         scaling = self._scaling(everything, before)
         model = self._model(everything, scaling, before)
         parts = self._parts(samples, groups, seed, model, device, is_by_hiding=last is None)
-        pool = _pooled(_chosen(samples, parts[0].training), schema) if last is None else everything
+        pool = _pooled(_chosen(samples, parts[0].training), schema, weighted=True) if last is None else everything
         is_validated = all(len(part.held_out) > 0 for part in parts)
+        self._require_scorable(samples, parts, is_validated)
         pretraining = self._pretraining(model, pool, device, last, is_validated, has_more=len(unlabelled) > 0)
         finetuning = None
         if last is not None:
@@ -372,6 +390,21 @@ class Estimator(BaseEstimator):
         self.tasks_, self.task_, self.n_models_ = tasks, tasks[0], len(tasks)
         self.histories_, self.n_features_in_ = histories, _n_channels(samples)
         self.stack_, self.has_stack_ = stack, stack is not None
+
+    def _require_scorable(self, samples: Sequence[Sample], parts: Sequence["Part"], is_validated: bool) -> None:
+        """Refuse held-out samples that the score says nothing of, and warn where there are none."""
+        if self.scoring is None:
+            return
+        if not is_validated:
+            warnings.warn(
+                f"scoring={self.scoring!r} decides nothing: no series are held out, as of fewer than "
+                f"{rules.SMALLEST_SPLIT} or of classes with a single one; validation_fraction= asks for a share",
+                stacklevel=4,
+            )
+            return
+        targets, weights = np.stack([np.asarray(sample.target) for sample in samples]), sample_weights(samples)
+        for part in parts:
+            require_defined(self.scoring, targets[part.held_out], None if weights is None else weights[part.held_out])
 
     def _stack(
         self, tasks: Sequence[Task], samples: Sequence[Sample], parts: Sequence["Part"], seed: int
@@ -497,7 +530,8 @@ class Estimator(BaseEstimator):
             share = (1 - rules.PRETRAINING_SHARE if is_pretrained else 1.0) / n_models
             epochs = rules.fitting_epochs(lengths, batch_size, size, course, device, share)
             epochs = epochs if n_models == 1 else min(epochs, rules.PASSES_OF_EACH)
-        return replace(last, train=self._settings(size, batch_size, epochs, course, is_validated))
+        train = self._settings(size, batch_size, epochs, course, is_validated)
+        return replace(last, train=replace(train, scoring=self.scoring if is_validated else None))
 
     def _batch_size(self, lengths: Int64[np.ndarray, "b"]) -> int:
         return rules.fitting_batch(lengths) if self.batch_size is None else self.batch_size
@@ -667,6 +701,8 @@ class Estimator(BaseEstimator):
         if isinstance(settings.get("ladders"), list):
             ladders = [from_dict(Ladder, ladder, where="ladders") for ladder in settings["ladders"]]
             settings = settings | {"ladders": tuple(ladders)}
+        if isinstance(settings.get("class_weight"), list):
+            settings = settings | {"class_weight": dict(settings["class_weight"])}
         estimator = cls(**settings)
         from_dict(_SettingTypes, {field.name: getattr(estimator, field.name) for field in fields(_SettingTypes)})
         return estimator
@@ -685,6 +721,8 @@ class Estimator(BaseEstimator):
         }
         if isinstance(settings["random_state"], np.random.RandomState):
             settings["random_state"] = None  # its stream has gone on since
+        if isinstance(self.class_weight, Mapping):  # as pairs: the keys of an object in JSON would all be text
+            settings["class_weight"] = list(self.class_weight.items())
         return {
             "format": FORMAT,
             "estimator": type(self).__name__,
@@ -754,9 +792,9 @@ def _visible(samples: Sequence[Sample]) -> Sequence[Sample]:
     return shown if schema is None else SampleSet(shown, schema)
 
 
-def _pooled(samples: Sequence[Sample], schema: Schema | None) -> Sequence[Sample]:
-    """Samples without their targets, under the names of the data."""
-    pool = [replace(sample, target=None) for sample in samples]
+def _pooled(samples: Sequence[Sample], schema: Schema | None, *, weighted: bool = False) -> Sequence[Sample]:
+    """Samples without their targets and, unless they are to be `weighted`, weights, under the names of the data."""
+    pool = [replace(sample, target=None, weight=sample.weight if weighted else None) for sample in samples]
     return pool if schema is None else SampleSet(pool, schema)
 
 

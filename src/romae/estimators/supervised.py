@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from jaxtyping import Float64, Shaped
+from jaxtyping import Float32, Float64, Shaped
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags, check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
@@ -25,6 +25,7 @@ from romae.estimators.folds import TableRows
 from romae.estimators.inputs import Tokens, opened
 from romae.estimators.labels import labels_of
 from romae.estimators.stacking import Fold, Stack, Views, fit_stack
+from romae.estimators.weights import ClassWeight, Weights, class_factors, normalised, sample_weights, weights_of
 from romae.inference import predictions as inference
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, Task
@@ -32,6 +33,7 @@ from romae.tokens.ladder import Ladder
 from romae.tokens.masking import Masking, Strategy
 from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
+from romae.training.scoring import OF_CLASSES, OF_NUMBERS, require_two_classes
 from romae.training.stages import Classify, Regress
 
 # Against overfitting to few samples: dropped tokens and dropout. No label smoothing: what it does to probabilities can
@@ -73,6 +75,7 @@ class _Supervised(Estimator):
         n_models: int | None = None,
         early_stopping: bool = True,
         validation_fraction: float | None = None,
+        scoring: str | None = None,
         device: str = "auto",
         random_state: Any = None,
         verbose: int = 0,
@@ -99,6 +102,7 @@ class _Supervised(Estimator):
         self.n_models = n_models
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
+        self.scoring = scoring
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
@@ -118,7 +122,14 @@ class _Supervised(Estimator):
         ]
         labels = np.stack([np.asarray(sample.target) for sample in samples])
         times = _fitting_grid(samples)
-        stack = fit_stack(_views(first, samples, times), labels, folds, n_classes=n_classes, seed=seed)
+        stack = fit_stack(
+            _views(first, samples, times),
+            labels,
+            folds,
+            n_classes=n_classes,
+            seed=seed,
+            sample_weights=sample_weights(samples),
+        )
         return replace(stack, times=times)
 
     def _require_series(self, samples: Sequence[Sample]) -> None:
@@ -144,11 +155,14 @@ class _Supervised(Estimator):
         """The column of labels in the table that was fitted, if it was named."""
         return None if self.task_.schema is None else self.task_.schema.label
 
-    def _read_to_score(self, X: Any, y: Any, static: Any) -> tuple[Sequence[Sample], Shaped[np.ndarray, "b *k"]]:
-        """The samples to score on and their labels."""
+    def _read_to_score(
+        self, X: Any, y: Any, sample_weight: Any, static: Any
+    ) -> tuple[Sequence[Sample], Shaped[np.ndarray, "b *k"], Weights | None]:
+        """The samples to score on, their labels, and their weights where such are given."""
         X = opened(X, self.columns)
         samples = self._read_to_judge(X, with_labels=y is None, static=static)
-        return samples, self._labels(X, samples, y)
+        weights = None if sample_weight is None else weights_of(X, samples, sample_weight)
+        return samples, self._labels(X, samples, y), weights
 
 
 class RoMAEClassifier(ClassifierMixin, _Supervised):
@@ -219,12 +233,20 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
     validation_fraction : float or None, default None
         The share of series for that split. None takes a fifth of up to 500, a tenth of 1000 and more, none of fewer
         than 20.
+    scoring : str or None, default None
+        The score that decides which weights do best on that split, by its name in scikit-learn: "roc_auc" (of two
+        classes), "roc_auc_ovr" (the mean over each class against the others), "average_precision", "f1_macro",
+        "accuracy" or "neg_log_loss". None takes the loss, which is the log loss.
     device : str, default "auto"
         "auto", "cpu", "cuda", or one GPU of several, such as "cuda:1".
     random_state : int, RandomState or None, default None
         Decides the split, the first weights, the order and the masks. Give a number for results that can be repeated.
     verbose : int, default 0
         1 shows progress.
+    class_weight : "balanced", dict or None, default None
+        The weight of each class, which multiplies those of its series; one that a dictionary does not name has 1.
+        "balanced" gives all classes the same weight in all. Probabilities are then those of series with these weights:
+        under "balanced" a rare class is as probable beforehand as any other.
 
     Attributes
     ----------
@@ -262,9 +284,73 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
     """
 
     _saved: ClassVar[tuple[str, ...]] = (*Estimator._saved, "classes_")
+    _scores: ClassVar[tuple[str, ...]] = OF_CLASSES
     classes_: Shaped[np.ndarray, "k"]
 
-    def fit(self, X: Any, y: Any = None, unlabelled: Any = None, static: Any = None) -> "RoMAEClassifier":
+    def __init__(
+        self,
+        *,
+        size: str | Size | Mapping[str, int] | None = None,
+        pretrain_epochs: int | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        lr: float | None = None,
+        mask_ratio: float = MASK_RATIO,
+        model: ModelConfig | Mapping[str, Any] | None = None,
+        masking: Strategy | Masking | Mapping[str, Any] | None = None,
+        train: TrainConfig | Mapping[str, Any] | None = None,
+        time_limit: float | None = None,
+        scaling: Method = "standard",
+        center: Center = "auto",
+        clock: Clock = "sample",
+        tokens: Tokens | None = None,
+        columns: Any = None,
+        ladders: Sequence[Ladder] | None = None,
+        pretrained: str | Path | None = None,
+        frozen: bool = False,
+        features: Literal["auto", "summary"] | None = "auto",
+        n_models: int | None = None,
+        early_stopping: bool = True,
+        validation_fraction: float | None = None,
+        scoring: str | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+        class_weight: ClassWeight | None = None,
+    ) -> None:
+        super().__init__(
+            size=size,
+            pretrain_epochs=pretrain_epochs,
+            epochs=epochs,
+            batch_size=batch_size,
+            lr=lr,
+            mask_ratio=mask_ratio,
+            model=model,
+            masking=masking,
+            train=train,
+            time_limit=time_limit,
+            scaling=scaling,
+            center=center,
+            clock=clock,
+            tokens=tokens,
+            columns=columns,
+            ladders=ladders,
+            pretrained=pretrained,
+            frozen=frozen,
+            features=features,
+            n_models=n_models,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            scoring=scoring,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.class_weight = class_weight
+
+    def fit(
+        self, X: Any, y: Any = None, unlabelled: Any = None, static: Any = None, sample_weight: Any = None
+    ) -> "RoMAEClassifier":
         """Pre-train on the series, then fine-tune on their classes.
 
         Parameters
@@ -280,6 +366,10 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         static : table, dict or list of dict, optional
             Static facts, such as age and sex, as in `from_table`: for a table names of its columns or another table
             with a row for each id; for series a row for each, in their order.
+        sample_weight : array [b], optional
+            A weight for each series, by which it counts in everything that labels teach; 0 leaves a series out. For a
+            table a pandas column indexed by id, or a dictionary. Without it, weights are those that samples bring
+            along. A factor of all weights changes nothing.
 
         Returns
         -------
@@ -299,10 +389,17 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         self._require_series(samples)
         y = column_or_1d(self._labels(X, samples, y), warn=True)
         check_classification_targets(y)
+        samples, y, weights = _that_count(samples, y, weights_of(X, samples, sample_weight))
         classes, index = np.unique(y, return_inverse=True)
         if len(classes) < 2:
-            raise ValueError(f"there is only one class in y, {classes.tolist()[0]!r}; a classifier needs at least two")
-        labelled = _with_targets(samples, index, tuple(map(_plain, classes.tolist())))
+            weighing = "" if sample_weight is None else " with a weight above 0"
+            raise ValueError(
+                f"there is only one class in y{weighing}, {classes.tolist()[0]!r}; a classifier needs at least two"
+            )
+        require_two_classes(self.scoring, len(classes))
+        if (factors := class_factors(self.class_weight, classes, index, weights)) is not None:
+            weights = factors[index] if weights is None else weights * factors[index]
+        labelled = _with_targets(samples, index, tuple(map(_plain, classes.tolist())), normalised(weights))
         last = Classify(
             n_classes=len(classes),
             frozen=self.frozen,
@@ -394,7 +491,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         y : sequence, optional
             The true classes; by default those that samples or a table bring along.
         sample_weight : array [b], optional
-            A weight for each series.
+            A weight for each series; for a table a pandas column indexed by id, or a dictionary.
         static : table, dict or list of dict, optional
             Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
             category that fit did not have is told in a warning and left out.
@@ -411,8 +508,8 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples, labels = self._read_to_score(X, y, static)
-        return float(super().score(samples, labels, sample_weight))
+        samples, labels, weights = self._read_to_score(X, y, sample_weight, static)
+        return float(super().score(samples, labels, weights))
 
 
 class RoMAERegressor(RegressorMixin, _Supervised):
@@ -483,6 +580,10 @@ class RoMAERegressor(RegressorMixin, _Supervised):
     validation_fraction : float or None, default None
         The share of series for that split. None takes a fifth of up to 500, a tenth of 1000 and more, none of fewer
         than 20.
+    scoring : str or None, default None
+        The score that decides which weights do best on that split, by its name in scikit-learn: "r2",
+        "neg_mean_squared_error" or "neg_mean_absolute_error". None takes the loss, which is the squared error of
+        standardised targets.
     device : str, default "auto"
         "auto", "cpu", "cuda", or one GPU of several, such as "cuda:1".
     random_state : int, RandomState or None, default None
@@ -524,6 +625,7 @@ class RoMAERegressor(RegressorMixin, _Supervised):
     """
 
     _saved: ClassVar[tuple[str, ...]] = (*Estimator._saved, "n_outputs_", "is_flat_")
+    _scores: ClassVar[tuple[str, ...]] = OF_NUMBERS
     n_outputs_: int
     is_flat_: bool
 
@@ -537,7 +639,9 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         _require_numbers(labels)
         return labels
 
-    def fit(self, X: Any, y: Any = None, unlabelled: Any = None, static: Any = None) -> "RoMAERegressor":
+    def fit(
+        self, X: Any, y: Any = None, unlabelled: Any = None, static: Any = None, sample_weight: Any = None
+    ) -> "RoMAERegressor":
         """Pre-train on the series, then fine-tune on their targets.
 
         Parameters
@@ -553,6 +657,10 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         static : table, dict or list of dict, optional
             Static facts, such as age and sex, as in `from_table`: for a table names of its columns or another table
             with a row for each id; for series a row for each, in their order.
+        sample_weight : array [b], optional
+            A weight for each series, by which it counts in everything that labels teach; 0 leaves a series out. For a
+            table a pandas column indexed by id, or a dictionary. Without it, weights are those that samples bring
+            along. A factor of all weights changes nothing.
 
         Returns
         -------
@@ -576,8 +684,9 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         require_variation_kept(
             y.reshape(len(y), -1), ["y"] if y.ndim == 1 else [f"y[:, {i}]" for i in range(y.shape[1])]
         )
+        samples, y, weights = _that_count(samples, y, weights_of(X, samples, sample_weight))
         n_outputs = 1 if y.ndim == 1 else y.shape[1]
-        labelled = _with_targets(samples, y.reshape(len(y), -1), None)
+        labelled = _with_targets(samples, y.reshape(len(y), -1), None, normalised(weights))
         last = Regress(n_targets=n_outputs, frozen=self.frozen, drop_tokens=DROP_TOKENS, dropout=DROPOUT)
         self._train(labelled, before, unlabelled=self._read_unlabelled(unlabelled, samples, before), last=last)
         self.is_flat_, self.n_outputs_ = y.ndim == 1, n_outputs
@@ -628,7 +737,7 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         y : sequence, optional
             The true numbers; by default those that samples or a table bring along.
         sample_weight : array [b], optional
-            A weight for each series.
+            A weight for each series; for a table a pandas column indexed by id, or a dictionary.
         static : table, dict or list of dict, optional
             Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
             category that fit did not have is told in a warning and left out.
@@ -645,8 +754,8 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples, labels = self._read_to_score(X, y, static)
-        return float(super().score(samples, labels, sample_weight))
+        samples, labels, weights = self._read_to_score(X, y, sample_weight, static)
+        return float(super().score(samples, labels, weights))
 
 
 def _said(tasks: Sequence[Task], samples: Sequence[Sample]) -> Float64[np.ndarray, "b o"]:
@@ -697,10 +806,26 @@ def _plain(name: Any) -> Any:
     return name if isinstance(name, str | int | bool) else str(name)
 
 
+def _that_count(
+    samples: Sequence[Sample], y: Shaped[np.ndarray, "b *k"], weights: Weights | None
+) -> tuple[Sequence[Sample], Shaped[np.ndarray, "c *k"], Float64[np.ndarray, "c"] | None]:
+    """The samples of weights above 0, their labels and their weights: one of weight 0 is as good as not given."""
+    if weights is None or weights.all():
+        return samples, y, weights
+    places = np.flatnonzero(weights)
+    chosen, schema = [samples[i] for i in places.tolist()], schema_of(samples)
+    return chosen if schema is None else SampleSet(chosen, schema), y[places], weights[places]
+
+
 def _with_targets(
-    samples: Sequence[Sample], targets: Shaped[np.ndarray, "b *k"], classes: tuple[Any, ...] | None
+    samples: Sequence[Sample],
+    targets: Shaped[np.ndarray, "b *k"],
+    classes: tuple[Any, ...] | None,
+    weights: Float32[np.ndarray, "b"] | None,
 ) -> Sequence[Sample]:
     targets = np.array(targets)  # a copy: the caller's may be read-only
-    labelled = [replace(sample, target=target) for sample, target in zip(samples, targets, strict=True)]
+    by_sample = [None] * len(samples) if weights is None else weights
+    parts = zip(samples, targets, by_sample, strict=True)
+    labelled = [replace(sample, target=target, weight=weight) for sample, target, weight in parts]
     schema = schema_of(samples)
     return labelled if schema is None else SampleSet(labelled, replace(schema, classes=classes))

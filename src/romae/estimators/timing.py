@@ -50,7 +50,7 @@ def slowness(
 
     def seconds(n_batches: int, epochs: int = 1) -> float:
         few = [work.samples[i] for i in order[: n_batches * batch_size].tolist()]
-        train = replace(work.stage.train, epochs=epochs, patience=None, validate_every=None)
+        train = replace(work.stage.train, epochs=epochs, patience=None, scoring=None, validate_every=None)
         begin = time.perf_counter()
         run_stages(
             model, [replace(work.stage, train=train, weights="last")], few, scaling=scaling, seed=seed, quiet=True

@@ -31,7 +31,7 @@ from romae.pages.page import Block, Chart, Choice, Section, Table, Text, choice
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import channel_index
 from romae.training.identity import was_made_from
-from romae.training.run_folder import CONFIG, JOB
+from romae.training.run_folder import CONFIG, JOB, History
 from romae.training.tables import SplitConfig, load_model, read_table, require_columns, validation_split
 
 N_SHOWN, N_DRAWN = 12, 2000
@@ -94,15 +94,16 @@ def _training(history: Path, folder: Path) -> Section:
         raise ValueError(f"{history} is torn or was altered: {error}") from None
     for number, record in enumerate(records, start=1):
         numbers = [record.get(name) for name in ("step", "epoch", "loss")] if isinstance(record, dict) else [None]
-        if isinstance(record, dict) and record.get("validation") is not None:
-            numbers.append(record["validation"])
+        for name in ("validation", "score"):
+            if isinstance(record, dict) and record.get(name) is not None:
+                numbers.append(record[name])
         if not all(isinstance(value, int | float) and abs(value) <= sys.float_info.max for value in numbers):
             raise ValueError(f"{history} is torn or was altered: line {number} is no record of a run")
     if not records:
         return Section(title=_title("Training", history.parent, folder), blocks=[Text(text="No report yet.")])
     last = records[-1]
-    best = min((record["validation"] for record in records if record.get("validation") is not None), default=None)
-    validation = "" if best is None else f", at best {best:.4g} in validation"
+    judged = [record for record in records if record.get("validation") is not None]
+    validation = f", at best {History(judged).best['validation']:.4g} in validation" if judged else ""
     caption = f"{last['step']:,} steps, {last['epoch']:,} epochs: loss {last['loss']:.4g}{validation}."
     chart = Chart(caption=caption, figure=charts.loss_curves({"": records}))
     return Section(title=_title("Training", history.parent, folder), blocks=[chart])

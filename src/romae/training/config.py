@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from romae.config import check_types, from_dict
+from romae.training.scoring import OF_CLASSES, OF_NUMBERS, require_known
 
 if TYPE_CHECKING:
     from romae.data.sources import SampleSource
@@ -67,6 +68,11 @@ class TrainConfig:
         How many states are kept.
     patience : int, optional
         Early stopping: the number of validations without improvement after which training stops.
+    scoring : str, optional
+        The score that decides which validation is the best, by its name in scikit-learn: of classes "accuracy",
+        "average_precision", "f1_macro", "neg_log_loss", "roc_auc" (two classes) or "roc_auc_ovr" (each against the
+        others), of numbers "r2", "neg_mean_squared_error" or "neg_mean_absolute_error". Among equal scores the lower
+        loss decides. None looks at the loss alone.
     nonfinite : {"stop", "skip"}, default "stop"
         What to do about a loss that is not a number: stop with a report, or skip the batch and count it, which costs a
         synchronisation per step.
@@ -120,6 +126,7 @@ class TrainConfig:
     save_every: int | None = None
     n_states: int = 2
     patience: int | None = None
+    scoring: str | None = None
     nonfinite: Literal["stop", "skip"] = "stop"
     compile: bool | None = None
     graph: bool | None = None
@@ -213,6 +220,7 @@ class TrainConfig:
                 raise ValueError(f"{name} must be from 0 to below 1, not {getattr(self, name)}")
         if self.clip is not None and not self.clip > 0:
             raise ValueError(f"clip must be above 0, or none to leave gradients alone, not {self.clip}")
+        require_known(self.scoring, (*OF_CLASSES, *OF_NUMBERS))
         if self.ema is not None and not 0 < self.ema < 1:
             raise ValueError(f"ema is the weight of the past, between 0 and 1, not {self.ema}")
 

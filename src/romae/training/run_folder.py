@@ -63,7 +63,7 @@ class History:
     ----------
     records : list of dict
         Each with "step", "epoch", "loss" (the mean since the last report), "lr" and, where there are validation
-        samples, "validation".
+        samples, "validation" (the loss on them) and, with `TrainConfig(scoring=…)`, "score".
     seconds : float, default 0.0
         The time that this process spent.
     n_skipped : int, default 0
@@ -88,8 +88,12 @@ class History:
 
     @property
     def best(self) -> dict[str, Any]:
-        """The record with the lowest validation loss, or else the lowest training loss."""
-        return min(self.records, key=lambda record: record.get("validation", record["loss"]))
+        """The record with the highest score, or the lowest validation loss, or else the lowest training loss."""
+
+        def rank(record: dict[str, Any]) -> tuple[float, float]:
+            return -(record.get("score") or 0.0), record.get("validation", record["loss"])
+
+        return min(self.records, key=rank)
 
 
 class RunFolder:
