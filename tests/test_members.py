@@ -29,13 +29,19 @@ def labels(features: np.ndarray, n_classes: int) -> np.ndarray:
     return np.digitize(np.nan_to_num(features[:, 0]), np.linspace(-0.7, 0.7, n_classes - 1))
 
 
+def settings() -> dict:
+    """Those of the trees; of features as few as here, a split sees all."""
+    settings = {"learning_rate": members.RATE, "max_iter": members.ROUNDS, "max_leaf_nodes": members.LEAVES}
+    return settings | {"l2_regularization": members.PENALTY, "early_stopping": False}
+
+
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_trees_give_the_probabilities_of_scikit_learn(features, n_classes):
     y = labels(features, n_classes)
     ours = Trees.fit(features, y, n_classes=n_classes, seed=0)
-    model = HistGradientBoostingClassifier(
-        learning_rate=members.RATE, max_iter=members.ROUNDS, random_state=0, early_stopping=False
-    ).fit(np.nan_to_num(features, nan=np.nan)[:, :3], y)
+    model = HistGradientBoostingClassifier(random_state=0, **settings()).fit(
+        np.nan_to_num(features, nan=np.nan)[:, :3], y
+    )
     asked = np.concatenate([features, np.full((1, 4), np.nan), 100 * np.ones((1, 4))])
     probabilities = softmax(ours.scores(asked), axis=1)
     np.testing.assert_allclose(probabilities, model.predict_proba(asked[:, :3]), atol=1e-12)
@@ -45,7 +51,7 @@ def test_trees_regress_several_targets(features):
     targets = np.stack([np.nan_to_num(features[:, 0]), np.nan_to_num(features[:, 1]) ** 2], axis=1)
     ours = Trees.fit(features, targets, n_classes=None, seed=0)
     for column, predicted in zip(targets.T, ours.scores(features).T, strict=True):
-        model = HistGradientBoostingRegressor(learning_rate=members.RATE, max_iter=members.ROUNDS, early_stopping=False)
+        model = HistGradientBoostingRegressor(**settings())
         np.testing.assert_allclose(predicted, model.fit(features[:, :3], column).predict(features[:, :3]), atol=1e-12)
 
 

@@ -16,7 +16,7 @@ from romae.data.spread import QUARTILES_APART, SEVERAL, deviations, times_as_far
 
 Method = Literal["none", "standard", "robust", "asinh", "robust-asinh"]
 Values = Literal["auto", "none", "standard", "robust", "asinh", "robust-asinh"]  # what may be asked for
-BENT = ("asinh", "robust-asinh")  # methods that are no straight line
+BENT = {"asinh": 1.0, "robust-asinh": 3.0}  # methods that are no straight line, and from which size on they bend
 Center = Literal["global", "sample", "auto"]
 
 READ_AT_ONCE = 4_096  # samples

@@ -38,7 +38,7 @@ class Scaling:
     Parameters
     ----------
     method : {"none", "standard", "robust", "asinh", "robust-asinh"}, default "none"
-        What is done to values: (x - centre) / scale, and for the last two the inverse hyperbolic sine of that.
+        What is done to values: z = (x - centre) / scale, for "asinh" then asinh(z), for "robust-asinh" 3 asinh(z / 3).
     by_channel : bool, default False
         Whether `centre` and `scale` have one row for each index on the last position axis, instead of one row for all.
     centre : tuple of tuple of float, default ()
@@ -236,7 +236,8 @@ class Scaling:
             return values
         centre, scale = self._value_tables(values, positions)
         scaled = (values - centre) / scale
-        return scaled.asinh() if self.method in BENT else scaled
+        bend = BENT.get(self.method)
+        return scaled if bend is None else bend * (scaled / bend).asinh()
 
     def invert_values(
         self, values: Float[Tensor, "n c"], positions: Float[Tensor, "n d"] | None = None
@@ -260,7 +261,8 @@ class Scaling:
         if self.method == "none":
             return values
         centre, scale = self._value_tables(values, positions)
-        return (values.sinh() if self.method in BENT else values) * scale + centre
+        bend = BENT.get(self.method)
+        return (values if bend is None else bend * (values / bend).sinh()) * scale + centre
 
     def origin(self, positions: Float[Tensor, "n d"]) -> Float64[Tensor, "d"]:
         """What `apply` subtracts from the positions of a sample; keep it to invert positions later.
@@ -530,9 +532,9 @@ def fit_scaling(
         "standard" subtracts the mean and divides by the standard deviation. "robust" takes the median and the
         interquartile range, in standard deviations of a normal distribution, for data with outliers. "asinh" is the
         inverse hyperbolic sine of the value over the median size of values, for fluxes that span orders of magnitude
-        around 0; "robust-asinh" is that of "robust", for heavy tails around any centre. "auto" takes that, but
-        "standard" where samples are centred by themselves: for models that learn labels, to which the error of a value
-        is nothing.
+        around 0; "robust-asinh" is "robust" for most values, and bends those that lie more than some three deviations
+        away, for heavy tails around any centre. "auto" takes that, but "standard" where samples are centred by
+        themselves: for models that learn labels, to which the error of a value is nothing.
     per : "all", "column", "channel" or None, default None
         One scale for everything, for each column of values, or for each column in each channel (the index on the last
         position axis). By default "channel" where the schema has such an axis, else "column".

@@ -340,9 +340,12 @@ class Estimator(BaseEstimator):
         if last is not None:
             smallest = _chosen(samples, min((part.training for part in parts), key=len))
             finetuning = self._last(model, smallest, device, last, is_validated, len(parts), pretraining is not None)
-        pretraining, finetuning = self._in_time(
-            model, scaling, device, pretraining, pool, finetuning, samples, len(parts), seed
-        )
+        beside = 0.0 if last is None else self._stacking_seconds(samples, parts)
+        works = [timing.Work(pretraining, pool)] if pretraining is not None else []
+        works += [timing.Work(finetuning, samples, len(parts))] if finetuning is not None else []
+        stages = self._in_time(works, model, scaling, device, beside, seed)
+        pretraining = stages[0] if pretraining is not None else None  # type: ignore[assignment]
+        finetuning = stages[-1] if finetuning is not None else None
         quiet, tasks, histories = self.verbose <= 0, [], []
         task, start = before, model
         if pretraining is not None:
@@ -405,6 +408,10 @@ class Estimator(BaseEstimator):
         targets, weights = np.stack([np.asarray(sample.target) for sample in samples]), sample_weights(samples)
         for part in parts:
             require_defined(self.scoring, targets[part.held_out], None if weights is None else weights[part.held_out])
+
+    def _stacking_seconds(self, samples: Sequence[Sample], parts: Sequence["Part"]) -> float:
+        """About how long the models beside the network take, for estimators that have such."""
+        return 0.0
 
     def _stack(
         self, tasks: Sequence[Task], samples: Sequence[Sample], parts: Sequence["Part"], seed: int
@@ -555,33 +562,32 @@ class Estimator(BaseEstimator):
 
     def _in_time(
         self,
+        works: Sequence[timing.Work],
         model: ModelConfig | Encoder,
         scaling: Scaling,
         device: rules.Device,
-        pretraining: Pretrain | None,
-        pool: Sequence[Sample],
-        finetuning: Stage | None,
-        samples: Sequence[Sample],
-        n_models: int,
+        beside: float,
         seed: int,
-    ) -> tuple[Pretrain | None, Stage | None]:
-        """The stages, shortened to the time limit if there is one; a fit that takes long is announced."""
-        works = [timing.Work(pretraining, pool)] if pretraining is not None else []
-        works += [timing.Work(finetuning, samples, n_models)] if finetuning is not None else []
+    ) -> list[Stage]:
+        """The stages, shortened to the time limit if there is one; a fit that takes long is announced.
+
+        `beside` are seconds that the models beside the network take.
+        """
         size = _size_of(model)
         seconds = sum(work.seconds(size, device) for work in works)
-        if not works or (self.time_limit is None and seconds < timing.WORTH_SAYING):
-            return pretraining, finetuning
-        if len(pool) > 1:
+        if not works or (self.time_limit is None and seconds + beside < timing.WORTH_SAYING):
+            return [work.stage for work in works]
+        if len(works[0].samples) > 1:
             seconds *= timing.slowness(works[0], model, size, scaling, device, seed)
+        stages = [work.stage for work in works]
         if self.time_limit is not None:
-            stages = timing.shortened(works, seconds, self.time_limit)
-            seconds = min(seconds, self.time_limit)
-            pretraining = stages[0] if pretraining is not None else None  # type: ignore[assignment]
-            finetuning = stages[-1] if finetuning is not None else None
-        if seconds >= timing.WORTH_SAYING and self.verbose >= 0:
-            timing.announce(type(self).__name__, seconds, lengths_of(pool), is_on_gpu=device is rules.GPU)
-        return pretraining, finetuning
+            left = max(self.time_limit - beside, 0.1 * self.time_limit)
+            stages = timing.shortened(works, seconds, left)
+            seconds = min(seconds, left)
+        if seconds + beside >= timing.WORTH_SAYING and self.verbose >= 0:
+            lengths = lengths_of(works[-1].samples)
+            timing.announce(type(self).__name__, seconds + beside, lengths, is_on_gpu=device is rules.GPU)
+        return stages
 
     def _on_device(self, task: Task) -> Task:
         """The task on the device of its predictions; on a CPU where it was fitted on a GPU that is not here."""

@@ -25,7 +25,11 @@ Labels = Shaped[np.ndarray, "b *targets"]
 Weights = Float64[np.ndarray, "b"]
 A = TypeVar("A", bound="_Arrays")
 
-ROUNDS, RATE = 200, 0.05
+# Small trees that see a tenth of the features at each split, or eight where there are few. Beside scikit-learn's own
+# (31 leaves, all features) on a quarter of the training data: area under the curve of mortality 0.853 and 0.840, log
+# loss 0.304 and 0.384; log loss of LSST 1.14 and 1.85, its accuracy 0.609 and 0.619; in less than half of the time.
+ROUNDS, RATE, LEAVES, PENALTY = 200, 0.05, 16, 5.0
+SHARE, FEWEST_FEATURES = 0.1, 8
 STRENGTHS = tuple(np.logspace(-4, 1, 6).tolist())  # inverse regularisation of classes; cross-validation takes one
 PENALTIES = tuple(np.logspace(-2, 4, 7).tolist())  # of regression
 N_CONVOLUTIONS = 2_016  # features of convolutions: 24 of each of 84 kernels, over all dilations
@@ -94,6 +98,8 @@ class Trees(_Arrays):
         # Columns that nobody measured cannot be binned; as a constant they are never chosen.
         known = np.where(np.isnan(features).all(axis=0), 0.0, features)
         settings: dict[str, Any] = {"learning_rate": RATE, "max_iter": ROUNDS, "random_state": seed}
+        share = float(np.clip(FEWEST_FEATURES / features.shape[1], SHARE, 1.0))
+        settings |= {"max_leaf_nodes": LEAVES, "l2_regularization": PENALTY, "max_features": share}
         settings |= {"early_stopping": False}
         if n_classes is not None:
             fitted = [HistGradientBoostingClassifier(**settings).fit(known, labels, weights)]

@@ -18,13 +18,13 @@ from romae.data.grid import longest_duration, on_grid
 from romae.data.schema import SampleSet
 from romae.data.skipping import OnError
 from romae.data.sources import lengths_of, schema_of
-from romae.data.summary import summary_features
+from romae.data.summary import PER_KIND, PER_VALUE, summary_features
 from romae.estimators.answers import by_id
 from romae.estimators.base import MASK_RATIO, Clock, Estimator, Part
 from romae.estimators.folds import TableRows
 from romae.estimators.inputs import Tokens, opened
 from romae.estimators.labels import labels_of
-from romae.estimators.stacking import Fold, Stack, Views, fit_stack
+from romae.estimators.stacking import Fold, Stack, Views, fit_stack, fitting_seconds
 from romae.estimators.weights import ClassWeight, Weights, class_factors, normalised, sample_weights, weights_of
 from romae.inference import predictions as inference
 from romae.model.config import ModelConfig, Size
@@ -131,6 +131,22 @@ class _Supervised(Estimator):
             sample_weights=sample_weights(samples),
         )
         return replace(stack, times=times)
+
+    def _stacking_seconds(self, samples: Sequence[Sample], parts: Sequence[Part]) -> float:
+        if self.features is None or not _is_series(samples):
+            return 0.0
+        schema, n_values = schema_of(samples), samples[0].values.shape[1]
+        n_kinds = 1 if schema is None else schema.n_channels or 1
+        targets = np.stack([np.asarray(sample.target) for sample in samples])
+        n_outputs = int(targets.max()) + 1 if targets.dtype.kind == "i" else targets[0].size
+        times = _fitting_grid(samples)
+        return fitting_seconds(
+            n_samples=len(samples),
+            n_outputs=1 if n_outputs == 2 else n_outputs,
+            n_features=n_kinds * (len(PER_VALUE) * n_values + len(PER_KIND)),
+            n_points=0 if times is None else len(times),
+            n_fits=1 + sum(len(part.held_out) > 0 for part in parts),
+        )
 
     def _require_series(self, samples: Sequence[Sample]) -> None:
         """Refuse summary features of what is no series, before anything is trained."""
@@ -300,7 +316,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         masking: Strategy | Masking | Mapping[str, Any] | None = None,
         train: TrainConfig | Mapping[str, Any] | None = None,
         time_limit: float | None = None,
-        scaling: Method = "standard",
+        scaling: Values = "auto",
         center: Center = "auto",
         clock: Clock = "sample",
         tokens: Tokens | None = None,
