@@ -11,7 +11,7 @@ import romae
 from messages import refused
 from romae.cli.main import app
 from romae.data.schema import SampleSet, Schema
-from romae.experiments.compare import table, trial
+from romae.experiments.compare import choices, table, trial
 from romae.experiments.compare.methods import METHODS, OURS
 from romae.experiments.compare.problems import PROBLEMS, Division, Problem, find
 from romae.tokens.masking import UniformTokens, hide
@@ -130,6 +130,33 @@ def test_the_interpolator_is_asked_for_hidden_tokens(monkeypatch):
     division = divided("interpolation")
     answers = METHODS["interpolation"][OURS](division, 0, "cpu")
     assert len(answers) == sum(int(sample.hidden.sum()) for sample in division.test)
+
+
+def test_settings_are_tried_on_training_data_and_written_under_their_name(tmp_path, monkeypatch):
+    asked = []
+
+    def stub(division, seed, device, **settings):
+        asked.append((division, settings))
+        return np.eye(2)[division.truth]
+
+    monkeypatch.setitem(METHODS["classification"], OURS, stub)
+    one = problem("classification", "accuracy")
+    path = choices.run(one, {"scaling": "standard"}, tmp_path, device="cpu")
+    assert path == tmp_path / "choices" / "cpu" / "classification" / "scaling-standard.json"
+    division, settings = asked[0]
+    assert settings == {"scaling": "standard"} and choices.read(path).score == 1
+    train = {sample.id for sample in one.divide(0).train}
+    ids = [{sample.id for sample in part} for part in (division.train, division.test)]
+    assert ids[0] | ids[1] == train and not ids[0] & ids[1]
+    assert one.divide(0).test[0].values.tolist() not in [sample.values.tolist() for sample in division.test]
+    with refused(ValueError, "scaling-standard.json", "force"):
+        choices.run(one, {"scaling": "standard"}, tmp_path, device="cpu")
+    assert choices.name_of({}) == "defaults"
+    assert choices.name_of({"a": 1, "b": 2}) == choices.name_of({"b": 2, "a": 1})
+    assert len(choices.name_of({"a" * 90: 1})) == 12
+    for text, *said in (("{", "JSON"), ("[1]", "object"), ('{"device": "cpu"}', "--device")):
+        with refused(ValueError, *said):
+            choices.read_settings(text)
 
 
 def test_ranks_share_ties_and_ours_is_held_against_the_best_other():

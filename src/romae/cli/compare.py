@@ -2,12 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from romae.cli.tables import Force, Json, print_table
 from romae.files import require_free, write_whole_text
+
+if TYPE_CHECKING:
+    from romae.experiments.compare.problems import Problem
 
 
 def compare(
@@ -20,6 +23,13 @@ def compare(
     markdown: Annotated[Path | None, typer.Option(help="Write the tables of all machines to this file.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, or one GPU of several: cuda:1.")] = "auto",
     quick: Annotated[bool, typer.Option("--quick", help="A few samples; the numbers mean nothing.")] = False,
+    tried: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--try",
+            help='Settings of our estimator as JSON, on a part of the training data: {"epochs": 9}; repeatable.',
+        ),
+    ] = None,
     only_list: Annotated[bool, typer.Option("--list", help="Name the problems, and run nothing.")] = False,
     only_table: Annotated[bool, typer.Option("--table", help="Show what there is, and run nothing.")] = False,
     force: Force = False,
@@ -28,7 +38,9 @@ def compare(
     """Run default estimators and simple baselines on public data sets, and show scores, times and mean ranks.
 
     What has been run before is not run again without --force. With --method, other methods keep the scores that they
-    have. The data are read from ROMAE_DATA; `romae data list` says where they come from.
+    have. --try is how defaults are chosen: it learns from three quarters of a problem's training data and asks for the
+    rest, and what comes of it is written to RESULTS/choices; test data take no part. The data are read from ROMAE_DATA;
+    `romae data list` says where they come from.
 
     Example: romae compare Epilepsy-complete LSST-complete --device cpu
     """
@@ -40,6 +52,9 @@ def compare(
     if only_list:
         listed = [{"name": one.name, "title": one.title, "task": one.task, "score": one.metric} for one in problems]
         typer.echo(json.dumps(listed)) if as_json else print_table("", listed)
+        return
+    if tried:
+        _choose(problems, tried, results, device, quick=quick, force=force, as_json=as_json)
         return
     if markdown is not None:
         require_free(markdown, force=force, is_ours=lambda path: path.read_text(encoding="utf-8").startswith(TITLE))
@@ -57,7 +72,7 @@ def compare(
                 trial.run(problem, fold, results, device=device, methods=methods, quick=quick, force=force, report=said)
     root = results / trial.TRIALS if quick else results
     homes = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
-    trials = {home: trial.read_all(root, home) for home in homes if home != trial.TRIALS}
+    trials = {home: trial.read_all(root, home) for home in homes if home not in (trial.TRIALS, trial.CHOICES)}
     if markdown is not None:
         write_whole_text(markdown, to_markdown(trials))
     shown: list[dict[str, Any]] = []
@@ -79,6 +94,25 @@ def compare(
         typer.echo(f"mean ranks on {home}: " + ", ".join(f"{name} {rank:.2f}" for name, rank in of.items()))
     if markdown is not None:
         typer.echo(f"written to {markdown}")
+
+
+def _choose(
+    problems: list["Problem"], tried: list[str], results: Path, device: str, *, quick: bool, force: bool, as_json: bool
+) -> None:
+    from romae.experiments.compare import choices
+
+    settings = [choices.read_settings(text) for text in tried]
+    places = [
+        choices.run(problem, one, results, device=device, quick=quick, force=force)
+        for problem in problems
+        for one in settings
+    ]
+    found = [choices.read(place) for place in places]
+    rows = [
+        {"problem": one.problem, "settings": json.dumps(one.settings), "score": one.score, "seconds": one.seconds}
+        for one in found
+    ]
+    typer.echo(json.dumps(rows)) if as_json else print_table("Scores on a part of the training data", rows)
 
 
 def _chosen_folds(text: str | None, n_folds: int) -> list[int]:

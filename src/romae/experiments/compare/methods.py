@@ -26,41 +26,44 @@ from romae.experiments.minirocket import ALPHAS, MiniRocketClassifier
 
 Scores = Float64[np.ndarray, "b k"]
 Answers = np.ndarray
-Method = Callable[[Division, int, str], Answers]
+Method = Callable[..., Answers]  # of a division, a seed and a device
 
 OURS = "RoMAE"
 FEWEST_POINTS, MOST_POINTS = 32, 512  # of a grid
 STRENGTHS = np.logspace(-4, 1, 6)  # inverse ones, of logistic regression
 PENALTIES = np.logspace(-2, 4, 7)  # of ridge regression
 N_FEATURES = 10_000  # of MiniRocket
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-def answer(task: TaskKind, name: str, division: Division, *, seed: int, device: str) -> Answers:
-    """What the method of this name answers."""
-    return METHODS[task][name](division, seed, device)
+def answer(
+    task: TaskKind, name: str, division: Division, *, seed: int, device: str, settings: Mapping[str, Any] = NOTHING
+) -> Answers:
+    """What the method of this name answers; `settings` are for our own, where defaults are chosen."""
+    return METHODS[task][name](division, seed, device, **settings)
 
 
-def _our_classes(division: Division, seed: int, device: str) -> Scores:
+def _our_classes(division: Division, seed: int, device: str, **settings: Any) -> Scores:
     from romae.estimators.supervised import RoMAEClassifier
 
-    classifier = RoMAEClassifier(random_state=seed, device=device).fit(division.train, division.labels)
+    classifier = RoMAEClassifier(random_state=seed, device=device, **settings).fit(division.train, division.labels)
     scores = np.zeros((len(division.test), _n_classes(division)))
     scores[:, classifier.classes_] = classifier.predict_proba(division.test)
     return scores
 
 
-def _our_numbers(division: Division, seed: int, device: str) -> Float64[np.ndarray, "b"]:
+def _our_numbers(division: Division, seed: int, device: str, **settings: Any) -> Float64[np.ndarray, "b"]:
     from romae.estimators.supervised import RoMAERegressor
 
-    regressor = RoMAERegressor(random_state=seed, device=device).fit(division.train, division.labels)
+    regressor = RoMAERegressor(random_state=seed, device=device, **settings).fit(division.train, division.labels)
     return np.asarray(regressor.predict(division.test), dtype=np.float64)
 
 
-def _our_values(division: Division, seed: int, device: str) -> Float64[np.ndarray, "t c"]:
+def _our_values(division: Division, seed: int, device: str, **settings: Any) -> Float64[np.ndarray, "t c"]:
     from romae.estimators.unsupervised import RoMAEInterpolator
     from romae.inference.predictions import predict
 
-    interpolator = RoMAEInterpolator(random_state=seed, device=device).fit(division.train)
+    interpolator = RoMAEInterpolator(random_state=seed, device=device, **settings).fit(division.train)
     return np.concatenate([np.asarray(part, dtype=np.float64) for part in predict(interpolator.task_, division.test)])
 
 

@@ -6,6 +6,7 @@ Every score is better the higher it is: accuracies, macro F1, areas under curves
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ Metric = Literal["accuracy", "macro F1", "AUROC", "R²"]
 
 HIDDEN = 0.5  # of the tokens of a test series that is to be interpolated
 CHOOSING_SHARE = 0.25  # of the training data, as test where settings are chosen
-QUICK = {"train": 60, "test": 20}  # samples, for a rehearsal
+QUICK = MappingProxyType({"train": 60, "test": 20})  # samples, for a rehearsal
 FEWEST_OF_A_CLASS = 50  # stars; with and without them is another question
 
 
@@ -58,10 +59,10 @@ class Problem:
         if not 0 <= fold < self.n_folds:
             raise ValueError(f"{self.name} has the folds 0 to {self.n_folds - 1}, and not {fold}")
         whole = self.divide(fold)
-        return _smaller(whole, QUICK) if quick else whole
+        return smaller(whole) if quick else whole
 
     def for_choosing(self, seed: int) -> Division:
-        """A division of the training data of the first fold, whose test data are not even looked at."""
+        """A division of the training data of the first fold, whose test data take no part."""
         whole = self.divide(0)
         groups = whole.labels if self.task == "classification" else None
         is_asked = held_out(
@@ -91,8 +92,8 @@ def _chosen(samples: Sequence[Sample], indices: Int64[np.ndarray, "i"]) -> Seque
     return _like(samples, [samples[i] for i in indices.tolist()])
 
 
-def _smaller(division: Division, counts: Mapping[str, int]) -> Division:
-    """The first few samples, of every class where there are classes."""
+def smaller(division: Division, counts: Mapping[str, int] = QUICK) -> Division:
+    """The first few samples, of every class where there are classes; for a rehearsal."""
 
     def first(labels: np.ndarray | None, samples: Sequence[Sample], n: int) -> Int64[np.ndarray, "i"]:
         order = np.arange(len(samples))

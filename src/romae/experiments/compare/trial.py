@@ -22,6 +22,7 @@ from romae.inference.baselines import truth
 
 SEED = 0
 TRIALS = "quick"  # the folder of rehearsals, which count for nothing
+CHOICES = "choices"  # the folder of what defaults were chosen by
 
 
 @dataclass(frozen=True, kw_only=True)
