@@ -133,7 +133,7 @@ def test_balanced_classes_find_more_of_the_rare_one(features):
     settings = SMALL | {"epochs": 5, "features": features}
     plain, balanced = (RoMAEClassifier(**settings, class_weight=weight).fit(many, y) for weight in (None, "balanced"))
     recall = [recall_score(truth, classifier.predict(others)) for classifier in (plain, balanced)]
-    assert recall[1] > recall[0] + 0.3 and recall[1] > 0.6
+    assert recall[1] > recall[0] + 0.3 and recall[1] > 0.5
 
 
 @pytest.mark.parametrize("features", [None, "auto"])
