@@ -225,6 +225,12 @@ def interpolate(
     at: Annotated[
         str | None, typer.Option(help="An even grid start:stop:n for every id and channel, such as 0:10:101.")
     ] = None,
+    channels: Annotated[
+        str | None,
+        typer.Option(
+            help="The channels to ask for, by name or number from 0 on, with commas: HR,Temp. All by default."
+        ),
+    ] = None,
     id: Id = None,
     time: Time = None,
     channel: Channel = None,
@@ -239,16 +245,20 @@ def interpolate(
 ) -> None:
     """Ask a pre-trained model for values at any time: at each row of a table of queries, or on a grid.
 
-    Example: romae interpolate curves.parquet --model run --at 0:10:101 --out filled.csv
+    Of several columns of values, --channels names those to write; else it names the channels that the grid is for.
+
+    Example: romae interpolate curves.parquet --model run --at 0:10:101 --channels g,r --out filled.csv
     """
     from romae.inference import tables as inference_tables
 
     inference_tables.require_output(out, data, queries)
     require_free(out, force=force)
     columns = _columns(id, time, channel, value, position, static)
-    config = _configured(
-        inference_tables.InterpolateConfig, config_file, columns, settings, **_given(on_error=on_error)
-    )
+    names = None if channels is None else _names(channels)
+    if names == []:
+        raise ValueError(f"--channels {channels!r} names no channel; write them as HR,Temp, or leave it out for all")
+    options = _given(on_error=on_error, channels=names)
+    config = _configured(inference_tables.InterpolateConfig, config_file, columns, settings, **options)
     ask = partial(inference_tables.interpolate_table, config, data, model, queries=queries, at=at)
     _write_answers(ask, config, out, force, as_json, data, queries)
 
@@ -271,8 +281,13 @@ def _columns(
     static: str | None,
 ) -> dict[str, Any]:
     """The columns that were named, each under its name in `Columns`."""
-    facts = None if static is None else [name.strip() for name in static.split(",") if name.strip()]
+    facts = None if static is None else _names(static)
     return _given(id=id, time=time, channel=channel, values=value, positions=position, static=facts)
+
+
+def _names(text: str) -> list[str]:
+    """Names that are written with commas between them."""
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _given(**options: Any) -> dict[str, Any]:
