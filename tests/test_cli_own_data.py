@@ -102,6 +102,12 @@ def test_from_a_table_to_predictions_embeddings_and_curves(run):
     done = run("interpolate", "curves.parquet", "--model", "run", "--at", "59000:59006:3", "--out", "grid.csv")
     assert done.code == 0
     assert_says(done.out, "96 rows", "star, mjd, band, flux")
+    some = ("--at", "59000:59006:3", "--channels", "r, g", "--out", "some.csv")
+    assert_says(run("interpolate", "curves.parquet", "--model", "run", *some).out, "96 rows")
+    assert pd.read_csv("some.csv")["band"][:6].tolist() == ["r"] * 3 + ["g"] * 3
+    done = run("interpolate", "curves.parquet", "--model", "run", *some[:2], "--channels", "u,r", "--out", "none.csv")
+    assert done.code == 2 and not Path("none.csv").exists()
+    assert_says(done.err, "unknown channel 'u'", "g, r")
     pd.read_csv("grid.csv")[5:9][["mjd", "band", "star"]].to_csv("queries.csv", index=False)
     done = run("interpolate", "curves.parquet", "--model", "run", "--queries", "queries.csv", "--out", "asked.csv")
     grid, asked = pd.read_csv("grid.csv"), pd.read_csv("asked.csv")
@@ -325,6 +331,7 @@ def test_a_real_process_that_is_stopped_saves_first(tmp_path, number, code):
         (["predict", "curves.parquet", "--model", "x", "--out", "p.txt"], ["p.txt"]),
         (["embed", "curves.parquet", "--model", "x", "--out", "e.csv", "--set", "size=1"], ["unknown key 'size'"]),
         (["interpolate", "curves.parquet", "--model", "x", "--out", "i.csv"], ["where to interpolate"]),
+        (["interpolate", "curves.parquet", "--model=x", "--out=i.csv", "--channels=,"], ["--channels ','", "HR,Temp"]),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(run, arguments, parts):

@@ -319,8 +319,11 @@ def test_interpolation_keeps_channels_and_columns_of_values_apart():
 
 def test_a_channel_that_was_never_measured_is_nan_in_between():
     X = np.stack([np.sin(np.linspace(0, 6, 12)), np.full(12, np.nan), np.ones(12)], axis=-1)[None].repeat(6, axis=0)
-    found = clone(INTERPOLATOR).fit(X).interpolate(X[:1], [0.5, 3.0])
+    fitted = clone(INTERPOLATOR).fit(X)
+    found = fitted.interpolate(X[:1], [0.5, 3.0])
     assert_array_equal(np.isnan(found[0]), [[False, True, False]] * 2)
+    assert np.isnan(fitted.interpolate(X[:1], [0.5, 3.0], channels=[1])).all()
+    assert_array_equal(fitted.interpolate(X[:1], [0.5, 3.0], channels=[1, 0])[0, 0, 1:], found[0, 0, :1])
 
 
 def test_a_table_with_a_column_per_channel_keeps_every_number():
