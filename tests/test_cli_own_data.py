@@ -74,7 +74,7 @@ def test_a_score_decides_which_validation_is_the_best(run):
     summary, records = json.loads(done.out), Path("clf/history.jsonl").read_text().splitlines()
     assert summary["validation_score"] == max(json.loads(record)["score"] for record in records)
     done = run(*learn, "--out=clf2", "--set=train.scoring=accuracy")
-    assert_says(done.out, "score of", "samples kept out")
+    assert_says(done.out, "score of", "validation samples")
     for scoring, parts in (("auc", ["'auc'", "roc_auc"]), ("r2", ["'r2'", "roc_auc"])):
         done = run(*learn, "--out=clf3", f"--set=train.scoring={scoring}")
         assert done.code == 2 and not Path("clf3").exists()

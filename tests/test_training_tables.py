@@ -102,7 +102,7 @@ def test_the_configuration_beside_a_run_makes_the_same_run_bit_for_bit(pretraine
     config = load_config(PretrainConfig, pretrained / "job.json")
     model, train = (
         replace(PRETRAIN.model, cls=False, pool="kinds"),
-        replace(TRAIN, lr=1e-3),
+        replace(TRAIN, lr=1e-3, precision="float32"),
     )  # these followed from the data
     assert config == replace(PRETRAIN, columns=replace(COLUMNS, positions=()), model=model, train=train)
     pretrain(config, SHUFFLED, tmp_path / "again")
