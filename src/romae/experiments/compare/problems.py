@@ -218,11 +218,11 @@ def _asas(fold: int) -> Division:
 
 def _periods(fold: int) -> Division:
     samples = _stars()
-    order = np.random.default_rng(0).permutation(len(samples))[:3_000].tolist()
+    order = np.random.default_rng(0).permutation(len(samples))[:1_500].tolist()
     chosen = [samples[i] for i in order]
     targets = np.log10(asas.periods(chosen))
     bare = _bare(chosen)
-    return Division(bare[:2_000], bare[2_000:], targets[:2_000], targets[2_000:])
+    return Division(bare[:1_000], bare[1_000:], targets[:1_000], targets[1_000:])
 
 
 def _sounds(fold: int) -> Division:
