@@ -15,6 +15,7 @@ from romae.model.autoencoder import Encoder
 from romae.model.config import ModelConfig, Size
 from romae.tokens.sample import Sample
 from romae.training import rules
+from romae.training.progress import in_words
 from romae.training.stages import Stage, run_stages
 
 WORTH_SAYING = 20.0  # seconds; nobody wonders what a shorter fit is doing
@@ -81,12 +82,8 @@ def shortened(works: Sequence[Work], seconds: float, limit: float) -> list[Stage
 
 def announce(name: str, seconds: float, lengths: Int64[np.ndarray, "b"], *, is_on_gpu: bool) -> None:
     """Say on stderr how long a fit will take."""
-    if seconds < 90:
-        long = f"{seconds:.0f} s"
-    else:
-        long = f"{seconds / 60:.0f} min" if seconds < 5_400 else f"{seconds / 3_600:.1f} h"
     print(
-        f"{name}: about {long} at most on this {'GPU' if is_on_gpu else 'CPU'} ({len(lengths):,} series, "
+        f"{name}: about {in_words(seconds)} at most on this {'GPU' if is_on_gpu else 'CPU'} ({len(lengths):,} series, "
         f"{int(lengths.sum()):,} tokens); time_limit= shortens it, verbose=1 shows how far it is",
         file=sys.stderr,
         flush=True,
