@@ -17,7 +17,7 @@ from romae.data.spread import QUARTILES_APART, SEVERAL, deviations, times_as_far
 Method = Literal["none", "standard", "robust", "asinh", "robust-asinh"]
 Values = Literal["auto", "none", "standard", "robust", "asinh", "robust-asinh"]  # what may be asked for
 BENT = {"asinh": 1.0, "robust-asinh": 3.0}  # methods that are no straight line, and from which size on they bend
-Center = Literal["global", "sample", "auto"]
+Center = Literal["global", "sample", "instance", "auto"]
 
 READ_AT_ONCE = 4_096  # samples
 
@@ -52,8 +52,8 @@ def fit_centring(
     center: Center,
 ) -> dict[str, Any]:
     """The fields of a scaling that say whether and how samples are centred by themselves."""
-    if center not in ("global", "sample", "auto"):
-        raise ValueError(f"center must be 'global', 'sample' or 'auto', not {center!r}")
+    if center not in ("global", "sample", "instance", "auto"):
+        raise ValueError(f"center must be 'global', 'sample', 'instance' or 'auto', not {center!r}")
     if center == "global" or (center == "auto" and method in BENT):
         return {}
     if n_channels is None and per == "channel":
@@ -71,7 +71,11 @@ def fit_centring(
         spread = _centre_and_scale(x, method)[1] if len(x) else row_scale
         spread = np.where((np.abs(x).max(0, initial=0.0) > 0) & (row_scale > 0), spread, row_scale)
         within.append(spread.tolist())
-    return {"center": "sample", "n_channels": n_channels, "within": tuple(map(tuple, within))}
+    return {
+        "center": "sample" if center == "auto" else center,
+        "n_channels": n_channels,
+        "within": tuple(map(tuple, within)),
+    }
 
 
 def _centre_and_scale(

@@ -57,13 +57,15 @@ class Scaling:
     seen : Ranges, optional
         Between which numbers the data lay; predictions for others come with a warning. Models of older versions have
         none.
-    center : {"global", "sample"}, default "global"
-        Whether a model sees values as they are scaled, or relative to what is visible in their sample and channel. What
-        is visible is known once masks are drawn, so `apply` does not do it: the task does (Notes).
+    center : {"global", "sample", "instance"}, default "global"
+        Whether a model sees values as they are scaled, or relative to the mean of what is visible in their sample and
+        channel, and for "instance" to its standard deviation as well. What is visible is known once masks are drawn, so
+        `apply` does not do it: the task does (Notes).
     n_channels : int, optional
-        For "sample", how many channels the last position axis tells apart; None where channels are columns of values.
+        For samples that are centred, how many channels the last position axis tells apart; None where channels are
+        columns of values.
     within : tuple of tuple of float, default ()
-        For "sample", the spread of values within a sample and channel, in rows as `scale`.
+        For samples that are centred, the spread of values within a sample and channel, in rows as `scale`.
 
     Raises
     ------
@@ -77,6 +79,11 @@ class Scaling:
     because it is what answers best where nothing else is known under a squared error, and because it shifts exactly
     with the data. A channel of which a sample shows nothing stays as it is scaled. Where labels are learned and in
     embeddings the level may matter: deviations from it are enlarged by `scale` / `within`, and a quarter of it stays.
+
+    With center="instance" (instance normalisation) the standard deviation of the visible values of a sample and channel
+    takes the place of `within`: answers stretch with the data too. It needs 4 visible values that vary by more than a
+    thousandth of `within`, and elsewhere `within` is used. In labels and embeddings the fourth root of the spread
+    stays, as a number of times `within`.
 
     Examples
     --------
@@ -98,7 +105,7 @@ class Scaling:
     target_mean: tuple[float, ...] | None = None
     target_scale: tuple[float, ...] | None = None
     seen: Ranges | None = None
-    center: Literal["global", "sample"] = "global"
+    center: Literal["global", "sample", "instance"] = "global"
     n_channels: int | None = None
     within: tuple[tuple[float, ...], ...] = ()
 
@@ -455,6 +462,11 @@ class Scaling:
             )
 
     @property
+    def centres_samples(self) -> bool:
+        """Whether a model sees values relative to what is visible of their own sample."""
+        return self.center != "global"
+
+    @property
     def gain(self) -> Float64[Tensor, "rows columns"]:
         """By how much deviations from the level of a sample are enlarged: `scale` / `within`, or 1 for each."""
         if not self.within:
@@ -463,18 +475,23 @@ class Scaling:
         return torch.where(within > 0, self._tables[1] / within, 1.0)
 
     def _require_center(self) -> None:
-        if self.center not in ("global", "sample"):
-            raise ValueError(f"center must be 'global' or 'sample', not {self.center!r}")
+        if self.center not in ("global", "sample", "instance"):
+            raise ValueError(f"center must be 'global', 'sample' or 'instance', not {self.center!r}")
         if self.center == "global":
             if self.n_channels is not None or self.within:
-                raise ValueError("n_channels and within belong to a scaling with center='sample'")
+                raise ValueError("n_channels and within belong to a scaling with center='sample' or 'instance'")
             return
         if self.method in BENT:
             raise ValueError(
                 f"{self.method} scaling bends values around one centre for all; use center='global' with it"
             )
         if [len(row) for row in self.within] != [len(row) for row in self.scale]:
-            raise ValueError("a scaling with center='sample' needs a spread within samples for each scale")
+            raise ValueError(f"a scaling with center={self.center!r} needs a spread within samples for each scale")
+        if self.center == "instance" and not self.within:
+            raise ValueError(
+                "center='instance' compares the spread of a sample with that of the training data, which values='none' "
+                "does not know; use 'standard' or 'robust'"
+            )
         if self.by_channel and self.n_channels != len(self.scale):
             raise ValueError(f"{self.n_channels} channels to centre, but scales for {len(self.scale)}")
         if self.n_channels is not None:
@@ -546,12 +563,14 @@ def fit_scaling(
         What coordinates are divided by, likewise. "gap" is the median gap between neighbouring coordinates of a sample.
     target : bool, default False
         Whether to standardise targets, which are numbers; for regression.
-    center : {"global", "sample", "auto"}, default "global"
+    center : {"global", "sample", "instance", "auto"}, default "global"
         "sample" lets a model see values relative to the mean of what is visible in their sample and channel, in units
         of the spread within samples; answers are brought back (`Scaling` says how, and what holds for labels). It suits
-        samples whose levels differ more than their values do within, such as light curves of stars. "auto" takes it
-        where levels lie more than 3 times farther apart than values within a sample, medians over samples. "asinh"
-        and "robust-asinh", which bend values around one centre, go with "global" alone, and "auto" takes that.
+        samples whose levels differ more than their values do within, such as light curves of stars. "instance" takes
+        the spread of what is visible too (instance normalisation), for samples whose amplitudes or units differ.
+        "auto" takes "sample" where levels lie more than 3 times farther apart than values within a sample, medians
+        over samples. "asinh" and "robust-asinh", which bend values around one centre, go with "global" alone, and
+        "auto" takes that.
 
     Returns
     -------

@@ -217,10 +217,11 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
     scaling : {"auto", "standard", "robust", "asinh", "robust-asinh", "none"}, default "auto"
         The normalisation of values, by channel, as in `fit_scaling`. "auto" is "robust-asinh", which far values do not
         upset, but "standard" for series that are centred by themselves.
-    center : {"auto", "global", "sample"}, default "auto"
+    center : {"auto", "global", "sample", "instance"}, default "auto"
         "sample" enlarges deviations from the level of each series and channel, as in `fit_scaling`; of the level, which
         may matter to labels, a quarter stays. "auto" does so where levels lie more than 3 times farther apart than
-        values within a series, as of stars.
+        values within a series, as of stars. "instance" divides deviations by their own spread as well, of which the
+        fourth root stays.
     clock : {"sample", "shared"}, default "sample"
         Where time begins: at each series' own first time, so that data recorded later get the same answers, or at one
         moment for all, the first time in X, where it matters when something was measured. Predictions at times that
@@ -564,10 +565,11 @@ class RoMAERegressor(RegressorMixin, _Supervised):
     scaling : {"auto", "standard", "robust", "asinh", "robust-asinh", "none"}, default "auto"
         The normalisation of values, by channel, as in `fit_scaling`. "auto" is "robust-asinh", which far values do not
         upset, but "standard" for series that are centred by themselves.
-    center : {"auto", "global", "sample"}, default "auto"
+    center : {"auto", "global", "sample", "instance"}, default "auto"
         "sample" enlarges deviations from the level of each series and channel, as in `fit_scaling`; of the level, which
         may matter to labels, a quarter stays. "auto" does so where levels lie more than 3 times farther apart than
-        values within a series, as of stars.
+        values within a series, as of stars. "instance" divides deviations by their own spread as well, of which the
+        fourth root stays.
     clock : {"sample", "shared"}, default "sample"
         Where time begins: at each series' own first time, so that data recorded later get the same answers, or at one
         moment for all, the first time in X, where it matters when something was measured. Predictions at times that

@@ -154,9 +154,10 @@ class RoMAEInterpolator(_Unsupervised):
         Seconds that training may take: it gets fewer epochs, by a few steps that are timed first.
     scaling : {"standard", "robust", "asinh", "robust-asinh", "auto", "none"}, default "standard"
         The normalisation of values, by channel, as in `fit_scaling`.
-    center : {"auto", "global", "sample"}, default "auto"
-        Whether values are seen relative to the level of their own series and channel ("sample"), as in `fit_scaling`.
-        "auto" does so where levels lie more than 3 times farther apart than values within a series, as of stars.
+    center : {"auto", "global", "sample", "instance"}, default "auto"
+        Whether values are seen relative to the level of their own series and channel ("sample"), as in `fit_scaling`,
+        and to their own spread ("instance"), for series of other amplitudes or units. "auto" takes "sample" where
+        levels lie more than 3 times farther apart than values within a series, as of stars.
     clock : {"sample", "shared"}, default "sample"
         Where time begins: at each series' own first time, so that data recorded later get the same answers, or at one
         moment for all, the first time in X, where it matters when something was measured. Predictions at times that
@@ -392,10 +393,10 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         Seconds that training may take: it gets fewer epochs, by a few steps that are timed first.
     scaling : {"standard", "robust", "asinh", "robust-asinh", "auto", "none"}, default "standard"
         The normalisation of values, by channel, as in `fit_scaling`.
-    center : {"auto", "global", "sample"}, default "auto"
+    center : {"auto", "global", "sample", "instance"}, default "auto"
         Whether values are learned relative to the level of their own series and channel ("sample"), as in
-        `fit_scaling`; embeddings see the level all the same. "auto" does so where levels lie more than 3 times farther
-        apart than values within a series, as of stars.
+        `fit_scaling`, and to their own spread ("instance"); embeddings see something of both all the same. "auto" takes
+        "sample" where levels lie more than 3 times farther apart than values within a series, as of stars.
     clock : {"sample", "shared"}, default "sample"
         Where time begins: at each series' own first time, so that a series recorded later has the same embedding, or at
         one moment for all, the first time in X, where it matters when something was measured. Embeddings of times that

@@ -459,7 +459,7 @@ def _batch(task: Task, packed: PackedSamples) -> Batch:
     batch = scaled.batch()
     task.require_kinds(batch)
     batch = batch.to(weight.device)
-    if task.scaling is not None and task.scaling.center == "sample":
+    if task.scaling is not None and task.scaling.centres_samples:
         return batch  # the task centres in full precision, then casts
     return replace(batch, tokens=batch.tokens.to(dtype=weight.dtype))
 

@@ -150,7 +150,7 @@ class Task(nn.Module):
     def scaling(self, scaling: Any) -> None:
         self._scaling = scaling
         self._gain: Tensor | None
-        is_centred = scaling is not None and scaling.center == "sample"
+        is_centred = scaling is not None and scaling.centres_samples
         # On the device of the model, since a recorded step cannot read from the host; no weight, so in no checkpoint.
         device = next(self.encoder.parameters()).device
         self.register_buffer("_gain", scaling.gain.to(device) if is_centred else None, persistent=False)
@@ -162,7 +162,7 @@ class Task(nn.Module):
         return self
 
     def levels(self, visible: Tokens) -> Levels | None:
-        """The level of each sample and channel, by which a scaling with center="sample" centres it.
+        """The level of each sample and channel, by which a scaling with center="sample" or "instance" centres it.
 
         Parameters
         ----------
@@ -177,7 +177,8 @@ class Task(nn.Module):
         if self._gain is None:
             return None
         n_channels = self._scaling.n_channels or 1
-        return Levels.of(visible, self._gain, n_channels, static_from=self.config.static_from)
+        own_spread = self._scaling.center == "instance"
+        return Levels.of(visible, self._gain, n_channels, static_from=self.config.static_from, own_spread=own_spread)
 
     def encode(self, tokens: Tokens) -> Tokens:
         """The output of the encoder for samples, their levels included.
