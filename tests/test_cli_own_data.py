@@ -98,6 +98,11 @@ def test_from_a_table_to_predictions_embeddings_and_curves(run):
     done = run("embed", "curves.parquet", "--model", "run/last", "--out", "e.parquet", "--set", "tokens_per_batch=50")
     assert done.out.startswith("e.parquet: 16 rows of star, embedding_0, ") and done.out.endswith("… (9 columns)\n")
     assert len(pd.read_parquet("e.parquet")) == 16
+    done = run("embed", "curves.parquet", "--model", "run/last", "--out", "l.parquet", "--pooling", "layers", "--json")
+    own, layers = pd.read_parquet("e.parquet"), pd.read_parquet("l.parquet")
+    assert layers["star"].tolist() == own["star"].tolist() and len(json.loads(done.out)["columns"]) == 1 + 8 * 2 * (
+        5 + 4
+    )
 
     done = run("interpolate", "curves.parquet", "--model", "run", "--at", "59000:59006:3", "--out", "grid.csv")
     assert done.code == 0
@@ -339,6 +344,12 @@ def test_bad_input_is_one_sentence_and_exit_code_2(run, arguments, parts):
     assert done.code == 2 and done.out == ""
     assert_says(done.err, *parts)
     assert [path.name for path in Path().iterdir()] == ["curves.parquet"]
+
+
+def test_a_pooling_that_there_is_not_is_refused_before_the_model_is_read(run, without_shape_checks):
+    done = run("embed", "curves.parquet", "--model", "x", "--out", "e.csv", "--pooling", "all")
+    assert done.code == 2 and not Path("e.csv").exists()
+    assert_says(done.err, "'layers'", "not 'all'")
 
 
 # What is there already

@@ -12,7 +12,7 @@ from messages import refused
 from romae.cli.main import app
 from romae.data.schema import SampleSet, Schema
 from romae.experiments.compare import choices, table, trial
-from romae.experiments.compare.methods import METHODS, OURS
+from romae.experiments.compare.methods import METHODS, OURS, VECTORS
 from romae.experiments.compare.problems import PROBLEMS, Division, Problem, find
 from romae.tokens.masking import UniformTokens, hide
 from romae.tokens.sample import Sample
@@ -53,7 +53,7 @@ def test_simple_methods_answer_and_most_of_them_well(task, metric):
     division = one.division(0)
     scores = {}
     for name, method in METHODS[task].items():
-        if name != OURS:
+        if name not in (OURS, VECTORS):
             answers = method(division, 0, "cpu")
             scores[name] = trial.score(one, division, answers)
     assert max(scores.values()) > (0.4 if task == "interpolation" else 0.9)
@@ -123,6 +123,24 @@ def test_our_estimators_take_part_with_their_defaults(monkeypatch):
     assert given == [{"random_state": 3, "device": "cpu"}] * 2
 
 
+def test_vectors_and_summary_features_go_to_the_same_linear_model(monkeypatch):
+    division = divided("classification")
+
+    class Stub:
+        def __init__(self, **settings):
+            assert settings == {"random_state": 0, "device": "cpu"}
+
+        def fit(self, X):
+            return self
+
+        def transform(self, X):
+            return romae.summary_features(X).values
+
+    monkeypatch.setattr("romae.estimators.unsupervised.RoMAEEmbedder", Stub)
+    vectors, features = (METHODS["classification"][name](division, 0, "cpu") for name in (VECTORS, "linear model"))
+    np.testing.assert_array_equal(vectors, features)
+
+
 def test_the_interpolator_is_asked_for_hidden_tokens(monkeypatch):
     quick = {"pretrain_epochs": 2, "size": {"width": 24, "heads": 2, "depth": 1}}
     real = romae.RoMAEInterpolator
@@ -186,6 +204,10 @@ def test_ranks_share_ties_and_ours_is_held_against_the_best_other():
     rows = table.rows(trials)
     assert [row.n_folds for row in rows] == [1, 2]
     assert rows[1].scores[OURS] == 0.5 and rows[1].ahead == pytest.approx(-0.01)
+    with_vectors = of("LSST-complete", RoMAE=0.5, **{"linear model": 0.4, VECTORS: 0.9})
+    (row,) = table.rows({"LSST-complete": [with_vectors]})
+    assert row.ahead == pytest.approx(0.1) and table.mean_ranks([row]) == {"RoMAE": 1.0, "linear model": 2.0}
+    assert "vectors than on summary features in 1 of 1" in table.to_markdown({"cpu": {"LSST-complete": [with_vectors]}})
     assert table.mean_ranks(rows) == {"boosting": 1.25, "RoMAE": 1.75, "MiniRocket": 3.0}
     text = table.to_markdown({"cpu": trials})
     assert "nowhere" in text and "(2 folds)" in text and "**0.510**" in text

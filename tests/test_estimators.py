@@ -200,7 +200,7 @@ def test_steps_with_gaps_make_each_number_a_token():
     assert embedder.task_.config.position_dims == 2 and whole.task_.config.position_dims == 1
     assert embedder.n_features_in_ == 3 and whole.n_features_in_ == 2
     filled = np.nan_to_num(X)
-    assert embedder.transform(filled).shape == (24, 16)  # what has no gaps is read in the same way
+    assert embedder.transform(filled).shape == (24, 16 * 2 * (5 + 4))  # what has no gaps is read in the same way
     with refused(ValueError, "lacks channel"):
         whole.transform(X[..., :2])
 
@@ -526,7 +526,7 @@ def test_series_that_decide_when_to_stop_are_not_trained_on(estimator, monkeypat
 def test_series_of_a_single_measurement_do_not_decide_when_to_stop(seed):
     X = [np.arange(1.0 + (i % 8 == 0)) for i in range(32)]
     fitted = clone(EMBEDDER).set_params(random_state=seed, validation_fraction=0.1).fit(X)
-    assert fitted.transform(X).shape == (32, 16)
+    assert fitted.transform(X).shape == (32, 16 * 2 * 5)
 
 
 def test_training_stops_when_nothing_improves():
@@ -693,7 +693,7 @@ def test_a_pretrained_model_answers_without_more_training(saved, interpolator):
     same = RoMAEInterpolator(pretrained=saved, **settings).fit(PAIRS)
     assert_allclose(same.interpolate(PAIRS, [1.0, 2.0]), interpolator.interpolate(PAIRS, [1.0, 2.0]))
     vectors = RoMAEEmbedder(pretrained=str(saved / "model"), **settings).fit(PAIRS).transform(PAIRS)
-    assert_allclose(vectors, romae.embed(interpolator.task_, read_input(PAIRS)), atol=1e-6)
+    assert_allclose(vectors, romae.embed(interpolator.task_, read_input(PAIRS), pooling="layers"), atol=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -872,7 +872,7 @@ def test_it_works_in_pipelines_cross_validation_and_grid_search():
     assert cross_val_score(fast, PAIRS, NAMES, cv=2).shape == (2,)
     search = GridSearchCV(fast, {"lr": [1e-2, 1e-9]}, cv=2, error_score="raise").fit(PAIRS, NAMES)
     assert search.predict(PAIRS).shape == NAMES.shape
-    pipeline = make_pipeline(clone(EMBEDDER), LogisticRegression())
+    pipeline = make_pipeline(clone(EMBEDDER).set_params(pooling="model"), LogisticRegression())
     assert pipeline.fit(PAIRS, NAMES).score(PAIRS, NAMES) >= 0.5
     assert len(pipeline[:-1].get_feature_names_out()) == 16
 
@@ -1163,7 +1163,7 @@ def test_a_score_of_hidden_measurements_is_refused_on_a_fold():
 def test_a_table_to_predict_from_needs_no_labels():
     size, samples = SMALL["size"], read_input(ROWS, columns=COLUMNS)
     assert samples.schema.label == "kind"
-    embedder = RoMAEEmbedder(columns=COLUMNS, device="cpu")
+    embedder = RoMAEEmbedder(columns=COLUMNS, device="cpu", pooling="model")
     embedder.task_ = MaskedReconstruction(ModelConfig(channels=1, position_dims=1, encoder=size, decoder=size))
     embedder.task_.schema = samples.schema
     assert embedder.transform(ROWS.drop(columns="kind")).shape == (32, 16)
@@ -1448,7 +1448,7 @@ def test_a_channel_of_one_held_out_series_has_a_scale():
     table.loc[table.index[-1], ["band", "flux"]] = ["c", 1000.0]
     for seed in range(8):
         embedder = RoMAEEmbedder(**SMALL | {"random_state": seed, "columns": {**BANDS, "label": "kind"}}).fit(table)
-        assert embedder.transform(table).shape == (24, 16)
+        assert embedder.transform(table).shape == (24, 16 * 2 * (5 + 4))
 
 
 def test_a_table_needs_its_columns_and_labels_by_id(classifier):
@@ -1620,7 +1620,7 @@ def test_what_was_read_in_fit_is_read_in_parts():
     fitted = RoMAEClassifier(epochs=1, **SMALL, **ALONE).fit(X, ["a", "b"] * 4)
     assert len(fitted.predict(X[:1])) == 1
     steps = [((1.0, 2.0), (3.0, 4.0), (5.0, 6.0))] * 4
-    assert RoMAEEmbedder(**SMALL).fit(steps).transform(steps).shape == (4, 16)
+    assert RoMAEEmbedder(**SMALL, pooling="model").fit(steps).transform(steps).shape == (4, 16)
     ids = 58 * 10**17 + np.arange(6)
     table = pd.DataFrame({"id": np.repeat(ids, 4), "time": np.tile(range(4), 6), "value": random.normal(size=24)})
     columns = {"id": "id", "time": "time", "values": {"value": 0}.keys()}

@@ -80,6 +80,9 @@ CALLS = {
     "numbers per token": lambda s, **o: predict(make(Regression, per="token", scaling=SCALING), s, **o),
     "embeddings": lambda s, **o: embed(make(Classification, n_classes=4, scaling=SCALING), s, **o),
     "mean embeddings": lambda s, **o: embed(make(MaskedReconstruction, replace(CONFIG, cls=False)), s, **o),
+    "embeddings of layers": lambda s, **o: embed(
+        make(Classification, n_classes=4, scaling=SCALING), s, pooling="layers", **o
+    ),
     "token embeddings": lambda s, **o: embed(make(Regression, scaling=SCALING), s, per="token", **o),
     "hidden values": lambda s, **o: predict(make(MaskedReconstruction, scaling=SCALING), s, **o),
     "normalised values": lambda s, **o: predict(make(MaskedReconstruction, normalise=True, scaling=SCALING), s, **o),
@@ -504,6 +507,10 @@ def test_bad_input_is_a_sentence(without_shape_checks):
             embed(task, samples, tokens_per_batch=wrong)
     with refused(ValueError, "'sample' or 'token'", "not 'batch'"):
         embed(task, samples, per="batch")
+    with refused(ValueError, "pooling must be", "'layers'", "'all'"):
+        embed(task, samples, pooling="all")
+    with refused(ValueError, "per='token'", "leave one out"):
+        embed(task, samples, per="token", pooling="layers")
     with refused(TypeError, "task", "not Encoder"):
         embed(task.encoder, samples)
     with refused(TypeError, "predict", "task", "not Encoder"):

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from romae.data.skipping import Skipped
-    from romae.inference.tables import InferenceConfig, InterpolateConfig
+    from romae.inference.tables import EmbedConfig, InferenceConfig, InterpolateConfig
     from romae.tokens.ladder import Ladder
     from romae.training.tables import FinetuneConfig, PretrainConfig, Trained
 
-    C = TypeVar("C", PretrainConfig, FinetuneConfig, InferenceConfig, InterpolateConfig)
+    C = TypeVar("C", PretrainConfig, FinetuneConfig, InferenceConfig, EmbedConfig, InterpolateConfig)
     J = TypeVar("J", PretrainConfig, FinetuneConfig)
 
 Data = Annotated[Path, typer.Argument(help="A table with one row per measurement: .csv, .csv.gz or .parquet.")]
@@ -190,6 +190,13 @@ def embed(
     data: Data,
     model: Model,
     out: Table,
+    pooling: Annotated[
+        str | None,
+        typer.Option(
+            help="What becomes the vector: model, as wide as the encoder, or layers, statistics of several layers, for "
+            "a linear model or trees."
+        ),
+    ] = None,
     id: Id = None,
     time: Time = None,
     channel: Channel = None,
@@ -204,14 +211,15 @@ def embed(
 ) -> None:
     """Turn each id into a vector, for search, clustering or a model of your own: one row per id.
 
-    Example: romae embed curves.parquet --model run --out embeddings.parquet
+    Example: romae embed curves.parquet --model run --pooling layers --out embeddings.parquet
     """
     from romae.inference import tables as inference_tables
 
     inference_tables.require_output(out, data)
     require_free(out, force=force)
     columns = _columns(id, time, channel, value, position, static)
-    config = _configured(inference_tables.InferenceConfig, config_file, columns, settings, **_given(on_error=on_error))
+    given = _given(on_error=on_error, pooling=pooling)
+    config = _configured(inference_tables.EmbedConfig, config_file, columns, settings, **given)
     _write_answers(partial(inference_tables.embed_table, config, data, model), config, out, force, as_json, data)
 
 

@@ -45,7 +45,7 @@ from romae.estimators.weights import ClassWeight, require_class_weight, sample_w
 from romae.files import write_whole_folder
 from romae.inference.calibration import calibration_of
 from romae.inference.outside import Outside
-from romae.inference.predictions import refused_by
+from romae.inference.predictions import Pooling, refused_by
 from romae.model.autoencoder import Encoder
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, Task
@@ -90,6 +90,7 @@ class _SettingTypes:
     center: Center
     clock: Clock
     learn_hidden: bool
+    pooling: Pooling
     frozen: bool
     features: Literal["auto", "summary"] | None
     n_models: int | None
@@ -137,7 +138,8 @@ class Estimator(BaseEstimator):
     n_models: int | None = 1
     class_weight: ClassWeight | None = None
     scoring: str | None = None
-    learn_hidden: bool = False  # this one to those that learn without
+    learn_hidden: bool = False  # these two to those that learn without
+    pooling: Pooling = "model"
 
     # What fitting leaves. Several networks answer together; `task_` is the first of them.
     task_: Task

@@ -29,6 +29,7 @@ from romae.estimators.folds import TableRows
 from romae.estimators.inputs import Tokens, opened
 from romae.inference import predictions as inference
 from romae.model.config import ModelConfig, Size
+from romae.model.pooling import n_pooled
 from romae.model.tasks import MaskedReconstruction, Task
 from romae.tokens.ladder import Ladder
 from romae.tokens.masking import Masking, Strategy, UniformTokens, hide
@@ -404,6 +405,12 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
     learn_hidden : bool, default False
         Whether pre-training hides what samples hide themselves (`Sample.hidden`), and learns to predict it. By default
         it sees nothing of that.
+    pooling : {"layers", "model"}, default "layers"
+        What becomes the vector of a series. "layers" is for a linear model, trees or a search behind it: mean,
+        deviation, extremes and change of the tokens in what enters the encoder, in its middle layer and in its last,
+        and the same over the means of channels, 15 or 27 times as long as the encoder is wide. "model" is the mean of
+        the last layer's tokens or channels (with CLS, that token), as wide as the encoder. It may be changed after
+        `fit`.
     tokens : "steps", "scalars" or None, default None
         What a token is: a time step, or a single number. None takes steps unless some lack a part of their channels.
     columns : dict, optional
@@ -450,9 +457,64 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
     >>> embedder = romae.RoMAEEmbedder(
     ...     size={"width": 16, "heads": 2, "depth": 1}, pretrain_epochs=1, random_state=0
     ... )
-    >>> embedder.fit_transform(X).shape
+    >>> embedder.fit_transform(X).shape  # 5 statistics of what enters the only layer and of what leaves it
+    (12, 160)
+    >>> embedder.set_params(pooling="model").transform(X).shape
     (12, 16)
     """
+
+    def __init__(
+        self,
+        *,
+        size: str | Size | Mapping[str, int] | None = None,
+        pretrain_epochs: int | None = None,
+        batch_size: int | None = None,
+        lr: float | None = None,
+        mask_ratio: float = MASK_RATIO,
+        model: ModelConfig | Mapping[str, Any] | None = None,
+        masking: Strategy | Masking | Mapping[str, Any] | None = None,
+        train: TrainConfig | Mapping[str, Any] | None = None,
+        time_limit: float | None = None,
+        scaling: Values = "standard",
+        center: Center = "auto",
+        clock: Clock = "sample",
+        learn_hidden: bool = False,
+        pooling: inference.Pooling = "layers",
+        tokens: Tokens | None = None,
+        columns: Any = None,
+        ladders: Sequence[Ladder] | None = None,
+        pretrained: str | Path | None = None,
+        early_stopping: bool = True,
+        validation_fraction: float | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            size=size,
+            pretrain_epochs=pretrain_epochs,
+            batch_size=batch_size,
+            lr=lr,
+            mask_ratio=mask_ratio,
+            model=model,
+            masking=masking,
+            train=train,
+            time_limit=time_limit,
+            scaling=scaling,
+            center=center,
+            clock=clock,
+            learn_hidden=learn_hidden,
+            tokens=tokens,
+            columns=columns,
+            ladders=ladders,
+            pretrained=pretrained,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.pooling = pooling
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -476,7 +538,7 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
 
         Returns
         -------
-        Float32 array [b, w] or pandas.DataFrame
+        Float32 array [b, k] or pandas.DataFrame
             One row per series; for a table a table indexed by its ids. With `set_output(transform="pandas")` always a
             table.
 
@@ -489,7 +551,7 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         """
         X = opened(X, self.columns)
         samples = self._read_to_predict(X, on_error=on_error, static=static)
-        vectors = np.asarray(inference.embed(self.task_, samples))
+        vectors = np.asarray(inference.embed(self.task_, samples, pooling=self.pooling))
         if _get_output_config("transform", self)["dense"] in ("default", "pandas"):
             # For a table by id: scikit-learn would give it the index of X, whose rows are measurements.
             return by_id(X, samples, vectors, columns=self.get_feature_names_out())
@@ -497,7 +559,15 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
 
     @property
     def _n_features_out(self) -> int:
-        return self.task_.config.encoder.width
+        return self.task_.config.encoder.width if self.pooling == "model" else n_pooled(self.task_.config)
+
+    @classmethod
+    def _with_settings(cls, settings: Any) -> "RoMAEEmbedder":
+        # Saved before there was a choice, an embedder goes on giving the vectors that it gave.
+        return super()._with_settings({"pooling": "model"} | settings if isinstance(settings, dict) else settings)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({"pooling": "model"} | state)
 
 
 def _with_hidden(samples: list[Sample], ratio: float) -> list[Sample]:

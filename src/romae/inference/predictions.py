@@ -31,10 +31,13 @@ from romae.data.skipping import refused_parts
 from romae.data.sources import SampleSource, Source, as_source
 from romae.inference.outside import Outside
 from romae.model.kernels.onednn import without_onednn
+from romae.model.pooling import pool_layers
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens.layout import Layout
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import Batch, PackedSamples, Tokens, channel_index
+
+Pooling = Literal["model", "layers"]
 
 TOKENS_PER_BATCH = 32_768
 SECONDS_BEFORE_BAR = 3.0
@@ -157,8 +160,9 @@ def embed(
     samples: SampleSource,
     *,
     per: Literal["sample", "token"] = "sample",
+    pooling: Pooling = "model",
     tokens_per_batch: int = TOKENS_PER_BATCH,
-) -> Float32[np.ndarray, "b w"] | list[Float32[np.ndarray, "_ _"]]:
+) -> Float32[np.ndarray, "b k"] | list[Float32[np.ndarray, "_ _"]]:
     """Embeddings of samples or tokens, for clustering, search, plots or another model.
 
     Parameters
@@ -169,19 +173,25 @@ def embed(
         The samples, as they were read: they are scaled as the training data were. Tokens that a sample hides are not
         shown to the model.
     per : {"sample", "token"}, default "sample"
-        What has an embedding: samples, by CLS or the mean of all tokens, or tokens, CLS left out.
+        What has an embedding: samples, or tokens, CLS left out.
+    pooling : {"model", "layers"}, default "model"
+        What becomes the vector of a sample. "model" is what the model itself would classify from, as wide as the
+        encoder: CLS, or the mean of all tokens or kinds. "layers" is longer and says more to a linear model or trees
+        behind it: in what enters the encoder, in its middle layer and in its last, the mean over tokens, their
+        deviation, extremes and change from one time to the next, and for data with channels the same over the means of
+        channels (`romae.model.pooling`).
     tokens_per_batch : int, default 32768
         The most tokens at once; lower it if memory is short. It does not change the results.
 
     Returns
     -------
-    Float32 array [b, w] or list of arrays [n, w]
+    Float32 array [b, k] or list of arrays [n, w]
         One row per sample; or for each sample one row per token.
 
     Raises
     ------
     ValueError
-        If samples do not fit the model; the message names the sample.
+        If samples do not fit the model; the message names the sample. If tokens are to be pooled.
     TypeError
         If the task is none, or something else than samples is given.
 
@@ -198,14 +208,21 @@ def embed(
     >>> _ = romae.train(task, samples, config, quiet=True)
     >>> romae.embed(task, samples).shape
     (16, 16)
+    >>> romae.embed(task, samples, pooling="layers").shape  # 5 statistics before and after the only layer, and CLS
+    (16, 176)
     >>> len(romae.embed(task, samples, per="token")[0])
     8
     """
     if per not in ("sample", "token"):
         raise ValueError(f"per must be 'sample' or 'token', not {per!r}")
+    require_pooling(pooling)
+    if per == "token" and pooling != "model":
+        raise ValueError("pooling makes one vector of each sample, and per='token' asks for tokens; leave one out")
 
     def embeddings(work: _Work) -> Sequence[Tensor]:
         tokens = work.batch.tokens
+        if pooling == "layers":
+            return pool_layers(task.encode_layers(tokens), task.config).cpu().split(1)
         encoded = task.encode(tokens)
         if per == "sample":
             return task.pooled(encoded).float().cpu().split(1)
@@ -213,6 +230,12 @@ def embed(
 
     rows = _for_each(task, samples, embeddings, tokens_per_batch, "embedding")
     return np.concatenate(rows) if per == "sample" else rows
+
+
+def require_pooling(pooling: str) -> None:
+    """Refuse a pooling that there is not."""
+    if pooling not in ("model", "layers"):
+        raise ValueError(f"pooling must be 'model' or 'layers', not {pooling!r}")
 
 
 def interpolate(

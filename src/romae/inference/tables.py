@@ -45,6 +45,17 @@ class InferenceConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedConfig(InferenceConfig):
+    """`pooling` is what becomes the vector of an id: that of the model, or statistics of several layers."""
+
+    pooling: inference.Pooling = "model"
+
+    def __post_init__(self) -> None:
+        InferenceConfig.__post_init__(self)
+        inference.require_pooling(self.pooling)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InterpolateConfig(InferenceConfig):
     """Which `channels` to ask for, by name or number; all by default.
 
@@ -85,15 +96,15 @@ def predict_table(
 
 
 def embed_table(
-    config: InferenceConfig, data: Any, model: str | Path, *, skipped: list[Skipped] | None = None
+    config: EmbedConfig, data: Any, model: str | Path, *, skipped: list[Skipped] | None = None
 ) -> "pd.DataFrame":
-    """One row per id: its embedding, in as many columns as the encoder is wide.
+    """One row per id: its embedding, in as many columns as the encoder is wide, or more with `pooling` "layers".
 
     What is left out with `on_error` "skip" is added to the list `skipped`.
     """
     task, samples, _ = _load_and_read(config, data, model, skipped)
-    rows = inference.embed(task, samples, tokens_per_batch=config.tokens_per_batch)
-    names = [f"embedding_{i}" for i in range(task.config.encoder.width)]
+    rows = np.asarray(inference.embed(task, samples, pooling=config.pooling, tokens_per_batch=config.tokens_per_batch))
+    names = [f"embedding_{i}" for i in range(rows.shape[1])]
     return to_sample_table(samples, rows, samples.schema, columns=names)
 
 

@@ -3,7 +3,7 @@
 Shapes: t tokens, b samples, w width, c channels, d position dimensions, q hidden tokens.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -88,6 +88,37 @@ class Encoder(nn.Module):
         TypeError
             If the values have a higher precision than the model.
         """
+        return self.transformer(self._embedded(tokens))
+
+    def layers(self, tokens: Tokens, numbers: Collection[int]) -> list[Tokens]:
+        """The outputs of some layers, for those who look inside.
+
+        Parameters
+        ----------
+        tokens : Tokens
+            Values [t, c] at positions [t, d].
+        numbers : collection of int
+            Which layers, from 1 to the depth; 0 is what enters the first.
+
+        Returns
+        -------
+        list of Tokens
+            Embeddings [t, w] of each, from the first layer to the last; with CLS, one more token at the front of each
+            sample.
+
+        Raises
+        ------
+        ValueError
+            If the tokens have other channels or position axes than the model.
+        TypeError
+            If the values have a higher precision than the model.
+        """
+        embedded = self._embedded(tokens)
+        outputs = self.transformer.layers(embedded.values, embedded.positions, embedded.layout, numbers=numbers)
+        return [replace(embedded, values=x) for x in outputs]
+
+    def _embedded(self, tokens: Tokens) -> Tokens:
+        """What enters the first layer."""
         config = self.config
         if tokens.channels != config.channels:
             raise ValueError(f"the model takes {config.channels} channels, but the tokens have {tokens.channels}")
@@ -109,7 +140,7 @@ class Encoder(nn.Module):
             embedded = self.kinds(embedded)
         if self.cls is not None:
             embedded = concat(_repeated(self.cls, embedded), embedded)
-        return self.transformer(embedded)
+        return embedded
 
     def rebuilt(self, **changes: Any) -> "Encoder":
         """A new encoder with the weights of this one and some settings changed, such as for fine-tuning.

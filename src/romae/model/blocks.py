@@ -3,6 +3,7 @@
 Shapes: t tokens, b samples, w width, h heads, e head size, d position dimensions.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -190,6 +191,19 @@ class Transformer(nn.Module):
         queries: Layout | None = None,
     ) -> Float[Tensor, "t w"]:
         """The blocks in turn. With `queries`, the tokens of `layout` are followed by queries that only look."""
+        (x,) = self.layers(x, positions, layout, queries, numbers=(len(self.blocks),))
+        return x
+
+    def layers(
+        self,
+        x: Float[Tensor, "t w"],
+        positions: Float32[Tensor, "t d"],
+        layout: Layout,
+        queries: Layout | None = None,
+        *,
+        numbers: Collection[int],
+    ) -> list[Float[Tensor, "t w"]]:
+        """What enters the first block (number 0), and what comes out of the others, for the numbers that are asked."""
         order = None
         if self.window is not None:
             order = order_along(positions, layout, self.has_cls)
@@ -202,13 +216,16 @@ class Transformer(nn.Module):
             x = padded(x, wide(width))
             if rotation is not None:
                 rotation = rotation.padded(wide_group(rotation.n_pairs, 2 * rotation.n_axes))
-        for block in self.blocks:
+        outputs = [x] if 0 in numbers else []
+        for number, block in enumerate(self.blocks, start=1):
             if self.checkpointing and self.training:
                 x = checkpoint(block, x, rotation, layout, queries, is_aligned, use_reentrant=False)
             else:
                 x = block(x, rotation, layout, queries, is_aligned)
-        x = x[:, :width]
-        return x if order is None else torch.empty_like(x).index_copy(0, order, x)
+            if number in numbers:
+                outputs.append(x)
+        outputs = [x[:, :width] for x in outputs]
+        return outputs if order is None else [torch.empty_like(x).index_copy(0, order, x) for x in outputs]
 
 
 def _initialise(transformer: Transformer, size: Size) -> None:

@@ -19,6 +19,7 @@ from romae.model.autoencoder import Decoder, Encoder
 from romae.model.calibration import Calibration
 from romae.model.config import ModelConfig
 from romae.model.heads import Head
+from romae.model.pooling import pooled_layers
 from romae.tokens.augmentation import Augmentation, Noise, RandAugment
 from romae.tokens.layout import Layout
 from romae.tokens.levels import Levels
@@ -196,8 +197,26 @@ class Task(nn.Module):
         Tokens
             Embeddings of the tokens, after that of CLS where the model has one.
         """
+        return self.encoder(self._enlarged(tokens))
+
+    def encode_layers(self, tokens: Tokens) -> list[Tokens]:
+        """What enters the encoder, and the output of its middle and its last layer, for `pool_layers`.
+
+        Parameters
+        ----------
+        tokens : Tokens
+            The samples, scaled.
+
+        Returns
+        -------
+        list of Tokens
+            Embeddings of the tokens in each of these layers, after that of CLS where the model has one.
+        """
+        return self.encoder.layers(self._enlarged(tokens), pooled_layers(self.config))
+
+    def _enlarged(self, tokens: Tokens) -> Tokens:
         levels = self.levels(tokens)
-        return self.encoder(tokens if levels is None else self._cast(levels.enlarged(tokens)))
+        return tokens if levels is None else self._cast(levels.enlarged(tokens))
 
     def _cast(self, tokens: Tokens) -> Tokens:
         """Tokens in the precision of a model of half precision, which they were centred in full precision for."""

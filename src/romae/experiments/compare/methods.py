@@ -3,7 +3,7 @@
 A method learns from a division and answers for its test samples: scores of classes, whose highest is the answer;
 numbers; or values of hidden tokens, one array of all.
 
-Shapes: b samples, v of the test, k classes, t hidden tokens of all test samples, c columns, n points of a grid.
+Shapes: b samples, v of the test, k classes or features, t hidden tokens of the test, c columns, n points of a grid.
 """
 
 import warnings
@@ -28,7 +28,7 @@ Scores = Float64[np.ndarray, "b k"]
 Answers = np.ndarray
 Method = Callable[..., Answers]  # of a division, a seed and a device
 
-OURS = "RoMAE"
+OURS, VECTORS = "RoMAE", "RoMAE vectors"
 FEWEST_POINTS, MOST_POINTS = 32, 512  # of a grid
 STRENGTHS = np.logspace(-4, 1, 6)  # inverse ones, of logistic regression
 PENALTIES = np.logspace(-2, 4, 7)  # of ridge regression
@@ -87,13 +87,27 @@ def _boosted_numbers(division: Division, seed: int, device: str) -> Float64[np.n
     return trees.fit(train[:, is_measured], division.labels).predict(test[:, is_measured])
 
 
-def _logistic(division: Division, seed: int, device: str) -> Scores:
-    """Its strength is chosen by the log loss over folds of the training data."""
+def _on_features(division: Division, seed: int, device: str) -> Scores:
+    return _logistic(*_features(division), division, seed)
+
+
+def _on_vectors(division: Division, seed: int, device: str) -> Scores:
+    """The vectors of a default embedder, which sees no label, under the same model as summary features."""
+    from romae.estimators.unsupervised import RoMAEEmbedder
+
+    embedder = RoMAEEmbedder(random_state=seed, device=device).fit(division.train)
+    train, test = (np.asarray(embedder.transform(part), dtype=np.float64) for part in (division.train, division.test))
+    return _logistic(train, test, division, seed)
+
+
+def _logistic(
+    train: Float64[np.ndarray, "b k"], test: Float64[np.ndarray, "v k"], division: Division, seed: int
+) -> Float64[np.ndarray, "v c"]:
+    """Logistic regression, its strength chosen by the log loss over folds of the training data."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
     assert division.labels is not None
-    train, test = _features(division)
     rarest = int(np.bincount(division.labels)[np.unique(division.labels)].min())
     model: Any = baselines.logistic_regression(0.01)
     if rarest >= 2:
@@ -204,9 +218,10 @@ METHODS: Mapping[TaskKind, Mapping[str, Method]] = MappingProxyType(
         "classification": {
             OURS: _our_classes,
             "boosting": _boosted_classes,
-            "linear model": _logistic,
+            "linear model": _on_features,
             "MiniRocket": _rocket_classes,
             "1-NN": _nearest_class,
+            VECTORS: _on_vectors,
         },
         "regression": {
             OURS: _our_numbers,

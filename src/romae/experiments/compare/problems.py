@@ -14,8 +14,17 @@ from jaxtyping import Int64, Shaped
 
 from romae.data.schema import SampleSet, Schema
 from romae.data.subsets import rank_in_class
-from romae.experiments.datasets import asas, esc50, oscillators, pendulum, physionet2012, plasticc, synthetic, uea
-from romae.experiments.datasets.light_curves import BANDS
+from romae.experiments.datasets import (
+    asas,
+    esc50,
+    light_curves,
+    oscillators,
+    pendulum,
+    physionet2012,
+    plasticc,
+    synthetic,
+    uea,
+)
 from romae.tokens.masking import UniformTokens, hide
 from romae.tokens.sample import Sample
 from romae.training.rules import held_out
@@ -155,32 +164,23 @@ def _heartbeat(drop: float, n_folds: int, fold: int) -> Division:
 
 
 def _thinned(samples: list[Sample], drop: float, half: int) -> list[Sample]:
-    """Without a share of their time steps, drawn for each sample; the others stay where they are."""
+    """Without a share of their time steps, drawn for each sample."""
     if drop == 0:
         return samples
-    thin = []
-    for i, sample in enumerate(samples):
-        n_kept = max(len(sample) - round(drop * len(sample)), 1)
-        kept = np.sort(np.random.default_rng((0, half, i)).permutation(len(sample))[:n_kept])
-        thin.append(replace(sample, values=sample.values[kept], positions=sample.positions[kept]))
-    return thin
-
-
-STAYS = Schema(id="record", time="minutes", channel="variable", channels=physionet2012.VARIABLES)
+    return [uea.thinned(sample, drop, (0, half, i)) for i, sample in enumerate(samples)]
 
 
 def _mortality(fold: int) -> Division:
     train, test = (physionet2012.load(letter).samples() for letter in "ab")
-    return _classification(train, test, STAYS)
+    return _classification(train, test, physionet2012.SCHEMA)
 
 
 def _stays(fold: int) -> Division:
     """As many stays of set a as make about a million tokens; some of set b with half of their numbers hidden."""
     train, test = physionet2012.load("a").samples()[:2_000], physionet2012.load("b").samples()[:400]
-    return Division(SampleSet(_bare(train), STAYS), SampleSet(_hidden(_bare(test), 0), STAYS))
-
-
-CURVES = Schema(time="days", channel="band", values=("flux", "flux error"), channels=tuple(BANDS))
+    return Division(
+        SampleSet(_bare(train), physionet2012.SCHEMA), SampleSet(_hidden(_bare(test), 0), physionet2012.SCHEMA)
+    )
 
 
 def _plasticc(per_class: int | None, fold: int) -> Division:
@@ -189,7 +189,7 @@ def _plasticc(per_class: int | None, fold: int) -> Division:
     train = [samples[i] for i in rest]
     if per_class is not None:
         train = _few_of_each(train, per_class, fold)
-    return _classification(train, [samples[i] for i in chosen], CURVES)
+    return _classification(train, [samples[i] for i in chosen], light_curves.SCHEMA)
 
 
 def _few_of_each(samples: list[Sample], n: int, seed: int) -> list[Sample]:

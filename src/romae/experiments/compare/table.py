@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from romae.experiments.compare.methods import METHODS, OURS
+from romae.experiments.compare.methods import METHODS, OURS, VECTORS
 from romae.experiments.compare.problems import PROBLEMS, Problem
 from romae.experiments.compare.trial import Trial
 
@@ -26,7 +26,7 @@ class Row(NamedTuple):
     @property
     def ahead(self) -> float | None:
         """By how much ours is above the best of the others."""
-        others = [score for name, score in self.scores.items() if name != OURS]
+        others = [score for name, score in self.scores.items() if name not in (OURS, VECTORS)]
         return self.scores[OURS] - max(others) if OURS in self.scores and others else None
 
 
@@ -52,12 +52,15 @@ def rows(trials: Mapping[str, Sequence[Trial]]) -> list[Row]:
 
 
 def mean_ranks(of: Sequence[Row]) -> dict[str, float]:
-    """The mean rank of each method over the problems that it is for, 1 the best; equal scores share their ranks."""
+    """The mean rank of each method over the problems that it is for, 1 the best; equal scores share their ranks.
+
+    Vectors of ours are no rival of ours: their place is beside the linear model on summary features.
+    """
     from scipy.stats import rankdata
 
     ranks: dict[str, list[float]] = {}
     for row in of:
-        names = list(row.scores)
+        names = [name for name in row.scores if name != VECTORS]
         for name, rank in zip(names, rankdata([-round(row.scores[name], 6) for name in names]), strict=True):
             ranks.setdefault(name, []).append(float(rank))
     return dict(sorted(((name, float(np.mean(found))) for name, found in ranks.items()), key=lambda pair: pair[1]))
@@ -92,6 +95,14 @@ def _section(machine: str, of: Sequence[Row], trials: Mapping[str, Sequence[Tria
         lines += ["| problem | series | tokens | score | " + " | ".join(names) + " | ahead | seconds |"]
         lines += ["|---|---|---|---|" + "---|" * (len(names) + 2)]
         lines += [_line(row, names) for row in chosen] + [""]
+    both = [row for row in of if VECTORS in row.scores and "linear model" in row.scores]
+    if both:
+        n_better = sum(row.scores[VECTORS] > row.scores["linear model"] for row in both)
+        lines += [
+            f"The linear model is better on the embedder's vectors than on summary features in {n_better} of "
+            f"{len(both)} problems.",
+            "",
+        ]
     ranks = ", ".join(f"{name} {rank:.2f}" for name, rank in mean_ranks(of).items())
     lines += [f"Mean ranks over {len(of)} of {len(PROBLEMS)} problems: {ranks}.", ""]
     known = [row for row in of if row.ahead is not None]

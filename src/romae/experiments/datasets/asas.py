@@ -7,6 +7,7 @@ end to end. `periods.npz`, which `save_periods` writes beside it, spares the mac
 Shapes: s stars, p points of all stars.
 """
 
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from romae.experiments.datasets.catalogue import DataSet, Labelled
-from romae.experiments.datasets.files import MissingFile, data_root
+from romae.experiments.datasets.files import MissingFile, data_root, require_bounded_zip
 from romae.files import write_whole
 from romae.tokens.sample import Sample
 
@@ -31,9 +32,10 @@ def load(*, folder: Path | None = None) -> Labelled:
     if not path.exists():
         raise MissingFile(f"cannot find {path}; put the light curves of the stars there")
     try:
+        require_bounded_zip(path)
         with np.load(path, allow_pickle=False) as arrays:
             stars, points = ({name: arrays[name] for name in names} for names in (PER_STAR, PER_POINT))
-    except (OSError, EOFError, KeyError, ValueError) as error:
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"cannot read {path}: {error}") from None
     lengths = stars["length"]
     for name, column in {**stars, **points}.items():

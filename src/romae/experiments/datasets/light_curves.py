@@ -6,9 +6,11 @@ Shapes: p points of all objects, o objects.
 import numpy as np
 from jaxtyping import Float, Float64, Int64
 
+from romae.data.schema import Schema
 from romae.tokens.sample import Sample
 
 BANDS = "ugrizY"
+SCHEMA = Schema(time="days", channel="band", values=("flux", "flux error"), channels=tuple(BANDS))
 
 
 def light_curves(

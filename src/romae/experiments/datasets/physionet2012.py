@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float64, Int64
 
+from romae.data.schema import Schema
 from romae.experiments.datasets.catalogue import DataFile, DataSet, hint
 from romae.experiments.datasets.files import MissingFile, data_root, is_filled, members, shortened
 from romae.tokens.sample import Sample
@@ -23,6 +24,7 @@ VARIABLES = tuple(
     "Glucose HCO3 HCT HR K Lactate Mg MAP MechVent Na NIDiasABP NIMAP NISysABP PaCO2 PaO2 pH Platelets RespRate SaO2 "
     "SysABP Temp TroponinI TroponinT Urine WBC".split()
 )
+SCHEMA = Schema(id="record", time="minutes", channel="variable", channels=VARIABLES)
 LAST_MINUTE = 48 * 60
 MOST_DIGITS = 18  # of a number with 64 bits
 HEADER = b"Time,Parameter,Value"

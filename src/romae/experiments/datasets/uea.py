@@ -6,7 +6,7 @@ value, so that both halves of a set agree whatever the order of their headers.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -60,6 +60,13 @@ def parse(text: str, *, missing: float | str = "error", where: str = "the .ts te
         classes=header.class_names if header.has_classes else None,
     )
     return Labelled([sample.with_schema(schema) for sample in samples], header.class_names)
+
+
+def thinned(sample: Sample, drop: float, seed: tuple[int, ...]) -> Sample:
+    """The sample without a share of its time steps; the others stay where they are."""
+    n_kept = max(len(sample) - round(drop * len(sample)), 1)
+    kept = np.sort(np.random.default_rng(seed).permutation(len(sample))[:n_kept])
+    return replace(sample, values=sample.values[kept], positions=sample.positions[kept])
 
 
 @dataclass

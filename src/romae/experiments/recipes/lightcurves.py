@@ -34,12 +34,11 @@ import torch
 from jaxtyping import Float64, Int64
 
 from romae.data.scaling import fit_scaling, scaled
-from romae.data.schema import Schema
 from romae.data.subsets import rank_in_class
 from romae.experiments import baselines, metrics
 from romae.experiments.datasets import elasticc, plasticc
 from romae.experiments.datasets.catalogue import Labelled
-from romae.experiments.datasets.light_curves import BANDS
+from romae.experiments.datasets.light_curves import BANDS, SCHEMA
 from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target, n_parts
 from romae.inference.predictions import interpolate, predict, predict_proba
 from romae.model.config import SIZES, ModelConfig
@@ -51,7 +50,6 @@ from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
 from romae.training.stages import Classify, Pretrain
 
-SCHEMA = Schema(time="days", channel="band", values=("flux", "flux error"), channels=tuple(BANDS))
 N_FOLDS = 5
 N_BOOSTED = 20_000  # training objects for the trees, which are slow
 STRENGTHS = np.linspace(0, 1, 11)  # of the adjustment to the frequency of classes

@@ -28,10 +28,9 @@ import torch
 from jaxtyping import Float64, Int64
 
 from romae.data.scaling import Scaling, fit_scaling, scaled
-from romae.data.schema import Schema
 from romae.experiments import baselines, metrics
 from romae.experiments.datasets import physionet2012
-from romae.experiments.datasets.physionet2012 import VARIABLES
+from romae.experiments.datasets.physionet2012 import SCHEMA, VARIABLES
 from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target
 from romae.inference.predictions import interpolate, predict, predict_proba
 from romae.model.config import ModelConfig, Size
@@ -48,7 +47,6 @@ SPLIT = 5  # the seed of the split and of the test masks; docs/experiments.md sa
 STAY = 2880.0  # minutes
 PLAUSIBLE = 10.0  # standard deviations; what lies beyond is mostly a data-entry error
 N_PATIENTS, N_SHOWN, N_CURVE = 2, 3, 97
-SCHEMA = Schema(id="record", time="minutes", channel="variable", channels=VARIABLES)
 MASKING: dict[str, Strategy] = {"rows": Rows(ratio=0.5, axis=0), "tokens": UniformTokens(ratio=0.5)}
 
 

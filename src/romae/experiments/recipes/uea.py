@@ -114,15 +114,8 @@ class Uea(Source):
 
     def _half(self, half: Literal["train", "test"], seed: int) -> Labelled:
         samples, class_names = uea.load(self.set, half, missing=0.0)
-        thinned = [_thinned(sample, self.drop, (seed, half == "test", i)) for i, sample in enumerate(samples)]
+        thinned = [uea.thinned(sample, self.drop, (seed, half == "test", i)) for i, sample in enumerate(samples)]
         return Labelled(thinned, class_names)
-
-
-def _thinned(sample: Sample, drop: float, seed: tuple[int, ...]) -> Sample:
-    """The sample without a share of its time steps; the others stay where they are."""
-    n_kept = max(len(sample) - round(drop * len(sample)), 1)
-    kept = np.sort(np.random.default_rng(seed).permutation(len(sample))[:n_kept])
-    return replace(sample, values=sample.values[kept], positions=sample.positions[kept])
 
 
 def _stratified_split(samples: Sequence[Sample], share: float, seed: int) -> tuple[list[Sample], list[Sample]]:
