@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -217,11 +218,14 @@ def test_ranks_share_ties_and_ours_is_held_against_the_best_other():
 
 @pytest.mark.parametrize("name", ["oscillators", "synthetic", "pendulum"])
 def test_problems_that_make_their_data_divide_them(name, monkeypatch):
-    from romae.experiments.datasets import pendulum
+    from romae.experiments.datasets import oscillators, pendulum, synthetic
 
-    real = pendulum.generate
     few = {"train": 20, "validation": 1, "test": 10}
-    monkeypatch.setattr(pendulum, "generate", lambda seed: real(seed=seed, counts=few))
+    for generator in (pendulum, synthetic):
+        real = generator.generate
+        monkeypatch.setattr(generator, "generate", partial(real, counts=few))
+    make = oscillators.oscillators
+    monkeypatch.setattr(oscillators, "oscillators", lambda n, seed: make(n // 30, seed))
     one = find(name)
     division = one.division(0, quick=True)
     assert 0 < len(division.train) <= 60 and 0 < len(division.test) <= 20

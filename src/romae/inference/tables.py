@@ -96,14 +96,15 @@ def predict_table(
 
 
 def embed_table(
-    config: EmbedConfig, data: Any, model: str | Path, *, skipped: list[Skipped] | None = None
+    config: InferenceConfig, data: Any, model: str | Path, *, skipped: list[Skipped] | None = None
 ) -> "pd.DataFrame":
     """One row per id: its embedding, in as many columns as the encoder is wide, or more with `pooling` "layers".
 
     What is left out with `on_error` "skip" is added to the list `skipped`.
     """
     task, samples, _ = _load_and_read(config, data, model, skipped)
-    rows = np.asarray(inference.embed(task, samples, pooling=config.pooling, tokens_per_batch=config.tokens_per_batch))
+    pooling = config.pooling if isinstance(config, EmbedConfig) else "model"
+    rows = np.asarray(inference.embed(task, samples, pooling=pooling, tokens_per_batch=config.tokens_per_batch))
     names = [f"embedding_{i}" for i in range(rows.shape[1])]
     return to_sample_table(samples, rows, samples.schema, columns=names)
 
