@@ -12,7 +12,7 @@ import romae
 from messages import refused
 from romae.cli.main import app
 from romae.data.schema import SampleSet, Schema
-from romae.experiments.compare import choices, table, trial
+from romae.experiments.compare import choices, methods, table, trial
 from romae.experiments.compare.methods import METHODS, OURS, VECTORS
 from romae.experiments.compare.problems import PROBLEMS, Division, Problem, find
 from romae.tokens.masking import UniformTokens, hide
@@ -79,7 +79,10 @@ def test_a_perfect_answer_scores_one_and_a_mean_at_most_zero_or_a_half(task, met
         assert trial.score(one, division, METHODS[task]["mean"](division, 0, "cpu")) < 0.2
 
 
-def test_a_trial_is_written_once_and_a_method_can_be_run_again(tmp_path):
+def test_a_trial_is_written_once_and_a_method_can_be_run_again(tmp_path, monkeypatch):
+    few = {name: METHODS["classification"][name] for name in ("1-NN", "boosting", "linear model")}
+    monkeypatch.setattr(trial, "METHODS", {"classification": few})
+    monkeypatch.setattr(methods, "METHODS", {"classification": few})
     one = problem("classification", "accuracy")
     quick = {"device": "cpu", "methods": ["1-NN", "boosting"]}
     path = trial.run(one, 0, tmp_path, **quick)
@@ -90,6 +93,9 @@ def test_a_trial_is_written_once_and_a_method_can_be_run_again(tmp_path):
     path.write_text(json.dumps(body | {"scores": body["scores"] | {"boosting": 0.125}}))
     trial.run(one, 0, tmp_path, device="cpu", methods=["1-NN"])
     assert trial.read(path).scores["boosting"] == 0.125
+    assert not trial.is_complete(path, one)
+    trial.run(one, 0, tmp_path, device="cpu")
+    assert trial.is_complete(path, one) and trial.read(path).scores["boosting"] == 0.125, "only what it lacked"
     with refused(ValueError, "0.json", "force"):
         trial.run(one, 0, tmp_path, device="cpu")
     with refused(ValueError, "'2-NN'", "1-NN"):

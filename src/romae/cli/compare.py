@@ -63,7 +63,7 @@ def compare(
         for problem in problems:
             for fold in _chosen_folds(folds, problem.n_folds):
                 path = trial.trial_path(results, problem, fold, machine, quick=quick)
-                if path.exists() and not force and methods is None:
+                if methods is None and not force and trial.is_complete(path, problem):
                     continue
 
                 def said(name: str, score: float, seconds: float, place: Path = path) -> None:

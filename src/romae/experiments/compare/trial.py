@@ -57,46 +57,51 @@ def run(
 ) -> Path:
     """Let the methods answer, judge them, and write the trial; returns where it is.
 
-    With `methods`, only these run, and what a trial that is there says of others is kept. `report` hears the name,
-    score and seconds of each method when it is done.
+    A trial that is there and lacks methods gets these; with `methods`, only they run, again where they have been, and
+    what it says of others is kept. `report` hears the name, score and seconds of each method when it is done.
     """
     import torch
 
-    machine = machine_name(device)
-    path = trial_path(folder, problem, fold, machine, quick=quick)
-    before = read(path) if path.exists() and methods is not None else None
-    require_free(path, force=force or before is not None, is_ours=lambda _: False)
+    path = trial_path(folder, problem, fold, machine_name(device), quick=quick)
     known = METHODS[problem.task]
     for name in methods or ():
         if name not in known:
             raise ValueError(f"there is no method {name!r} for {problem.name}; there are {', '.join(known)}")
-    division = problem.division(fold, quick=quick)
+    before = read(path) if path.exists() and (methods is not None or not force) else None
     scores = {} if before is None else dict(before.scores)
     seconds = {} if before is None else dict(before.seconds)
-    for name in methods or known:
+    names = list(methods or [name for name in known if name not in scores])
+    require_free(path, force=force or bool(names), is_ours=lambda _: False)
+    division = problem.division(fold, quick=quick)
+    for name in names:
         begin = time.perf_counter()
         answers = answer(problem.task, name, division, seed=SEED, device=device)
         seconds[name] = round(time.perf_counter() - begin, 1)
         scores[name] = score(problem, division, answers)
         if report is not None:
             report(name, scores[name], seconds[name])
-    trial = Trial(
-        problem=problem.name,
-        fold=fold,
-        metric=problem.metric,
-        scores={name: scores[name] for name in known if name in scores},
-        seconds={name: seconds[name] for name in known if name in seconds},
-        n_train=len(division.train),
-        n_test=len(division.test),
-        n_tokens=int(lengths_of(division.train).sum()),
-        machine=device_name(device),
-        n_threads=torch.get_num_threads(),
-        commit=commit(),
-        versions=versions(),
-        quick=quick,
-    )
-    write_whole_text(path, json.dumps(to_dict(trial), indent=1) + "\n")
+        trial = Trial(
+            problem=problem.name,
+            fold=fold,
+            metric=problem.metric,
+            scores={name: scores[name] for name in known if name in scores},
+            seconds={name: seconds[name] for name in known if name in seconds},
+            n_train=len(division.train),
+            n_test=len(division.test),
+            n_tokens=int(lengths_of(division.train).sum()),
+            machine=device_name(device),
+            n_threads=torch.get_num_threads(),
+            commit=commit(),
+            versions=versions(),
+            quick=quick,
+        )
+        write_whole_text(path, json.dumps(to_dict(trial), indent=1) + "\n")  # what is done stays if the next is killed
     return path
+
+
+def is_complete(path: Path, problem: Problem) -> bool:
+    """Whether a trial is there that has every method."""
+    return path.exists() and set(METHODS[problem.task]) <= set(read(path).scores)
 
 
 def score(problem: Problem, division: Division, answers: np.ndarray) -> float:
