@@ -273,7 +273,8 @@ def test_the_command_runs_what_is_missing_and_nothing_twice(tmp_path, monkeypatc
     assert ran == [("LSST-complete", 0), ("LSST-complete", 1)]
     place = trial.trial_path(tmp_path, one, 0, "cpu", quick=False)
     place.parent.mkdir(parents=True)
-    place.write_text("{}")
+    every = dict.fromkeys(METHODS["classification"], 0.5)
+    place.write_text(json.dumps(to_dict(made("LSST-complete", every))))
     CliRunner().invoke(app, options)
     assert ran[2:] == [("LSST-complete", 1)]
     CliRunner().invoke(app, [*options, "--folds", "1"])
