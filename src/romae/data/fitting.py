@@ -12,12 +12,23 @@ from jaxtyping import Float64
 
 from romae.data.packed_numbers import PackedNumbers
 from romae.data.sources import Source
-from romae.data.spread import QUARTILES_APART, SEVERAL, deviations, times_as_far_apart
+from romae.data.spread import LONG_TAILS, QUARTILES_APART, SEVERAL, deviations, tail_ratio, times_as_far_apart
 
 Method = Literal["none", "standard", "robust", "asinh"]
 Center = Literal["global", "sample", "auto"]
 
 READ_AT_ONCE = 4_096  # samples
+
+
+def suited_method(source: Source) -> Method:
+    """The method for values as they are: "asinh" where most channels have long tails, as fluxes do, else "standard"."""
+    packed, schema = PackedNumbers.of(source), source.schema
+    has_channels = schema is not None and schema.channels and schema.channel is not None
+    channel = np.zeros(len(packed.values), dtype=np.int64)
+    if has_channels:
+        assert schema is not None
+        channel = packed.channel(len(schema.kind_names))
+    return "asinh" if tail_ratio(packed.values, channel) > LONG_TAILS else "standard"
 
 
 def fit_values(

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from romae.checkpoints import native as checkpoint
 from romae.config import from_dict, to_dict
-from romae.data.fitting import READ_AT_ONCE, Center, Method
+from romae.data.fitting import READ_AT_ONCE, Center, Method, suited_method
 from romae.data.ladders import fit_ladders, with_given
 from romae.data.scaling import Origin, Scaling, fit_scaling, seen_also
 from romae.data.schema import SampleSet, Schema
@@ -83,7 +83,7 @@ class _SettingTypes:
     mask_ratio: float
     model: ModelConfig | dict[str, Any] | None
     train: TrainConfig | dict[str, Any] | None
-    scaling: Method
+    scaling: Method | Literal["auto"]
     center: Center
     clock: Clock
     learn_hidden: bool
@@ -421,7 +421,8 @@ class Estimator(BaseEstimator):
         """That of the model to start from, or one fitted to the data."""
         if before is None:
             origin: Origin = "min" if self.clock == "sample" else rules.first_time(samples)
-            return fit_scaling(samples, values=self.scaling, origin=origin, center=self.center)
+            values = suited_method(as_source(samples)) if self.scaling == "auto" else self.scaling
+            return fit_scaling(samples, values=values, origin=origin, center=self.center)
         scaling = (before.scaling or Scaling()).without_target()
         outside, source = Outside(scaling, before.schema), as_source(samples)
         for start in range(0, len(source), READ_AT_ONCE):

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -53,7 +53,7 @@ class _Unsupervised(Estimator):
         masking: Strategy | Masking | Mapping[str, Any] | None = None,
         train: TrainConfig | Mapping[str, Any] | None = None,
         time_limit: float | None = None,
-        scaling: Method = "standard",
+        scaling: Method | Literal["auto"] = "standard",
         center: Center = "auto",
         clock: Clock = "sample",
         learn_hidden: bool = False,
@@ -152,8 +152,10 @@ class RoMAEInterpolator(_Unsupervised):
         How it is trained, or some settings of it, such as `{"ema": 0.99, "weight_decay": 0.1}`.
     time_limit : float, optional
         Seconds that training may take: it gets fewer epochs, by a few steps that are timed first.
-    scaling : {"standard", "robust", "asinh", "none"}, default "standard"
-        The normalisation of values, by channel, as in `fit_scaling`.
+    scaling : {"standard", "robust", "asinh", "none", "auto"}, default "standard"
+        The normalisation of values, by channel, as in `fit_scaling`. "auto" takes "asinh" where values have long tails,
+        as fluxes do: where, in the median of the channels, their deviation is more than 10 times what their quartiles
+        say. Else it takes "standard".
     center : {"auto", "global", "sample"}, default "auto"
         Whether values are seen relative to the level of their own series and channel ("sample"), as in `fit_scaling`.
         "auto" does so where levels lie more than 3 times farther apart than values within a series, as of stars.
@@ -377,8 +379,10 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         How it is trained, or some settings of it, such as `{"ema": 0.99, "weight_decay": 0.1}`.
     time_limit : float, optional
         Seconds that training may take: it gets fewer epochs, by a few steps that are timed first.
-    scaling : {"standard", "robust", "asinh", "none"}, default "standard"
-        The normalisation of values, by channel, as in `fit_scaling`.
+    scaling : {"auto", "standard", "robust", "asinh", "none"}, default "auto"
+        The normalisation of values, by channel, as in `fit_scaling`. "auto" takes "asinh" where values have long tails,
+        as fluxes do: where, in the median of the channels, their deviation is more than 10 times what their quartiles
+        say. Else it takes "standard".
     center : {"auto", "global", "sample"}, default "auto"
         Whether values are learned relative to the level of their own series and channel ("sample"), as in
         `fit_scaling`; embeddings see the level all the same. "auto" does so where levels lie more than 3 times farther
@@ -460,7 +464,7 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         masking: Strategy | Masking | Mapping[str, Any] | None = None,
         train: TrainConfig | Mapping[str, Any] | None = None,
         time_limit: float | None = None,
-        scaling: Method = "standard",
+        scaling: Method | Literal["auto"] = "auto",
         center: Center = "auto",
         clock: Clock = "sample",
         learn_hidden: bool = False,
