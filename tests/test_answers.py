@@ -161,6 +161,20 @@ def curves_at(interpolator, sample, positions):
     return romae.interpolate(interpolator.task_, [sample], [positions])[0][0]
 
 
+def test_curves_of_some_channels_are_those_of_all(interpolator):
+    whole = interpolator.interpolate(TABLE, [0.0, 2.5, 5.0])
+    for channels, names in ((["r"], ["r"]), (["r", "g"], ["r", "g"]), (1, ["r"])):
+        some = interpolator.interpolate(TABLE, [0.0, 2.5, 5.0], channels=channels)
+        assert some.columns.tolist() == names and some.index.equals(whole.index)
+        assert_allclose(some, whole[names], rtol=1e-5)
+    samples = romae.from_table_like(TABLE, interpolator.task_.schema)
+    assert interpolator.interpolate(samples, [0.0, 2.5], channels=["r"]).shape == (8, 2, 1)
+    with refused(ValueError, "'z'", "g, r"):
+        interpolator.interpolate(TABLE, [0.0], channels=["z"])
+    with refused(ValueError, "last column", "leave channels out"):
+        interpolator.interpolate(TABLE, [[[1.0, 0.0]]] * 8, channels=["g"])
+
+
 def test_curves_at_dates_come_back_at_dates():
     days = pd.Timestamp("2024-03-01") + pd.to_timedelta(TABLE["day"], "D").dt.round("us")
     dated = RoMAEInterpolator(columns=COLUMNS | {"time_unit": "day"}, **SMALL).fit(TABLE.assign(day=days))

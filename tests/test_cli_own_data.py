@@ -67,6 +67,20 @@ def interrupted(monkeypatch):
     monkeypatch.setattr(romae.training.tables, "train", train)
 
 
+def test_a_score_decides_which_validation_is_the_best(run):
+    assert run("pretrain", "curves.parquet", *COLUMNS, "--out", "run", *TINY).code == 0
+    learn = ["finetune", "curves.parquet", "--pretrained=run", "--label=kind", *TINY[2:], "--set=validation.share=0.4"]
+    done = run(*learn, "--out=clf", "--set=train.scoring=f1_macro", "--json")
+    summary, records = json.loads(done.out), Path("clf/history.jsonl").read_text().splitlines()
+    assert summary["validation_score"] == max(json.loads(record)["score"] for record in records)
+    done = run(*learn, "--out=clf2", "--set=train.scoring=accuracy")
+    assert_says(done.out, "score of", "validation samples")
+    for scoring, parts in (("auc", ["'auc'", "roc_auc"]), ("r2", ["'r2'", "roc_auc"])):
+        done = run(*learn, "--out=clf3", f"--set=train.scoring={scoring}")
+        assert done.code == 2 and not Path("clf3").exists()
+        assert_says(done.err, *parts)
+
+
 def test_from_a_table_to_predictions_embeddings_and_curves(run):
     done = run("pretrain", "curves.parquet", *COLUMNS, "--out", "run", *TINY, "--json")
     summary = json.loads(done.out)
@@ -93,6 +107,12 @@ def test_from_a_table_to_predictions_embeddings_and_curves(run):
     done = run("interpolate", "curves.parquet", "--model", "run", "--at", "59000:59006:3", "--out", "grid.csv")
     assert done.code == 0
     assert_says(done.out, "96 rows", "star, mjd, band, flux")
+    some = ("--at", "59000:59006:3", "--channels", "r, g", "--out", "some.csv")
+    assert_says(run("interpolate", "curves.parquet", "--model", "run", *some).out, "96 rows")
+    assert pd.read_csv("some.csv")["band"][:6].tolist() == ["r"] * 3 + ["g"] * 3
+    done = run("interpolate", "curves.parquet", "--model", "run", *some[:2], "--channels", "u,r", "--out", "none.csv")
+    assert done.code == 2 and not Path("none.csv").exists()
+    assert_says(done.err, "unknown channel 'u'", "g, r")
     pd.read_csv("grid.csv")[5:9][["mjd", "band", "star"]].to_csv("queries.csv", index=False)
     done = run("interpolate", "curves.parquet", "--model", "run", "--queries", "queries.csv", "--out", "asked.csv")
     grid, asked = pd.read_csv("grid.csv"), pd.read_csv("asked.csv")
@@ -316,6 +336,7 @@ def test_a_real_process_that_is_stopped_saves_first(tmp_path, number, code):
         (["predict", "curves.parquet", "--model", "x", "--out", "p.txt"], ["p.txt"]),
         (["embed", "curves.parquet", "--model", "x", "--out", "e.csv", "--set", "size=1"], ["unknown key 'size'"]),
         (["interpolate", "curves.parquet", "--model", "x", "--out", "i.csv"], ["where to interpolate"]),
+        (["interpolate", "curves.parquet", "--model=x", "--out=i.csv", "--channels=,"], ["--channels ','", "HR,Temp"]),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(run, arguments, parts):

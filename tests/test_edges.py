@@ -19,6 +19,7 @@ from romae.model.autoencoder import Decoder
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification
 from romae.tokens.sample import Sample
+from romae.training import progress
 from romae.training.config import TrainConfig
 from romae.training.progress import Progress
 
@@ -89,6 +90,29 @@ def test_a_run_of_which_no_step_is_taken_is_at_its_beginning(capsys):
     Progress("run", 3).report({"loss": 1.0})
     Progress("run", 3, start=2).report({"loss": 1.0})
     assert capsys.readouterr().err.splitlines() == ["run: step 0 of 3, loss 1", "run: step 2 of 3, loss 1"]
+
+
+def test_a_run_says_how_long_it_will_take_after_a_few_seconds_and_then_each_minute(capsys, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: clock[0])
+    run = Progress("run", 200, start=100)
+    for _ in range(100):
+        clock[0] += 2.0
+        run.advance(10)
+    said = [
+        "step 103 of 200, about 3 min left",
+        "step 133 of 200, about 2 min left",
+        "step 163 of 200, about 74 s left",
+    ]
+    assert capsys.readouterr().err.splitlines() == [
+        f"run: {line}" for line in [*said, "step 193 of 200, about 14 s left"]
+    ]
+    run.report({"loss": 1.0})
+    assert "left" not in capsys.readouterr().err
+    quiet = Progress("run", 200, is_shown=False)
+    clock[0] += 1e4
+    quiet.advance(10)
+    assert capsys.readouterr().err == ""
 
 
 def test_settings_of_the_authors_that_name_no_dropout_have_none():

@@ -155,6 +155,19 @@ def test_recorded_steps_train_as_steps_that_come(name, kind, workers):
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize("name", TASKS)
+def test_recorded_steps_count_weights_of_samples(name):
+    samples = [replace(sample, weight=0.5 + i % 3) for i, sample in enumerate(series_for(name))]
+    config = TrainConfig(epochs=4, batch_size=16, lr=1e-2, graph=False, compile=False)
+    found = []
+    for settings in (config, replace(config, graph=True)):
+        torch.manual_seed(0)
+        history = train(TASKS[name](), samples, settings, validation=samples[:20])
+        found.append([[record["loss"], record["validation"]] for record in history.records])
+    assert_close(torch.tensor(found[1]), torch.tensor(found[0]), rtol=2e-3, atol=1e-5)
+
+
+@pytest.mark.cuda
 def test_recorded_dropout_is_drawn_anew_at_every_step_and_follows_the_seed():
     def losses(seed: int) -> list[float]:
         torch.manual_seed(0)

@@ -15,6 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from messages import refused, warned
 from romae.checkpoints import native as checkpoint
 from romae.data.export import to_table
+from romae.data.queries import channel_numbers
 from romae.data.scaling import Scaling, fit_scaling
 from romae.data.schema import Schema
 from romae.data.series import from_arrays
@@ -211,6 +212,55 @@ def test_curves_are_aligned_with_the_request():
     shuffled = interpolate(task, samples, [x[order] for x, order in zip(asked, orders, strict=True)])
     assert_alike(shuffled, [x[order] for x, order in zip(whole, orders, strict=True)])
     assert [len(x) for x in interpolate(task, samples, [[]] * len(samples))] == [0] * len(samples)
+
+
+def test_some_channels_are_asked_for_by_name_or_number():
+    """Of columns they are columns of the whole answer; of an axis, the answers at the positions of these channels."""
+    task, samples = make(MaskedReconstruction, scaling=SCALING), raw_samples()
+    asked = times(samples)
+    whole = interpolate(task, samples, asked)
+    assert_alike(interpolate(task, samples, asked, channels=[2, 0]), [x[:, [2, 0]] for x in whole])
+    task.schema = Schema(values=("u", "v", "w"))
+    assert_alike(interpolate(task, samples, asked, channels=["w", 0]), [x[:, [2, 0]] for x in whole])
+    assert_alike(interpolate(task, samples, asked, channels="v"), [x[:, [1]] for x in whole])
+
+
+def test_channels_of_an_axis_are_asked_for_at_each_position():
+    task = make(MaskedReconstruction, replace(CONFIG, channels=1, position_dims=2))
+    task.schema = Schema(channel="band", channels=("g", "r", "i"))
+    samples = [Sample(torch.randn(4, 1), torch.tensor([[0.0, 0], [1, 1], [2, 2], [3, 0]])) for _ in range(2)]
+    for positions in ([0.5, 2.5], []):
+        found = interpolate(task, samples, [positions] * 2, channels=["i", "g"])
+        assert [x.shape for x in found] == [(len(positions), 2)] * 2
+    whole = interpolate(task, samples, [[[0.5, 2], [0.5, 0], [2.5, 2], [2.5, 0]]] * 2)
+    found = interpolate(task, samples, [[0.5, 2.5]] * 2, channels=["i", "g"])
+    assert_alike(found, [x.reshape(2, 2) for x in whole])
+    with refused(ValueError, "positions", "channels= says which"):
+        interpolate(task, samples, [[[0.5, 0.0]]] * 2, channels=["i", "g"])
+
+
+@pytest.mark.parametrize(
+    ("channels", "error", "parts"),
+    [
+        (["w", "x"], ValueError, ["unknown channel 'x'", "u, v, w", "0 to 2"]),
+        ([3], ValueError, ["unknown channel 3"]),
+        ([-1], ValueError, ["unknown channel -1"]),
+        (["u", 0], ValueError, ["'u'", "twice"]),
+        ([], ValueError, ["channels are empty"]),
+        ([0.5], TypeError, ["names or numbers", "0.5"]),
+        (0.5, TypeError, ["names or numbers"]),
+    ],
+)
+def test_channels_that_there_are_not_are_refused(channels, error, parts):
+    task, samples = make(MaskedReconstruction, scaling=SCALING), raw_samples()
+    task.schema = Schema(values=("u", "v", "w"))
+    with refused(error, *parts):
+        interpolate(task, samples, times(samples), channels=channels)
+
+
+@pytest.mark.parametrize(("channels", "numbers"), [(["1"], [0]), ([2], [1]), (["0"], [0]), (np.array([3]), [2])])
+def test_the_name_of_a_channel_goes_before_its_number(channels, numbers):
+    assert channel_numbers(channels, (1, 2, 3)) == numbers
 
 
 @pytest.mark.parametrize("queries", ["independent", "joint"])

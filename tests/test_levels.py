@@ -21,7 +21,7 @@ from romae.inference.predictions import embed, interpolate, predict, predict_pro
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens.ladder import Ladder
-from romae.tokens.levels import LEVEL_SHARE, Levels
+from romae.tokens.levels import LEVEL_SHARE, SPREAD_SHARE, Levels
 from romae.tokens.masking import SampleKeys, UniformTokens
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import Layout, Tokens, collate
@@ -49,15 +49,15 @@ def stars(n_samples: int = 12, seed: int = 0, hide: bool = False) -> SampleSet:
     return SampleSet(samples, SCHEMA)
 
 
-def centred(task: Task) -> Task:
-    task.scaling = fit_scaling(stars(), center="sample")
+def centred(task: Task, center: str = "sample") -> Task:
+    task.scaling = fit_scaling(stars(), center=center)
     return task.eval()
 
 
-@pytest.fixture
-def task() -> MaskedReconstruction:
+@pytest.fixture(params=["sample", "instance"])
+def task(request) -> MaskedReconstruction:
     torch.manual_seed(0)
-    return centred(MaskedReconstruction(MODEL, masking=UniformTokens(ratio=0.5)))
+    return centred(MaskedReconstruction(MODEL, masking=UniformTokens(ratio=0.5)), request.param)
 
 
 def inputs_of_encoder(task: Task, run) -> list[torch.Tensor]:
@@ -148,6 +148,8 @@ def test_the_loss_is_that_of_the_predictions_in_units_of_the_spread_within_sampl
     hidden = batch.hidden
     error = task.predict(batch).double() - hidden.values.double()
     gain = task.scaling.gain[hidden.positions[:, -1].long()]
+    if task.scaling.center == "instance":
+        gain = task.levels(batch.tokens).gain[hidden.layout.sample_of_token * 3 + hidden.positions[:, -1].long()]
     assert_close(task(batch).total.double(), (error * gain).square().sum(), rtol=1e-4, atol=1e-4)
     # Of values that lie within 0.1 of their level the loss is about 1, where the global scale would make it tiny.
     assert 0.3 < float(task.trivial(batch).mean) < 3
@@ -215,7 +217,7 @@ def test_embeddings_and_classes_see_the_level(task):
 def test_a_checkpoint_keeps_the_choice(task, tmp_path):
     task.save(tmp_path / "model")
     again, samples = load(tmp_path / "model"), stars(3, hide=True)
-    assert again.scaling == task.scaling and again.scaling.center == "sample"
+    assert again.scaling == task.scaling and again.scaling.centres_samples
     for x, y in zip(predict(task, samples), predict(again, samples), strict=True):
         assert np.array_equal(x, y)
     assert not any("gain" in name for name in task.state_dict())
@@ -292,3 +294,106 @@ def test_static_facts_are_not_centred_by_themselves():
     levels = Levels.of(tokens, torch.tensor([[2.0], [2.0]], dtype=torch.float64), 2, static_from=1)
     assert levels.relative(tokens).values.flatten().tolist() == [-2.0, 2.0, 3.0, 0.0, -3.0]
     assert levels.enlarged(tokens).values[2].item() == 3.0
+
+
+# Values relative to their own spread
+
+
+def waves(n_samples: int = 6, seed: int = 0, hide: bool = True) -> SampleSet:
+    """Sines in three bands, with a dozen values in each, whose levels and amplitudes differ by sample and band."""
+    random, samples = np.random.default_rng(seed), []
+    for i in range(n_samples):
+        band = np.arange(36) % 3
+        times = np.sort(random.uniform(0, 10, 36))
+        amplitude, level = np.exp(random.normal(0, 1, 3)), random.normal(0, 3, 3)
+        values = level[band] + amplitude[band] * np.sin(times + random.uniform(0, 6))
+        hidden = np.arange(36) % 5 == 1 if hide else None
+        samples.append(Sample(values[:, None], np.stack([times, band], 1), hidden=hidden, id=i))
+    return SampleSet(samples, SCHEMA)
+
+
+def changed(sample: Sample, factor: float, by: float, channel: int) -> Sample:
+    """The sample with one channel stretched and shifted."""
+    is_here = sample.positions[:, -1:] == channel
+    return replace(sample, values=torch.where(is_here, factor * sample.values.double() + by, sample.values.double()))
+
+
+@pytest.fixture
+def instance() -> MaskedReconstruction:
+    torch.manual_seed(0)
+    task = MaskedReconstruction(MODEL)
+    task.scaling = fit_scaling(waves(), center="instance")
+    torch.nn.init.normal_(task.head.linear.weight, std=0.5)
+    return task.eval()
+
+
+@pytest.mark.filterwarnings("ignore:data far outside")
+@pytest.mark.parametrize(("factor", "by"), [(1.0, 40.0), (100.0, 0.0), (0.05, -3.0), (7.5, 12.0)])
+def test_answers_stretch_and_shift_with_the_values_of_a_channel(instance, factor, by):
+    samples = waves(4, seed=3)
+    moved = [changed(sample, factor, by, channel=1) for sample in samples]
+    queries = [np.array([[t, c] for t in (0.0, 4.3, 9.0) for c in range(3)])] * 4
+    is_moved = queries[0][:, 1:] == 1
+    before, after = interpolate(instance, samples, queries), interpolate(instance, moved, queries)
+    for x, y in zip(before, after, strict=True):
+        np.testing.assert_allclose(y, np.where(is_moved, factor * x + by, x), rtol=1e-4, atol=1e-4 * max(1, factor))
+        assert np.ptp(x[is_moved]) > 0.01  # there is something to stretch
+    for x, y, sample in zip(predict(instance, samples), predict(instance, moved), samples, strict=True):
+        is_here = sample.positions[sample.hidden, -1:].numpy() == 1
+        np.testing.assert_allclose(y, np.where(is_here, factor * x + by, x), rtol=1e-4, atol=1e-4 * max(1, factor))
+
+
+def test_the_spread_is_that_of_what_is_visible_where_there_is_enough_of_it():
+    layout = Layout.of([5, 5, 3, 4])
+    values = torch.tensor([[1.0], [2], [3], [4], [5], [7], [7], [7], [7], [7], [1], [5], [9], [2], [2], [2], [2.00001]])
+    gain = torch.tensor([[0.5]], dtype=torch.float64)
+    levels = Levels.of(Tokens(values, torch.arange(17.0)[:, None], layout), gain, own_spread=True)
+    # Five values with a deviation of sqrt(2); a constant; too few; and what varies by less than a thousandth of 2.
+    assert_close(levels.gain.flatten(), torch.tensor([2**-0.5, 0.5, 0.5, 0.5], dtype=torch.float64))
+    assert_close(levels.level.flatten(), torch.tensor([3.0, 7, 5, 2], dtype=torch.float64), atol=1e-5, rtol=0)
+
+
+def test_labels_see_a_share_of_the_spread():
+    tokens = Tokens(torch.tensor([[-4.0], [4], [-4], [4]]), torch.arange(4.0)[:, None], Layout.of([4]))
+    levels = Levels.of(tokens, torch.ones(1, 1, dtype=torch.float64), own_spread=True)
+    assert levels.relative(tokens).values.abs().flatten().tolist() == [1.0] * 4
+    assert_close(levels.enlarged(tokens).values.abs(), torch.full((4, 1), 4**SPREAD_SHARE))
+    assert_close(levels.cpu().enlarged(tokens).values, levels.enlarged(tokens).values)
+
+
+@pytest.mark.filterwarnings("ignore:data far outside")
+@pytest.mark.parametrize("n_visible", [0, 1, 2, 12])
+@pytest.mark.parametrize("is_constant", [True, False])
+def test_few_values_and_constants_have_finite_answers_that_shift(instance, n_visible, is_constant):
+    sample = waves(1, hide=False)[0]
+    sample = changed(sample, 0.0, 4.0, channel=0) if is_constant else sample
+    is_here = sample.positions[:, -1] == 0
+    hidden = is_here & (is_here.cumsum(0) > n_visible)
+    hidden[1] = True  # of another channel, so that something is hidden
+    sample = replace(sample, hidden=hidden)
+    queries = [np.array([[1.0, 0.0], [30.0, 0.0]])]
+    (answer,), (moved,) = (
+        interpolate(instance, [one], queries) for one in (sample, changed(sample, 1.0, 5.0, channel=0))
+    )
+    assert np.isfinite(answer).all()
+    np.testing.assert_allclose(moved, answer + (5.0 if n_visible else 0.0), atol=1e-3)
+
+
+def test_settings_that_do_not_go_with_the_spread_of_samples_are_refused(without_shape_checks):
+    with refused(ValueError, "'instance'", "values='none'", "'standard'"):
+        fit_scaling(waves(), values="none", center="instance")
+    with refused(ValueError, "asinh", "center='global'"):
+        fit_scaling(waves(), values="asinh", center="instance")
+    with refused(ValueError, "center", "'instance'", "not 'own'"):
+        Scaling(center="own")
+
+
+def test_estimators_take_the_spread_of_series(tmp_path):
+    random = np.random.default_rng(0)
+    X = [(np.sort(random.uniform(0, 10, 8)), size * random.normal(0, 1, 8)) for size in np.exp(np.arange(12.0) / 3)]
+    small = {"size": Size(width=16, heads=2, depth=1), "pretrain_epochs": 1, "random_state": 0, "device": "cpu"}
+    fitted = RoMAEInterpolator(**small, center="instance").fit(X)
+    assert fitted.task_.scaling.center == "instance"
+    fitted.save(tmp_path / "estimator")
+    again = RoMAEInterpolator.load(tmp_path / "estimator")
+    assert np.array_equal(again.interpolate(X, times=[1.0]), fitted.interpolate(X, times=[1.0]))

@@ -11,11 +11,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import romae
 from messages import refused
-from romae.data.fitting import suited_method
 from romae.data.scaling import Scaling
 from romae.data.schema import SampleSet, Schema
-from romae.data.sources import as_source
-from romae.data.spread import tail_ratio
 from romae.data.store import write_store
 from romae.estimators.inputs import read_input
 from romae.model.pooling import SMALLEST, n_pooled, pool_layers, pooled_layers
@@ -217,35 +214,3 @@ def test_pool_layers_takes_layers_as_they_are():
     with torch.no_grad():
         layers = task.encode_layers(romae.collate([task.scaling.apply(sample) for sample in samples]).tokens)
         assert_allclose(pool_layers(layers, STEPS), romae.embed(task, samples, pooling="layers"), **close)
-
-
-# What values are seen through
-
-
-def test_values_with_long_tails_are_seen_through_the_inverse_hyperbolic_sine():
-    random = np.random.default_rng(0)
-    usual = random.normal(size=(30, 8, 2))
-    tails = usual * np.exp(3 * random.normal(size=(30, 1, 2)))
-    one_in_three = np.concatenate([usual, tails[..., :1]], axis=2)
-    for X, method in ((usual, "standard"), (tails, "asinh"), (1e6 + 1e3 * tails, "asinh"), (one_in_three, "standard")):
-        fitted = romae.RoMAEEmbedder(**SETTINGS).fit(X)
-        assert fitted.task_.scaling.method == method
-    assert romae.RoMAEEmbedder(**SETTINGS, scaling="standard").fit(tails).task_.scaling.method == "standard"
-    assert romae.RoMAEInterpolator(**SETTINGS).fit(tails).task_.scaling.method == "standard"
-
-
-def test_tails_are_those_of_each_channel_whether_a_column_or_an_axis():
-    random = np.random.default_rng(0)
-    tails = random.standard_cauchy((40, 12)) * 100
-    both = np.stack([tails, random.normal(size=(40, 12)) + 50], axis=-1)
-    group = np.tile([0, 1], tails.size)
-    as_axis, as_columns = (
-        tail_ratio(both.reshape(-1, 1), group),
-        tail_ratio(both.reshape(-1, 2), np.zeros(tails.size, dtype=int)),
-    )
-    assert as_axis == pytest.approx(as_columns) and as_axis > 5
-    assert tail_ratio(np.ones((9, 2)), np.zeros(9, dtype=int)) == 0  # where nothing varies there are none
-    normal = random.normal(size=(20_000, 1))
-    assert tail_ratio(normal, np.zeros(20_000, dtype=int)) == pytest.approx(1, abs=0.05)
-    for samples in (romae.from_arrays(both), romae.from_arrays(both, tokens="scalars")):
-        assert suited_method(as_source(samples)) == ("asinh" if as_axis > 10 else "standard")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax, softmax
 
+from romae.estimators import members
 from romae.estimators.members import PENALTIES, Convolutions, _ridge
 from romae.estimators.stacking import Fold, Stack, Views, fit_class_pool, fit_number_weights, fit_stack
 
@@ -129,6 +130,88 @@ def test_leave_one_out_is_what_fitting_without_a_sample_says():
         np.testing.assert_allclose(ridge.left_out, wanted, rtol=1e-6, atol=1e-8)
 
 
-def _one_out(model, features: np.ndarray, targets: np.ndarray, i: int) -> np.ndarray:
+def _one_out(model, features: np.ndarray, targets: np.ndarray, i: int, weights: np.ndarray | None = None) -> np.ndarray:
     others = np.arange(len(targets)) != i
-    return model.fit(features[others], targets[others]).predict(features[i : i + 1])[0]
+    return model.fit(features[others], targets[others], None if weights is None else weights[others]).predict(
+        features[i : i + 1]
+    )[0]
+
+
+# Weights of samples
+
+
+def test_leave_one_out_with_weights_is_what_fitting_without_a_sample_says():
+    from sklearn.linear_model import Ridge
+
+    random = np.random.default_rng(0)
+    for shape in ((12, 5), (9, 30)):
+        weights = random.uniform(0.2, 3, shape[0])
+        features = random.normal(size=shape)
+        mean = np.average(features, axis=0, weights=weights)
+        features = (features - mean) / np.sqrt(np.average((features - mean) ** 2, axis=0, weights=weights))
+        targets = random.normal(size=(shape[0], 2)) + features[:, :2]
+        ridge = _ridge(features, targets, weights)
+        by_penalty = {
+            penalty: np.stack([_one_out(Ridge(alpha=penalty), features, targets, i, weights) for i in range(shape[0])])
+            for penalty in PENALTIES
+        }
+        errors = {p: np.average((x - targets) ** 2, axis=0, weights=weights).mean() for p, x in by_penalty.items()}
+        best = min(errors, key=errors.get)
+        np.testing.assert_allclose(ridge.left_out, by_penalty[best], rtol=1e-6, atol=1e-8)
+        whole = Ridge(alpha=best).fit(features, targets, weights)
+        np.testing.assert_allclose(features @ ridge.weight + ridge.bias, whole.predict(features), rtol=1e-6, atol=1e-8)
+
+
+TIMES = np.arange(60) % 4  # some not at all
+
+
+def test_a_pool_of_classes_takes_weight_2_for_the_sample_twice():
+    labels, models = made(60)
+    by_weight = fit_class_pool(models, labels, TIMES.astype(float))
+    by_number = fit_class_pool([np.repeat(one, TIMES, axis=0) for one in models], np.repeat(labels, TIMES))
+    np.testing.assert_allclose(by_weight.weights, by_number.weights, atol=1e-4)
+    np.testing.assert_allclose(by_weight.bias, by_number.bias, atol=1e-4)
+    plain, ones = fit_class_pool(models, labels), fit_class_pool(models, labels, np.ones(60))
+    np.testing.assert_array_equal(ones.weights, plain.weights)
+    assert np.abs(plain.bias - by_weight.bias).max() > 0.01
+
+
+def test_weights_of_numbers_take_weight_2_for_the_sample_twice():
+    random = np.random.default_rng(0)
+    targets = random.normal(size=(60, 2)) * [1, 1000]
+    models = [targets + random.normal(size=(60, 2)) * [size, 1000 * size] for size in (0.5, 1.0, 0.7)]
+    by_weight = fit_number_weights(models, targets, TIMES.astype(float))
+    by_number = fit_number_weights([np.repeat(one, TIMES, axis=0) for one in models], np.repeat(targets, TIMES, axis=0))
+    np.testing.assert_allclose(by_weight, by_number, rtol=1e-8)
+    np.testing.assert_array_equal(fit_number_weights(models, targets, np.ones(60)), fit_number_weights(models, targets))
+    assert np.abs(by_weight - fit_number_weights(models, targets)).max() > 1e-3
+
+
+@pytest.mark.parametrize("n_classes", [2, None])
+def test_a_stack_weighs_its_models_and_their_parts_by_the_weights_of_samples(n_classes, monkeypatch):
+    """Half of the series are mislabelled and weigh next to nothing: the stack answers as that of the others."""
+    monkeypatch.setattr(members, "ROUNDS", 20)
+    random = np.random.default_rng(0)
+    truth = np.arange(240) % 2
+    features, wrong = random.normal(size=(240, 2)) + 2 * truth[:, None], np.arange(240) // 2 % 2 == 0
+    labels = np.where(wrong, 1 - truth, truth)
+    labels, guess = (
+        (labels, log_softmax(random.normal(size=(120, 2)), axis=1))
+        if n_classes
+        else (
+            labels[:, None].astype(float),
+            random.normal(size=(120, 1)),
+        )
+    )
+    folds = [Fold(np.arange(120), np.arange(120, 240), guess)]
+    light = fit_stack(
+        Views(features), labels, folds, n_classes=n_classes, seed=0, sample_weights=np.where(wrong, 1e-3, 2.0)
+    )
+    plain = fit_stack(Views(features), labels, folds, n_classes=n_classes, seed=0)
+
+    def accuracy(stack: Stack) -> float:
+        answers = stack.answers(np.zeros((240, n_classes or 1)) + 0.5, Views(features))
+        return ((answers.argmax(1) if n_classes else answers[:, 0] > 0.5) == truth).mean()
+
+    assert accuracy(light) > 0.85 > accuracy(plain)
+    assert light.weights[1:].sum() > 0.9 and (n_classes is None or plain.weights[1:].sum() < 0.8)

@@ -102,7 +102,7 @@ def test_the_configuration_beside_a_run_makes_the_same_run_bit_for_bit(pretraine
     config = load_config(PretrainConfig, pretrained / "job.json")
     model, train = (
         replace(PRETRAIN.model, cls=False, pool="kinds"),
-        replace(TRAIN, lr=1e-3),
+        replace(TRAIN, lr=1e-3, precision="float32"),
     )  # these followed from the data
     assert config == replace(PRETRAIN, columns=replace(COLUMNS, positions=()), model=model, train=train)
     pretrain(config, SHUFFLED, tmp_path / "again")
@@ -415,6 +415,26 @@ def test_a_grid_asks_every_id_and_channel_in_data_units(pretrained):
     assert answer["mjd"].unique().tolist() == [59000, 59002, 59004, 59006]
     means = answer.groupby("band")["flux"].mean()
     assert 50 < means["g"] < 150 and 550 < means["r"] < 650
+
+
+def test_some_channels_of_a_grid_are_those_of_the_whole(pretrained):
+    whole = interpolate_table(InterpolateConfig(), CURVES, pretrained, at="59000:59006:3")
+    for channels in (("r",), (1,), ("1",)):
+        some = interpolate_table(InterpolateConfig(channels=channels), CURVES, pretrained, at="59000:59006:3")
+        pd.testing.assert_frame_equal(some, whole[whole["band"] == "r"].reset_index(drop=True), rtol=1e-5)
+    with refused(ValueError, "unknown channel 'z'", "g, r"):
+        interpolate_table(InterpolateConfig(channels=("g", "z")), CURVES, pretrained, at="59000:59006:3")
+    with refused(ValueError, "'band'", "leave channels out"):
+        interpolate_table(InterpolateConfig(channels=("g",)), CURVES, pretrained, queries=whole)
+
+
+def test_some_columns_of_values_are_written_alone(tmp_path):
+    table = CURVES.assign(error=1.0 + CURVES["flux"] / 1000)
+    columns = replace(COLUMNS, channel=None, values=("flux", "error"))
+    run = pretrain(replace(PRETRAIN, columns=columns), table, tmp_path / "run").model
+    whole = interpolate_table(InterpolateConfig(), table, run, queries=CURVES[["star", "mjd"]])
+    some = interpolate_table(InterpolateConfig(channels=("error",)), table, run, queries=CURVES[["star", "mjd"]])
+    pd.testing.assert_frame_equal(some, whole[["star", "mjd", "error"]])
 
 
 def test_queries_are_answered_in_the_order_they_were_asked(pretrained):

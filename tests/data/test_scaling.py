@@ -24,7 +24,7 @@ from romae.tokens.ladder import Ladder
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import collate
 
-METHODS = ["standard", "robust", "asinh"]
+METHODS = ["standard", "robust", "asinh", "robust-asinh"]
 
 
 def series(*values: float, channel: int = 0) -> Sample:
@@ -64,7 +64,7 @@ def test_the_inverse_of_scaling_is_exact(method, per, values):
     # A sample keeps its values in float32. Half a unit in the last place of y is 6e-8 |y|, and it comes back as an
     # error of 6e-8 |x - centre|, or of 6e-8 |y| relative to x where x is a hyperbolic sine of y.
     kept = scaling.apply(sample).values
-    rounding = 1.2e-7 * (1 + float(seen.abs().max())) if method == "asinh" else 1.2e-7
+    rounding = 1.2e-7 * (1 + float(seen.abs().max())) if method.endswith("asinh") else 1.2e-7
     back = scaling.invert_values(kept, sample.positions)
     assert_close(back, sample.values.double(), rtol=rounding, atol=1.2e-7 * size)
 
@@ -152,6 +152,26 @@ def test_a_constant_channel_is_not_divided_by_zero(method, constant):
     assert torch.isfinite(values).all()
     if method != "asinh":
         assert scaling.scale[0] == (1.0,) and not values.any()
+
+
+def test_robust_asinh_bends_what_robust_gives_beyond_three_deviations():
+    sample = series(300.0, 301.0, 302.0, 303.0, 304.0, 1e6)
+    straight, bent = (
+        fit_scaling([sample], values=values).apply(sample).values for values in ("robust", "robust-asinh")
+    )
+    assert_close(bent, (3 * (straight.double() / 3).asinh()).float())
+    assert_close(bent[:-1], straight[:-1], rtol=0.05, atol=0)
+    assert straight[-1] > 1e5 and bent[-1] < 50
+
+
+def test_auto_is_straight_for_samples_that_are_centred_by_themselves_and_bent_for_others():
+    random = np.random.default_rng(0)
+    alike = [series(*random.normal(size=9)) for _ in range(20)]
+    apart = [series(*(level + random.normal(size=9))) for level in 100 * random.normal(size=20)]
+    assert fit_scaling(alike, values="auto", center="auto").method == "robust-asinh"
+    fitted = fit_scaling(apart, values="auto", center="auto")
+    assert (fitted.method, fitted.center) == ("standard", "sample")
+    assert fitted == fit_scaling(apart, values="standard", center="auto")
 
 
 def test_a_channel_that_is_mostly_one_number_still_has_a_robust_scale():

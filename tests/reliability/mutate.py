@@ -56,9 +56,10 @@ TESTS: dict[str, str] = {
     "model/attention.py": "test_attention test_layers test_model test_windowed test_fixed_shape",
     "model/": "test_edges test_attention test_rope test_model test_layers test_tasks test_task_details test_windowed "
     "test_fixed_shape test_config test_reference test_checkpoint",
-    "training/": "test_edges test_training* test_fast_modes test_fixed_shape test_stages test_preflight "
+    "training/": "test_edges test_training* test_scores test_fast_modes test_fixed_shape test_stages test_preflight "
     "test_device test_trackers test_task_details test_config",
-    "inference/": "test_edges test_inference test_training_tables test_baselines data/test_queries test_diagnostics",
+    "inference/": "test_edges test_inference test_scores test_training_tables test_baselines data/test_queries "
+    "test_diagnostics",
     "estimators/": "test_edges test_estimators* test_members test_stacking",
     "checkpoints/": "test_edges test_checkpoint test_reference test_models",
     "": "test_edges test_config test_checkpoint data/test_store test_training datasets/test_files data/test_folder "

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from romae.training.tables import FinetuneConfig, PretrainConfig, Trained
 
     C = TypeVar("C", PretrainConfig, FinetuneConfig, InferenceConfig, EmbedConfig, InterpolateConfig)
+    J = TypeVar("J", PretrainConfig, FinetuneConfig)
 
 Data = Annotated[Path, typer.Argument(help="A table with one row per measurement: .csv, .csv.gz or .parquet.")]
 Id = Annotated[str | None, typer.Option("--id", help="The column that says which rows belong together.")]
@@ -59,6 +60,15 @@ Ladders = Annotated[
         "further axes. What is not given follows from the gaps and spans of the data.",
     ),
 ]
+TestShare = Annotated[
+    float | None,
+    typer.Option(
+        "--test-share",
+        help="The share of ids to keep out of training and of validation and to score the model on, such as 0.2; "
+        "stratified by class. By default none, so that all ids go into the model: the scores are then those of the "
+        "validation ids, which chose the weights and so flatter a little.",
+    ),
+]
 OnErrorOption = Annotated[
     str | None,
     typer.Option(
@@ -79,6 +89,7 @@ def pretrain(
     position: Position = None,
     ladders: Ladders = None,
     static: Static = None,
+    test_share: TestShare = None,
     config_file: ConfigFile = None,
     settings: Settings = None,
     resume: Resume = False,
@@ -86,7 +97,9 @@ def pretrain(
 ) -> None:
     """Learn from a table without labels: hide some rows, predict them from the others.
 
-    The settings in use are written to job.json in the folder of the run; --config job.json makes the same run again.
+    It ends with the R² of hidden values on ids that were kept out, in each channel, beside linear interpolation. The
+    settings in use are written to job.json in the folder of the run; --config job.json makes the same run again. The
+    scores are in metrics.json, the ids of --test-share in test_ids.json.
 
     Example: romae pretrain curves.parquet --id star --time mjd --channel band --value flux --out run
     """
@@ -97,11 +110,12 @@ def pretrain(
     columns = _columns(id, time, channel, value, position, static)
     before = _job(out) if resume else None
     config = _configured(training_tables.PretrainConfig, config_file, columns, None, before)
+    config = _with_test(config, test_share)
     if ladders:
         config = replace(config, model=replace(config.model, ladders=tuple(map(_ladder, ladders))))
     config = override(config, *(settings or ()))
     with resumable(out, "pretrain", data, "--out", out):
-        _print_summary(training_tables.pretrain(config, data, out, resume=resume), as_json)
+        _finish(training_tables.pretrain(config, data, out, resume=resume), config.train.device, as_json)
 
 
 def finetune(
@@ -117,6 +131,7 @@ def finetune(
     value: Value = None,
     position: Position = None,
     static: Static = None,
+    test_share: TestShare = None,
     config_file: ConfigFile = None,
     settings: Settings = None,
     resume: Resume = False,
@@ -124,18 +139,22 @@ def finetune(
 ) -> None:
     """Teach a pre-trained model the label of each id: a class, or a number.
 
-    Columns are called as in pre-training unless you name others.
+    Columns are called as in pre-training unless you name others. It ends with accuracy, macro F1 and AUROC, or with R²
+    and RMSE, on ids that were kept out; they are in metrics.json too, and the ids of --test-share in test_ids.json.
 
     Example: romae finetune labelled.parquet --pretrained run --label kind --out classifier --set frozen=true
     """
+    from romae.config import override
     from romae.training import tables as training_tables
 
     _require_place(out, config_file, pretrained, resume)
     columns = _columns(id, time, channel, value, position, static)
     before = _job(out) if resume else None
-    config = _configured(training_tables.FinetuneConfig, config_file, columns, settings, before, **_given(label=label))
+    config = _configured(training_tables.FinetuneConfig, config_file, columns, None, before, **_given(label=label))
+    config = override(_with_test(config, test_share), *(settings or ()))
     with resumable(out, "finetune", data, "--pretrained", pretrained, "--out", out):
-        _print_summary(training_tables.finetune(config, data, pretrained, out, resume=resume), as_json)
+        trained = training_tables.finetune(config, data, pretrained, out, resume=resume)
+        _finish(trained, config.train.device, as_json)
 
 
 def predict(
@@ -214,6 +233,12 @@ def interpolate(
     at: Annotated[
         str | None, typer.Option(help="An even grid start:stop:n for every id and channel, such as 0:10:101.")
     ] = None,
+    channels: Annotated[
+        str | None,
+        typer.Option(
+            help="The channels to ask for, by name or number from 0 on, with commas: HR,Temp. All by default."
+        ),
+    ] = None,
     id: Id = None,
     time: Time = None,
     channel: Channel = None,
@@ -228,16 +253,20 @@ def interpolate(
 ) -> None:
     """Ask a pre-trained model for values at any time: at each row of a table of queries, or on a grid.
 
-    Example: romae interpolate curves.parquet --model run --at 0:10:101 --out filled.csv
+    Of several columns of values, --channels names those to write; else it names the channels that the grid is for.
+
+    Example: romae interpolate curves.parquet --model run --at 0:10:101 --channels g,r --out filled.csv
     """
     from romae.inference import tables as inference_tables
 
     inference_tables.require_output(out, data, queries)
     require_free(out, force=force)
     columns = _columns(id, time, channel, value, position, static)
-    config = _configured(
-        inference_tables.InterpolateConfig, config_file, columns, settings, **_given(on_error=on_error)
-    )
+    names = None if channels is None else _names(channels)
+    if names == []:
+        raise ValueError(f"--channels {channels!r} names no channel; write them as HR,Temp, or leave it out for all")
+    options = _given(on_error=on_error, channels=names)
+    config = _configured(inference_tables.InterpolateConfig, config_file, columns, settings, **options)
     ask = partial(inference_tables.interpolate_table, config, data, model, queries=queries, at=at)
     _write_answers(ask, config, out, force, as_json, data, queries)
 
@@ -260,8 +289,13 @@ def _columns(
     static: str | None,
 ) -> dict[str, Any]:
     """The columns that were named, each under its name in `Columns`."""
-    facts = None if static is None else [name.strip() for name in static.split(",") if name.strip()]
+    facts = None if static is None else _names(static)
     return _given(id=id, time=time, channel=channel, values=value, positions=position, static=facts)
+
+
+def _names(text: str) -> list[str]:
+    """Names that are written with commas between them."""
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _given(**options: Any) -> dict[str, Any]:
@@ -322,10 +356,20 @@ def _configured(
     return override(config, *(settings or ()))
 
 
-def _print_summary(trained: "Trained", as_json: bool) -> None:
-    """Say how a run ended, once if there are several processes."""
+def _with_test(config: "J", share: float | None) -> "J":
+    """The settings with the share of ids to test on that was given."""
+    if share is None:
+        return config
+    return replace(config, test=replace(config.test, share=share))
+
+
+def _finish(trained: "Trained", device: str, as_json: bool) -> None:
+    """Score the model of a run, and say how it ended, once if there are several processes."""
     if not is_first_rank():
         return
+    from romae.inference.scores import score_run
+
+    scores = score_run(trained, device=device)
     task, history = trained.task, trained.history
     summary = {
         "model": str(trained.model),
@@ -333,22 +377,31 @@ def _print_summary(trained: "Trained", as_json: bool) -> None:
         "parameters": sum(p.numel() for p in task.parameters()),
         "training": trained.n_training,
         "validation": trained.n_validation,
+        "test": trained.n_test,
         "steps": history.last["step"],
         "seconds": history.seconds,
         "loss": history.last["loss"],
         "validation_loss": history.best.get("validation"),
+        "scores": None if scores is None else scores.to_dict(),
     }
+    score = history.best.get("score")
+    if score is not None:
+        summary["validation_score"] = score
     if as_json:
         typer.echo(json.dumps(summary))
         return
     checked = ""
     if trained.n_validation:
-        checked = f", at best {summary['validation_loss']:.4g} on {trained.n_validation} samples kept out"
+        scored = "" if score is None else f" with a score of {score:.4g}"
+        checked = f", at best {summary['validation_loss']:.4g}{scored} on {trained.n_validation} validation samples"
     typer.echo(
         f"{trained.model}: {summary['task']} with {summary['parameters']:,} parameters, trained on "
         f"{trained.n_training:,} samples for {summary['steps']:,} steps in {history.seconds:.1f} s; "
         f"loss {summary['loss']:.4g}{checked}"
     )
+    no_scores = "no scores: every id was trained on; --test-share 0.2 keeps a fifth of them out to score the model on"
+    for line in [no_scores] if scores is None else scores.lines():
+        typer.echo(line)
 
 
 def _write_answers(

@@ -115,7 +115,7 @@ def run(
     if resume and out is None:
         raise ValueError("--resume needs --out, the folder of the run that was stopped")
     require_device_name(device)
-    requested_seeds: list[int | None] = [seed] if seeds is None else list(_read_seeds(seeds))
+    requested_seeds: list[int | None] = [seed] if seeds is None else list(read_seeds(seeds))
     if save is not None and len(requested_seeds) > 1:
         raise ValueError("--save keeps the model of one seed; give --seed instead of --seeds")
     require_writable(results)
@@ -233,7 +233,7 @@ def _in_one_line(recipe: "Recipe", result: "Result") -> str:
     return f"{recipe.metric} {result.metrics[recipe.metric]:.4g}{trial}; {', '.join(beside)}; {spent}"
 
 
-def _read_seeds(text: str) -> list[int]:
+def read_seeds(text: str) -> list[int]:
     """0-4, or 0,2,5-7."""
     seeds: list[int] = []
     for part in text.split(","):

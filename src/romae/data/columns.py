@@ -313,7 +313,7 @@ def require_no_index(X: Any) -> None:
             )
 
 
-def in_order(ids: Sequence[Hashable], y: "pd.Series | pd.DataFrame") -> Any:
+def in_order(ids: Sequence[Hashable], y: "pd.Series | pd.DataFrame", name: str = "y", noun: str = "label") -> Any:
     """A pandas column in the order of the samples: by id where its index holds their ids, else as it is.
 
     Splitters of scikit-learn hand over parts of y whose index tells places, so that whole numbers which are not just
@@ -332,25 +332,26 @@ def in_order(ids: Sequence[Hashable], y: "pd.Series | pd.DataFrame") -> Any:
         return y
     if are_numbers and sample_ids == set(range(len(ids))):
         raise ValueError(
-            "the index of y holds the ids of X in another order, but numbers from 0 on may be places as well; hand "
-            "over y.loc[ids], with the ids of X, if they are ids, y.to_numpy() if y is in the order of X"
+            f"the index of {name} holds the ids of X in another order, but numbers from 0 on may be places as well; "
+            f"hand over {name}.loc[ids], with the ids of X, if they are ids, {name}.to_numpy() if it is in the order "
+            "of X"
         )
     if sample_ids - labelled_ids:
         lacking = next(sample_id for sample_id in ids if sample_id not in labelled_ids)
         raise ValueError(
-            f"y is indexed by ids, and it has no label for the id {lacking!r}; each sample needs one, and where both "
-            "are split, y must be in the order of X: y.loc[ids], with the ids of X"
+            f"{name} is indexed by ids, and it has no {noun} for the id {lacking!r}; each sample needs one, and where "
+            f"both are split, {name} must be in the order of X: {name}.loc[ids], with the ids of X"
         )
-    require_one_label(y)
-    place = {name: i for i, name in enumerate(index)}
+    require_one_label(y, name, noun)
+    place = {label_id: i for i, label_id in enumerate(index)}
     return y.iloc[[place[sample_id] for sample_id in ids]]
 
 
-def require_one_label(y: Any) -> None:
+def require_one_label(y: Any, name: str = "y", noun: str = "label") -> None:
     """Refuse a pandas column that has several labels for an id."""
     if y.index.has_duplicates:
         twice = y.index[y.index.duplicated()].tolist()[0]
-        raise ValueError(f"y has several labels for the id {twice!r}; each id has one")
+        raise ValueError(f"{name} has several {noun}s for the id {twice!r}; each id has one")
 
 
 def encode_labels(

@@ -12,23 +12,14 @@ from jaxtyping import Float64
 
 from romae.data.packed_numbers import PackedNumbers
 from romae.data.sources import Source
-from romae.data.spread import LONG_TAILS, QUARTILES_APART, SEVERAL, deviations, tail_ratio, times_as_far_apart
+from romae.data.spread import QUARTILES_APART, SEVERAL, deviations, times_as_far_apart
 
-Method = Literal["none", "standard", "robust", "asinh"]
-Center = Literal["global", "sample", "auto"]
+Method = Literal["none", "standard", "robust", "asinh", "robust-asinh"]
+Values = Literal["auto", "none", "standard", "robust", "asinh", "robust-asinh"]  # what may be asked for
+BENT = {"asinh": 1.0, "robust-asinh": 3.0}  # methods that are no straight line, and from which size on they bend
+Center = Literal["global", "sample", "instance", "auto"]
 
 READ_AT_ONCE = 4_096  # samples
-
-
-def suited_method(source: Source) -> Method:
-    """The method for values as they are: "asinh" where most channels have long tails, as fluxes do, else "standard"."""
-    packed, schema = PackedNumbers.of(source), source.schema
-    has_channels = schema is not None and schema.channels and schema.channel is not None
-    channel = np.zeros(len(packed.values), dtype=np.int64)
-    if has_channels:
-        assert schema is not None
-        channel = packed.channel(len(schema.kind_names))
-    return "asinh" if tail_ratio(packed.values, channel) > LONG_TAILS else "standard"
 
 
 def fit_values(
@@ -61,9 +52,9 @@ def fit_centring(
     center: Center,
 ) -> dict[str, Any]:
     """The fields of a scaling that say whether and how samples are centred by themselves."""
-    if center not in ("global", "sample", "auto"):
-        raise ValueError(f"center must be 'global', 'sample' or 'auto', not {center!r}")
-    if center == "global" or (center == "auto" and method == "asinh"):
+    if center not in ("global", "sample", "instance", "auto"):
+        raise ValueError(f"center must be 'global', 'sample', 'instance' or 'auto', not {center!r}")
+    if center == "global" or (center == "auto" and method in BENT):
         return {}
     if n_channels is None and per == "channel":
         n_channels = int(packed.positions[:, -1].max()) + 1
@@ -80,7 +71,11 @@ def fit_centring(
         spread = _centre_and_scale(x, method)[1] if len(x) else row_scale
         spread = np.where((np.abs(x).max(0, initial=0.0) > 0) & (row_scale > 0), spread, row_scale)
         within.append(spread.tolist())
-    return {"center": "sample", "n_channels": n_channels, "within": tuple(map(tuple, within))}
+    return {
+        "center": "sample" if center == "auto" else center,
+        "n_channels": n_channels,
+        "within": tuple(map(tuple, within)),
+    }
 
 
 def _centre_and_scale(
@@ -95,24 +90,40 @@ def _centre_and_scale(
         return np.zeros(x.shape[1]), np.where(scale > 0, scale, 1.0)
     if method == "standard":
         centre, scale = x.mean(0), x.std(0)
-    elif method == "robust":
+    elif method in ("robust", "robust-asinh"):
         low, centre, high = np.quantile(x, [0.25, 0.5, 0.75], axis=0)
         scale, deviation = (high - low) / QUARTILES_APART, x.std(0)
         scale = np.where(scale > 1e-6 * deviation, scale, deviation)  # else outliers would overflow
     else:
-        raise ValueError(f"values must be 'none', 'standard', 'robust' or 'asinh', not {method!r}")
+        raise ValueError(f"values must be 'none', 'standard', 'robust', 'asinh' or 'robust-asinh', not {method!r}")
     is_constant = x.min(0) == x.max(0)  # rounding can leave the deviation of a constant just above 0
     return np.where(is_constant, x[0], centre), np.where(is_constant, 1.0, scale)
 
 
 def fit_target(source: Source) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The mean and the standard deviation of each target."""
-    rows = []
+    """The mean and the standard deviation of each target, each sample with its weight where some have such."""
+    rows, weights = [], []
     for start in range(0, len(source), READ_AT_ONCE):
-        targets = source.packed(np.arange(start, min(start + READ_AT_ONCE, len(source)))).target
+        packed = source.packed(np.arange(start, min(start + READ_AT_ONCE, len(source))))
+        targets = packed.target
         if targets is None or not targets.is_floating_point():
             lack = "the samples have none" if targets is None else "these are classes"
             raise ValueError(f"targets to scale must be numbers, and {lack}")
         rows.append(targets.double().reshape(len(targets), -1))
-    centre, scale = _centre_and_scale(torch.cat(rows).numpy(), "standard")
+        weight = torch.ones(len(packed)) if packed.weight is None else packed.weight
+        weights.append(weight.repeat_interleave(packed.layout.lengths) if packed.is_target_per_token else weight)
+    x, by_row = torch.cat(rows).numpy(), torch.cat(weights).double().numpy()
+    is_weighted = (by_row != by_row[0]).any()
+    centre, scale = _weighted(x, by_row) if is_weighted else _centre_and_scale(x, "standard")
     return tuple(centre.tolist()), tuple(scale.tolist())
+
+
+def _weighted(
+    x: Float64[np.ndarray, "n c"], weight: Float64[np.ndarray, "n"]
+) -> tuple[Float64[np.ndarray, "c"], Float64[np.ndarray, "c"]]:
+    """The mean and the standard deviation of rows that count by their weights."""
+    x, weight = x[weight > 0], weight[weight > 0]
+    centre = np.average(x, axis=0, weights=weight)
+    scale = np.sqrt(np.average((x - centre) ** 2, axis=0, weights=weight))
+    is_constant = x.min(0) == x.max(0)
+    return np.where(is_constant, x[0], centre), np.where(is_constant, 1.0, scale)

@@ -1,4 +1,4 @@
-"""Queries: the positions at which people want to know values, from a table or as an even grid of times.
+"""Queries: the positions and channels of which people want to know values, from a table or as an even grid of times.
 
 Shapes: q queries, d position dimensions.
 """
@@ -11,15 +11,43 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from romae.data import tables
-from romae.data.columns import as_numbers, encode_names
+from romae.data.columns import Name, as_numbers, encode_names
 from romae.data.dates import read_times, require_same_zone
 from romae.data.schema import SampleSet, Schema
 
 MOST_TIMES = 10**7  # of a grid, in 80 MB for each channel
 
 
-def grid_of_times(text: str, schema: Schema) -> Float64[np.ndarray, "n d"]:
-    """Evenly spaced times for every channel, written as start:stop:n."""
+def channel_numbers(channels: Any, known: Sequence[Name]) -> list[int]:
+    """The numbers of channels that are asked for by name or by number from 0 on; a name goes before a number.
+
+    One of them need not be in a list. Others than those that are known are refused, and so is one that is named twice.
+    """
+    requested = [channels] if isinstance(channels, str | int | np.integer) else channels
+    if not isinstance(requested, Sequence | np.ndarray) or not all(
+        isinstance(channel, str | int | np.integer) for channel in requested
+    ):
+        raise TypeError(f"channels are names or numbers of channels, such as {list(known[:2])}, not {channels!r}")
+    if len(requested) == 0:
+        raise ValueError("channels are empty; name at least one, or leave them out for all")
+    by_name = {str(name): i for i, name in enumerate(known)}
+    by_number = {str(i): i for i in range(len(known))}
+    numbers = []
+    for channel in requested:
+        number = by_name.get(str(channel), by_number.get(str(channel)))
+        if number is None:
+            raise ValueError(
+                f"unknown channel {channel!r}; there are {_shortened(', '.join(map(str, known)), 1000)}, or by number "
+                f"0 to {len(known) - 1}"
+            )
+        if number in numbers:
+            raise ValueError(f"channel {known[number]!r} is asked for twice; name it once")
+        numbers.append(number)
+    return numbers
+
+
+def grid_of_times(text: str, schema: Schema, channels: Sequence[int] | None = None) -> Float64[np.ndarray, "n d"]:
+    """Evenly spaced times, written as start:stop:n, for every channel or for those of these numbers."""
     if schema.positions:
         raise ValueError(
             f"a grid of times leaves the positions {list(schema.positions)} open; ask with a table of queries instead"
@@ -36,7 +64,7 @@ def grid_of_times(text: str, schema: Schema) -> Float64[np.ndarray, "n d"]:
     times = np.linspace(start, stop, int(count))
     if schema.channel is None:
         return times[:, None]
-    index = np.arange(len(schema.channels), dtype=np.float64)
+    index = np.array(range(len(schema.channels)) if channels is None else channels, dtype=np.float64)
     return np.stack([np.tile(times, len(index)), np.repeat(index, len(times))], axis=1)
 
 
@@ -62,9 +90,9 @@ def _time(text: str, schema: Schema) -> float:
     return number
 
 
-def _shortened(text: str) -> str:
+def _shortened(text: str, length: int = 40) -> str:
     """A text as messages show it: whole, or its first characters."""
-    return text if len(text) <= 40 else f"{text[:40]}…"
+    return text if len(text) <= length else f"{text[:length]}…"
 
 
 def read_queries(

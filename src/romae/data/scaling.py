@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
-from romae.data.fitting import Center, Method, fit_centring, fit_target, fit_values
+from romae.data.fitting import BENT, Center, Method, Values, fit_centring, fit_target, fit_values
 from romae.data.packed_numbers import PackedNumbers
 from romae.data.ranges import Ranges, ranges_of
 from romae.data.schema import Schema
@@ -37,8 +37,8 @@ class Scaling:
 
     Parameters
     ----------
-    method : {"none", "standard", "robust", "asinh"}, default "none"
-        What is done to values: (x - centre) / scale, and for "asinh" the inverse hyperbolic sine of that.
+    method : {"none", "standard", "robust", "asinh", "robust-asinh"}, default "none"
+        What is done to values: z = (x - centre) / scale, for "asinh" then asinh(z), for "robust-asinh" 3 asinh(z / 3).
     by_channel : bool, default False
         Whether `centre` and `scale` have one row for each index on the last position axis, instead of one row for all.
     centre : tuple of tuple of float, default ()
@@ -57,13 +57,15 @@ class Scaling:
     seen : Ranges, optional
         Between which numbers the data lay; predictions for others come with a warning. Models of older versions have
         none.
-    center : {"global", "sample"}, default "global"
-        Whether a model sees values as they are scaled, or relative to what is visible in their sample and channel. What
-        is visible is known once masks are drawn, so `apply` does not do it: the task does (Notes).
+    center : {"global", "sample", "instance"}, default "global"
+        Whether a model sees values as they are scaled, or relative to the mean of what is visible in their sample and
+        channel, and for "instance" to its standard deviation as well. What is visible is known once masks are drawn, so
+        `apply` does not do it: the task does (Notes).
     n_channels : int, optional
-        For "sample", how many channels the last position axis tells apart; None where channels are columns of values.
+        For samples that are centred, how many channels the last position axis tells apart; None where channels are
+        columns of values.
     within : tuple of tuple of float, default ()
-        For "sample", the spread of values within a sample and channel, in rows as `scale`.
+        For samples that are centred, the spread of values within a sample and channel, in rows as `scale`.
 
     Raises
     ------
@@ -77,6 +79,11 @@ class Scaling:
     because it is what answers best where nothing else is known under a squared error, and because it shifts exactly
     with the data. A channel of which a sample shows nothing stays as it is scaled. Where labels are learned and in
     embeddings the level may matter: deviations from it are enlarged by `scale` / `within`, and a quarter of it stays.
+
+    With center="instance" (instance normalisation) the standard deviation of the visible values of a sample and channel
+    takes the place of `within`: answers stretch with the data too. It needs 4 visible values that vary by more than a
+    thousandth of `within`, and elsewhere `within` is used. In labels and embeddings the fourth root of the spread
+    stays, as a number of times `within`.
 
     Examples
     --------
@@ -98,7 +105,7 @@ class Scaling:
     target_mean: tuple[float, ...] | None = None
     target_scale: tuple[float, ...] | None = None
     seen: Ranges | None = None
-    center: Literal["global", "sample"] = "global"
+    center: Literal["global", "sample", "instance"] = "global"
     n_channels: int | None = None
     within: tuple[tuple[float, ...], ...] = ()
 
@@ -236,7 +243,8 @@ class Scaling:
             return values
         centre, scale = self._value_tables(values, positions)
         scaled = (values - centre) / scale
-        return scaled.asinh() if self.method == "asinh" else scaled
+        bend = BENT.get(self.method)
+        return scaled if bend is None else bend * (scaled / bend).asinh()
 
     def invert_values(
         self, values: Float[Tensor, "n c"], positions: Float[Tensor, "n d"] | None = None
@@ -260,7 +268,8 @@ class Scaling:
         if self.method == "none":
             return values
         centre, scale = self._value_tables(values, positions)
-        return (values.sinh() if self.method == "asinh" else values) * scale + centre
+        bend = BENT.get(self.method)
+        return (values if bend is None else bend * (values / bend).sinh()) * scale + centre
 
     def origin(self, positions: Float[Tensor, "n d"]) -> Float64[Tensor, "d"]:
         """What `apply` subtracts from the positions of a sample; keep it to invert positions later.
@@ -453,6 +462,11 @@ class Scaling:
             )
 
     @property
+    def centres_samples(self) -> bool:
+        """Whether a model sees values relative to what is visible of their own sample."""
+        return self.center != "global"
+
+    @property
     def gain(self) -> Float64[Tensor, "rows columns"]:
         """By how much deviations from the level of a sample are enlarged: `scale` / `within`, or 1 for each."""
         if not self.within:
@@ -461,16 +475,23 @@ class Scaling:
         return torch.where(within > 0, self._tables[1] / within, 1.0)
 
     def _require_center(self) -> None:
-        if self.center not in ("global", "sample"):
-            raise ValueError(f"center must be 'global' or 'sample', not {self.center!r}")
+        if self.center not in ("global", "sample", "instance"):
+            raise ValueError(f"center must be 'global', 'sample' or 'instance', not {self.center!r}")
         if self.center == "global":
             if self.n_channels is not None or self.within:
-                raise ValueError("n_channels and within belong to a scaling with center='sample'")
+                raise ValueError("n_channels and within belong to a scaling with center='sample' or 'instance'")
             return
-        if self.method == "asinh":
-            raise ValueError("asinh scaling keeps its centre, which is no flux at all; use center='global' with it")
+        if self.method in BENT:
+            raise ValueError(
+                f"{self.method} scaling bends values around one centre for all; use center='global' with it"
+            )
         if [len(row) for row in self.within] != [len(row) for row in self.scale]:
-            raise ValueError("a scaling with center='sample' needs a spread within samples for each scale")
+            raise ValueError(f"a scaling with center={self.center!r} needs a spread within samples for each scale")
+        if self.center == "instance" and not self.within:
+            raise ValueError(
+                "center='instance' compares the spread of a sample with that of the training data, which values='none' "
+                "does not know; use 'standard' or 'robust'"
+            )
         if self.by_channel and self.n_channels != len(self.scale):
             raise ValueError(f"{self.n_channels} channels to centre, but scales for {len(self.scale)}")
         if self.n_channels is not None:
@@ -511,7 +532,7 @@ class Scaling:
 def fit_scaling(
     samples: SampleSource,
     *,
-    values: Method = "standard",
+    values: Values = "standard",
     per: Literal["all", "column", "channel"] | None = None,
     origin: Origin | Sequence[Origin] = "none",
     unit: Unit | Sequence[Unit] = 1.0,
@@ -524,10 +545,13 @@ def fit_scaling(
     ----------
     samples : sequence of Sample
         The training data, or a share of it that fits into memory. Never the test data.
-    values : {"standard", "robust", "asinh", "none"}, default "standard"
+    values : {"standard", "robust", "asinh", "robust-asinh", "auto", "none"}, default "standard"
         "standard" subtracts the mean and divides by the standard deviation. "robust" takes the median and the
         interquartile range, in standard deviations of a normal distribution, for data with outliers. "asinh" is the
-        inverse hyperbolic sine of the value over the median size of values, for fluxes that span orders of magnitude.
+        inverse hyperbolic sine of the value over the median size of values, for fluxes that span orders of magnitude
+        around 0; "robust-asinh" is "robust" for most values, and bends those that lie more than some three deviations
+        away, for heavy tails around any centre. "auto" takes that, but "standard" where samples are centred by
+        themselves: for models that learn labels, to which the error of a value is nothing.
     per : "all", "column", "channel" or None, default None
         One scale for everything, for each column of values, or for each column in each channel (the index on the last
         position axis). By default "channel" where the schema has such an axis, else "column".
@@ -539,12 +563,14 @@ def fit_scaling(
         What coordinates are divided by, likewise. "gap" is the median gap between neighbouring coordinates of a sample.
     target : bool, default False
         Whether to standardise targets, which are numbers; for regression.
-    center : {"global", "sample", "auto"}, default "global"
+    center : {"global", "sample", "instance", "auto"}, default "global"
         "sample" lets a model see values relative to the mean of what is visible in their sample and channel, in units
         of the spread within samples; answers are brought back (`Scaling` says how, and what holds for labels). It suits
-        samples whose levels differ more than their values do within, such as light curves of stars. "auto" takes it
-        where levels lie more than 3 times farther apart than values within a sample, medians over samples. "asinh",
-        which is for fluxes around 0, goes with "global" alone, and "auto" takes that.
+        samples whose levels differ more than their values do within, such as light curves of stars. "instance" takes
+        the spread of what is visible too (instance normalisation), for samples whose amplitudes or units differ.
+        "auto" takes "sample" where levels lie more than 3 times farther apart than values within a sample, medians
+        over samples. "asinh" and "robust-asinh", which bend values around one centre, go with "global" alone, and
+        "auto" takes that.
 
     Returns
     -------
@@ -583,17 +609,21 @@ def fit_scaling(
     n_dims = packed.positions.shape[1]
     centre, scale = np.zeros((0, 0)), np.zeros((0, 0))
     n_channels = len(schema.kind_names) if schema is not None and schema.channels else None
-    if values != "none":
-        centre, scale = fit_values(packed, values, per, n_channels)
-    centring = fit_centring(packed, values, per, n_channels, scale, center)
+    method: Method = "standard" if values == "auto" else values
+    if method != "none":
+        centre, scale = fit_values(packed, method, per, n_channels)
+    centring = fit_centring(packed, method, per, n_channels, scale, center)
+    if values == "auto" and not centring:
+        method = "robust-asinh"
+        centre, scale = fit_values(packed, method, per, n_channels)
     mean, deviation = fit_target(source) if target else (None, None)
     units = [
         _require_gap(packed, axis) if axis_unit == "gap" else axis_unit
         for axis, axis_unit in enumerate(_per_axis(unit, n_dims, 1.0, "units"))
     ]
     fitted = Scaling(
-        method=values,
-        by_channel=per == "channel" and values != "none",
+        method=method,
+        by_channel=per == "channel" and method != "none",
         centre=tuple(map(tuple, centre.tolist())),
         scale=tuple(map(tuple, scale.tolist())),
         origins=tuple(_per_axis(origin, n_dims, "none", "origins")),

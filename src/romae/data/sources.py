@@ -207,7 +207,7 @@ class InMemory(Source):
         """All of them are at hand, and all are looked at."""
         digest = hashlib.sha256(self.lengths.tobytes())
         digest.update(repr(self.all.ids).encode())
-        for part in (self.all.values, self.all.positions, self.all.target, self.all.hidden):
+        for part in (self.all.values, self.all.positions, self.all.target, self.all.hidden, self.all.weight):
             digest.update(_bytes(part))
         return digest.hexdigest()
 
@@ -355,7 +355,7 @@ def digest_of(samples: Source, indices: Sequence[int] | np.ndarray) -> str:
     for i in np.asarray(indices).tolist():
         sample = samples[i]
         digest.update(repr(sample.id).encode())
-        for part in (sample.values, sample.positions, sample.target, sample.hidden):
+        for part in (sample.values, sample.positions, sample.target, sample.hidden, sample.weight):
             digest.update(_bytes(part))
     return digest.hexdigest()
 
@@ -413,4 +413,5 @@ def _scaled_in_parts(packed: PackedSamples, scaling: Transform) -> PackedSamples
         ids=packed.ids,
         hidden=packed.hidden,
         is_target_per_token=packed.is_target_per_token,
+        weight=packed.weight,
     )

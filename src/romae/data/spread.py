@@ -10,9 +10,6 @@ from jaxtyping import Float64, Int64
 # tenth of the variance of standardised values. Variable stars (ASAS) have 7.0; PhysioNet 2012, PLAsTiCC, USHCN and five
 # sets of UEA have 0.2 to 1.4, so that the choice does not hang on the limit.
 SEVERAL = 3.0
-# A deviation so many times what the quartiles say is that of a few extreme values. In the median channel LSST and
-# PLAsTiCC have 70 and more, ASAS, PhysioNet 2012 and three other sets of UEA 1.0 to 2.8.
-LONG_TAILS = 10.0
 QUARTILES_APART = 1.3489795003921634  # those of a normal distribution, in standard deviations
 
 
@@ -52,21 +49,6 @@ def times_as_far_apart(
         return 0.0
     share = float(np.average(share_within, weights=weights))
     return float(np.sqrt((1 - share) / share)) if share > 0 else float("inf")
-
-
-def tail_ratio(values: Float64[np.ndarray, "t c"], group: Int64[np.ndarray, "t"]) -> float:
-    """How many times wider values are spread by their deviation than by their quartiles, in the median of the channels.
-
-    A `group` is a channel, and so is each column in it. Where half of the values are one and the same number, quartiles
-    say nothing, and the channel does not count.
-    """
-    ratios = []
-    for number in np.unique(group):
-        x = values[group == number]
-        low, high = np.quantile(x, [0.25, 0.75], axis=0)
-        varies = high > low
-        ratios += (x.std(0)[varies] / ((high - low)[varies] / QUARTILES_APART)).tolist()
-    return float(np.median(ratios)) if ratios else 0.0
 
 
 def _sums(rows: Float64[np.ndarray, "t c"], cell: Int64[np.ndarray, "t"], n: int) -> Float64[np.ndarray, "k c"]:

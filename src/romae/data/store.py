@@ -200,8 +200,9 @@ class Store(Source):
         values, positions = chunk.rows("values", row).copy(), chunk.rows("positions", row).copy()
         target = chunk.target(row).copy() if chunk.has("target") else None
         hidden = chunk.rows("hidden", row).astype(bool) if chunk.has("hidden") else None
+        weight = chunk.numbers["weight"][row] if chunk.has("weight") else None
         try:
-            sample = Sample(values, positions, target=target, id=chunk.id(row), hidden=hidden, schema=self.schema)
+            sample = Sample(values, positions, target, chunk.id(row), hidden, self.schema, weight)
         except ValueError as error:
             raise ValueError(f"sample {chunk.id(row)!r} of {self.path} cannot be used: {error}") from None
         self._release(values.nbytes + positions.nbytes)
@@ -243,6 +244,7 @@ class Store(Source):
             ids=tuple(chunk.id(row) for chunk, row in places),
             hidden=gathered("hidden").bool() if self._chunks[0].has("hidden") else None,
             is_target_per_token=self._chunks[0].has_targets_per_token,
+            weight=_weights(places),
         )
         if not _is_sound(packed):
             for i in checked.tolist():
@@ -383,7 +385,10 @@ def _set_seal(path: Path, seal: str) -> None:
 def _is_sound(packed: PackedSamples) -> bool:
     """Whether each of these samples could be a `Sample`: it has tokens, finite numbers, and a mask that hides some."""
     lengths = packed.layout.lengths
-    floats = [x for x in (packed.values, packed.positions, packed.target) if x is not None and x.is_floating_point()]
+    numbers = (packed.values, packed.positions, packed.target, packed.weight)
+    floats = [x for x in numbers if x is not None and x.is_floating_point()]
+    if packed.weight is not None and bool((packed.weight < 0).any()):
+        return False
     if packed.hidden is not None:
         n_hidden = packed.n_hidden
         if not bool(((n_hidden > 0) & (n_hidden < lengths)).all()):
@@ -485,6 +490,8 @@ def _schema(sample: Sample, number: int) -> pa.Schema:
         fields.append(pa.field("target", pa.list_(row) if sample.target.ndim == 2 else row))
     if sample.hidden is not None:
         fields.append(pa.field("hidden", pa.list_(pa.uint8())))
+    if sample.weight is not None:
+        fields.append(pa.field("weight", pa.float32()))
     return pa.schema(fields)
 
 
@@ -555,3 +562,9 @@ def _targets(places: list[tuple[_Chunk, int]]) -> Tensor | None:
         return None
     targets = [chunk.target(row) for chunk, row in places]
     return torch.from_numpy(np.concatenate(targets) if targets[0].ndim == 2 else np.stack(targets))
+
+
+def _weights(places: list[tuple[_Chunk, int]]) -> Tensor | None:
+    if not places[0][0].has("weight"):
+        return None
+    return torch.from_numpy(np.stack([chunk.numbers["weight"][row] for chunk, row in places]))

@@ -37,8 +37,9 @@ def curves_by_id(
     schema: Schema,
     numbers: Sequence[Float64[np.ndarray, "_"]],
     values: Sequence[Float64[np.ndarray, "_ *c"]],
+    channels: Sequence[int],
 ) -> Any:
-    """Values at times as a pandas table indexed by id and time, with a column for each channel or value.
+    """Values at times as a pandas table indexed by id and time, with a column for each of the channels.
 
     Where channels have several values each, the columns have two levels. `numbers` are the times of each sample.
     """
@@ -55,13 +56,19 @@ def curves_by_id(
     names = pd.Index([sample.id for sample in samples])
     index = pd.MultiIndex.from_arrays([names[ids], times], names=[schema.id, schema.time])
     rows = np.concatenate(values)
-    columns: Any = list(schema.channels if schema.channel is not None else schema.values)
+    columns: Any = [schema.channels[i] for i in channels]
     if rows.ndim == 3:
         columns = pd.MultiIndex.from_product([columns, schema.values], names=[schema.channel, None])
     return pd.DataFrame(rows.reshape(len(rows), -1), index=index, columns=columns)
 
 
-def points_by_id(samples: Sequence[Sample], schema: Schema, positions: Sequence[Any], values: Sequence[Any]) -> Any:
-    """Values at positions as a pandas table indexed by id and all coordinates."""
-    table = to_table(samples, values, schema, positions=positions)
+def points_by_id(
+    samples: Sequence[Sample],
+    schema: Schema,
+    positions: Sequence[Any],
+    values: Sequence[Any],
+    columns: Sequence[str] | None = None,
+) -> Any:
+    """Values at positions as a pandas table indexed by id and all coordinates; `columns` are those that are given."""
+    table = to_table(samples, values, schema, positions=positions, columns=columns)
     return table.set_index([name for name in table.columns if name not in schema.values])

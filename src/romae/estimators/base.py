@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from romae.checkpoints import native as checkpoint
 from romae.config import from_dict, to_dict
-from romae.data.fitting import READ_AT_ONCE, Center, Method, suited_method
+from romae.data.fitting import READ_AT_ONCE, Center, Values
 from romae.data.ladders import fit_ladders, with_given
 from romae.data.scaling import Origin, Scaling, fit_scaling, seen_also
 from romae.data.schema import SampleSet, Schema
@@ -41,6 +41,7 @@ from romae.estimators.saved import (
     written,
 )
 from romae.estimators.stacking import Stack
+from romae.estimators.weights import ClassWeight, require_class_weight, sample_weights
 from romae.files import write_whole_folder
 from romae.inference.calibration import calibration_of
 from romae.inference.outside import Outside
@@ -53,6 +54,7 @@ from romae.tokens.masking import Masking, Strategy, UniformTokens
 from romae.tokens.sample import Sample
 from romae.training import rules
 from romae.training.config import TrainConfig, chosen_device
+from romae.training.scoring import require_defined, require_known
 from romae.training.stages import Pretrain, Stage, run_stages
 from romae.training.tables import load_model
 
@@ -61,7 +63,8 @@ FORMAT = 1
 
 Clock = Literal["sample", "shared"]
 MASK_RATIO = 0.5
-SAID_OTHERWISE = {"device": "device", "seed": "random_state"}  # settings of training that estimators have themselves
+# Settings of training that estimators have themselves.
+SAID_OTHERWISE = {"device": "device", "seed": "random_state", "scoring": "scoring"}
 
 
 class Part(NamedTuple):
@@ -83,7 +86,7 @@ class _SettingTypes:
     mask_ratio: float
     model: ModelConfig | dict[str, Any] | None
     train: TrainConfig | dict[str, Any] | None
-    scaling: Method | Literal["auto"]
+    scaling: Values
     center: Center
     clock: Clock
     learn_hidden: bool
@@ -94,6 +97,8 @@ class _SettingTypes:
     time_limit: float | None
     early_stopping: bool
     validation_fraction: float | None
+    class_weight: Literal["balanced"] | dict[Any, float] | None
+    scoring: str | None
     device: str
     verbose: int | bool
     ladders: tuple[Ladder, ...] | None
@@ -103,6 +108,7 @@ class Estimator(BaseEstimator):
     """The settings and the one way of training that the estimators share. What is None follows from the data."""
 
     _saved: ClassVar[tuple[str, ...]] = ("n_features_in_", "histories_", "n_models_", "has_stack_")
+    _scores: ClassVar[tuple[str, ...]] = ()  # that validation can be judged by
 
     # Settings: each estimator's own __init__ names those it has.
     size: str | Size | Mapping[str, int] | None
@@ -126,10 +132,12 @@ class Estimator(BaseEstimator):
     device: Any
     random_state: Any
     verbose: int
-    epochs: int | None = None  # these four belong to estimators that learn from labels
+    epochs: int | None = None  # these six belong to estimators that learn from labels
     frozen: bool = False
     features: Literal["auto", "summary"] | None = None
     n_models: int | None = 1
+    class_weight: ClassWeight | None = None
+    scoring: str | None = None
     learn_hidden: bool = False  # these two to those that learn without
     pooling: Pooling = "model"
 
@@ -162,6 +170,13 @@ class Estimator(BaseEstimator):
         if self.n_models is not None and self.n_models < 1:
             raise ValueError(f"n_models must be at least 1, not {self.n_models}")
         self._require_said_once()
+        require_class_weight(self.class_weight)
+        require_known(self.scoring, self._scores)
+        if self.scoring is not None and not self.early_stopping:
+            raise ValueError(
+                "scoring= says what early stopping looks at, and with early_stopping=False nothing does; leave one of "
+                "them out"
+            )
         if self.size is not None:
             _size_in_full(self.size)
         if self.validation_fraction is not None and not 0 < self.validation_fraction < 1:
@@ -204,8 +219,10 @@ class Estimator(BaseEstimator):
                 raise ValueError(
                     f"device= says {self.device!r} and train= {self.train.device!r}; leave one of them out"
                 )
+            if self.train.scoring is not None and self._scores:
+                raise ValueError("scoring is no matter of train=: say scoring=")
         for name in self.train if isinstance(self.train, Mapping) else ():
-            if name in SAID_OTHERWISE:
+            if name in SAID_OTHERWISE and (name != "scoring" or self._scores):
                 raise ValueError(f"{name} is no matter of train=: say {SAID_OTHERWISE[name]}=")
             _require_none(self, "train", ("epochs", "pretrain_epochs") if name == "epochs" else (name,))
 
@@ -317,16 +334,20 @@ class Estimator(BaseEstimator):
         scaling = self._scaling(everything, before)
         model = self._model(everything, scaling, before)
         parts = self._parts(samples, groups, seed, model, device, is_by_hiding=last is None)
-        pool = _pooled(_chosen(samples, parts[0].training), schema) if last is None else everything
+        pool = _pooled(_chosen(samples, parts[0].training), schema, weighted=True) if last is None else everything
         is_validated = all(len(part.held_out) > 0 for part in parts)
+        self._require_scorable(samples, parts, is_validated)
         pretraining = self._pretraining(model, pool, device, last, is_validated, has_more=len(unlabelled) > 0)
         finetuning = None
         if last is not None:
             smallest = _chosen(samples, min((part.training for part in parts), key=len))
             finetuning = self._last(model, smallest, device, last, is_validated, len(parts), pretraining is not None)
-        pretraining, finetuning = self._in_time(
-            model, scaling, device, pretraining, pool, finetuning, samples, len(parts), seed
-        )
+        beside = 0.0 if last is None else self._stacking_seconds(samples, parts)
+        works = [timing.Work(pretraining, pool)] if pretraining is not None else []
+        works += [timing.Work(finetuning, samples, len(parts))] if finetuning is not None else []
+        stages = self._in_time(works, model, scaling, device, beside, seed)
+        pretraining = stages[0] if pretraining is not None else None  # type: ignore[assignment]
+        finetuning = stages[-1] if finetuning is not None else None
         quiet, tasks, histories = self.verbose <= 0, [], []
         task, start = before, model
         if pretraining is not None:
@@ -375,6 +396,25 @@ class Estimator(BaseEstimator):
         self.histories_, self.n_features_in_ = histories, _n_channels(samples)
         self.stack_, self.has_stack_ = stack, stack is not None
 
+    def _require_scorable(self, samples: Sequence[Sample], parts: Sequence["Part"], is_validated: bool) -> None:
+        """Refuse held-out samples that the score says nothing of, and warn where there are none."""
+        if self.scoring is None:
+            return
+        if not is_validated:
+            warnings.warn(
+                f"scoring={self.scoring!r} decides nothing: no series are held out, as of fewer than "
+                f"{rules.SMALLEST_SPLIT} or of classes with a single one; validation_fraction= asks for a share",
+                stacklevel=4,
+            )
+            return
+        targets, weights = np.stack([np.asarray(sample.target) for sample in samples]), sample_weights(samples)
+        for part in parts:
+            require_defined(self.scoring, targets[part.held_out], None if weights is None else weights[part.held_out])
+
+    def _stacking_seconds(self, samples: Sequence[Sample], parts: Sequence["Part"]) -> float:
+        """About how long the models beside the network take, for estimators that have such."""
+        return 0.0
+
     def _stack(
         self, tasks: Sequence[Task], samples: Sequence[Sample], parts: Sequence["Part"], seed: int
     ) -> Stack | None:
@@ -421,8 +461,7 @@ class Estimator(BaseEstimator):
         """That of the model to start from, or one fitted to the data."""
         if before is None:
             origin: Origin = "min" if self.clock == "sample" else rules.first_time(samples)
-            values = suited_method(as_source(samples)) if self.scaling == "auto" else self.scaling
-            return fit_scaling(samples, values=values, origin=origin, center=self.center)
+            return fit_scaling(samples, values=self.scaling, origin=origin, center=self.center)
         scaling = (before.scaling or Scaling()).without_target()
         outside, source = Outside(scaling, before.schema), as_source(samples)
         for start in range(0, len(source), READ_AT_ONCE):
@@ -500,7 +539,8 @@ class Estimator(BaseEstimator):
             share = (1 - rules.PRETRAINING_SHARE if is_pretrained else 1.0) / n_models
             epochs = rules.fitting_epochs(lengths, batch_size, size, course, device, share)
             epochs = epochs if n_models == 1 else min(epochs, rules.PASSES_OF_EACH)
-        return replace(last, train=self._settings(size, batch_size, epochs, course, is_validated))
+        train = self._settings(size, batch_size, epochs, course, is_validated)
+        return replace(last, train=replace(train, scoring=self.scoring if is_validated else None))
 
     def _batch_size(self, lengths: Int64[np.ndarray, "b"]) -> int:
         return rules.fitting_batch(lengths) if self.batch_size is None else self.batch_size
@@ -515,6 +555,7 @@ class Estimator(BaseEstimator):
             "epochs": epochs,
             "batch_size": batch_size,
             "lr": rules.fitting_rate(size, course) if self.lr is None else self.lr,
+            "precision": rules.fitting_precision(chosen_device(self.device)),
             "device": self.device,
             "patience": rules.fitting_patience(epochs) if is_validated else None,
         }
@@ -523,33 +564,32 @@ class Estimator(BaseEstimator):
 
     def _in_time(
         self,
+        works: Sequence[timing.Work],
         model: ModelConfig | Encoder,
         scaling: Scaling,
         device: rules.Device,
-        pretraining: Pretrain | None,
-        pool: Sequence[Sample],
-        finetuning: Stage | None,
-        samples: Sequence[Sample],
-        n_models: int,
+        beside: float,
         seed: int,
-    ) -> tuple[Pretrain | None, Stage | None]:
-        """The stages, shortened to the time limit if there is one; a fit that takes long is announced."""
-        works = [timing.Work(pretraining, pool)] if pretraining is not None else []
-        works += [timing.Work(finetuning, samples, n_models)] if finetuning is not None else []
+    ) -> list[Stage]:
+        """The stages, shortened to the time limit if there is one; a fit that takes long is announced.
+
+        `beside` are seconds that the models beside the network take.
+        """
         size = _size_of(model)
         seconds = sum(work.seconds(size, device) for work in works)
-        if not works or (self.time_limit is None and seconds < timing.WORTH_SAYING):
-            return pretraining, finetuning
-        if len(pool) > 1:
+        if not works or (self.time_limit is None and seconds + beside < timing.WORTH_SAYING):
+            return [work.stage for work in works]
+        if len(works[0].samples) > 1:
             seconds *= timing.slowness(works[0], model, size, scaling, device, seed)
+        stages = [work.stage for work in works]
         if self.time_limit is not None:
-            stages = timing.shortened(works, seconds, self.time_limit)
-            seconds = min(seconds, self.time_limit)
-            pretraining = stages[0] if pretraining is not None else None  # type: ignore[assignment]
-            finetuning = stages[-1] if finetuning is not None else None
-        if seconds >= timing.WORTH_SAYING and self.verbose >= 0:
-            timing.announce(type(self).__name__, seconds, lengths_of(pool), is_on_gpu=device is rules.GPU)
-        return pretraining, finetuning
+            left = max(self.time_limit - beside, 0.1 * self.time_limit)
+            stages = timing.shortened(works, seconds, left)
+            seconds = min(seconds, left)
+        if seconds + beside >= timing.WORTH_SAYING and self.verbose >= 0:
+            lengths = lengths_of(works[-1].samples)
+            timing.announce(type(self).__name__, seconds + beside, lengths, is_on_gpu=device is rules.GPU)
+        return stages
 
     def _on_device(self, task: Task) -> Task:
         """The task on the device of its predictions; on a CPU where it was fitted on a GPU that is not here."""
@@ -669,6 +709,8 @@ class Estimator(BaseEstimator):
         if isinstance(settings.get("ladders"), list):
             ladders = [from_dict(Ladder, ladder, where="ladders") for ladder in settings["ladders"]]
             settings = settings | {"ladders": tuple(ladders)}
+        if isinstance(settings.get("class_weight"), list):
+            settings = settings | {"class_weight": dict(settings["class_weight"])}
         estimator = cls(**settings)
         from_dict(_SettingTypes, {field.name: getattr(estimator, field.name) for field in fields(_SettingTypes)})
         return estimator
@@ -687,6 +729,8 @@ class Estimator(BaseEstimator):
         }
         if isinstance(settings["random_state"], np.random.RandomState):
             settings["random_state"] = None  # its stream has gone on since
+        if isinstance(self.class_weight, Mapping):  # as pairs: the keys of an object in JSON would all be text
+            settings["class_weight"] = list(self.class_weight.items())
         return {
             "format": FORMAT,
             "estimator": type(self).__name__,
@@ -756,9 +800,9 @@ def _visible(samples: Sequence[Sample]) -> Sequence[Sample]:
     return shown if schema is None else SampleSet(shown, schema)
 
 
-def _pooled(samples: Sequence[Sample], schema: Schema | None) -> Sequence[Sample]:
-    """Samples without their targets, under the names of the data."""
-    pool = [replace(sample, target=None) for sample in samples]
+def _pooled(samples: Sequence[Sample], schema: Schema | None, *, weighted: bool = False) -> Sequence[Sample]:
+    """Samples without their targets and, unless they are to be `weighted`, weights, under the names of the data."""
+    pool = [replace(sample, target=None, weight=sample.weight if weighted else None) for sample in samples]
     return pool if schema is None else SampleSet(pool, schema)
 
 

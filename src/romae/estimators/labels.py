@@ -27,11 +27,7 @@ def labels_of(X: Any, samples: Sequence[Sample], y: Any, *, estimator_name: str)
     """
     if y is None:
         return _own_labels(samples, estimator_name)
-    if is_table(X):
-        y = _labels_by_id(X, samples, y)
-    elif hasattr(y, "iloc") and not isinstance(X, Mapping) and isinstance(X[0], Sample):
-        y = in_order([sample.id for sample in samples], y)
-    y = to_numpy(y) if isinstance(y, Tensor | np.ndarray) else y
+    y = in_order_of(X, samples, y)
     y = [to_numpy(label) if isinstance(label, Tensor) else label for label in y] if isinstance(y, list | tuple) else y
     try:
         labels, entries = np.asarray(y), np.asarray(y, dtype=object)
@@ -48,6 +44,18 @@ def labels_of(X: Any, samples: Sequence[Sample], y: Any, *, estimator_name: str)
     _require_one_type(entries)
     are_numbers = labels.dtype == object and labels.ndim == 1 and isinstance(labels[0], Number)
     return np.array(labels.tolist()) if are_numbers else labels  # scikit-learn takes objects for text alone
+
+
+def in_order_of(X: Any, samples: Sequence[Sample], y: Any, name: str = "y", noun: str = "label") -> Any:
+    """Labels, or whatever else there is one of for each sample, in the order of the samples.
+
+    Messages call them by `name`, and one of them by `noun`.
+    """
+    if is_table(X):
+        y = _labels_by_id(X, samples, y, name, noun)
+    elif hasattr(y, "iloc") and not isinstance(X, Mapping) and isinstance(X[0], Sample):
+        y = in_order([sample.id for sample in samples], y, name, noun)
+    return to_numpy(y) if isinstance(y, Tensor | np.ndarray) else y
 
 
 def _own_labels(samples: Sequence[Sample], estimator_name: str) -> Shaped[np.ndarray, "b *k"]:
@@ -68,26 +76,27 @@ def _own_labels(samples: Sequence[Sample], estimator_name: str) -> Shaped[np.nda
     return labels if schema is None or schema.classes is None else np.array(schema.classes)[labels]
 
 
-def _labels_by_id(table: Any, samples: Sequence[Sample], y: Any) -> Any:
+def _labels_by_id(table: Any, samples: Sequence[Sample], y: Any, name: str, noun: str) -> Any:
     ids, is_pandas = [sample.id for sample in samples], hasattr(y, "iloc")
     if not is_pandas and not isinstance(y, Mapping):
+        or_column = "; or name the column of labels with columns={…, 'label': …} and leave y out" * (name == "y")
         raise TypeError(
-            "for a table, y gives the label of each id: a pandas column indexed by the ids or a dictionary; or name "
-            "the column of labels with columns={…, 'label': …} and leave y out"
+            f"for a table, {name} gives the {noun} of each id: a pandas column indexed by the ids or a dictionary"
+            f"{or_column}"
         )
     if is_pandas:
-        _require_by_id(table, samples, y)
-    places = {name: i for i, name in enumerate(y.index if is_pandas else y)}
-    for name in ids:
-        if name not in places:
-            raise ValueError(f"y has no label for the id {name!r}; it needs one for each id of the table")
+        _require_by_id(table, samples, y, name, noun)
+    places = {label_id: i for i, label_id in enumerate(y.index if is_pandas else y)}
+    for sample_id in ids:
+        if sample_id not in places:
+            raise ValueError(f"{name} has no {noun} for the id {sample_id!r}; it needs one for each id of the table")
     if not is_pandas:
-        return [y[name] for name in ids]
-    labels = y.iloc[[places[name] for name in ids]]
+        return [y[sample_id] for sample_id in ids]
+    labels = y.iloc[[places[sample_id] for sample_id in ids]]
     return labels.tolist() if hasattr(labels, "tolist") else labels
 
 
-def _require_by_id(table: Any, samples: Sequence[Sample], y: Any) -> None:
+def _require_by_id(table: Any, samples: Sequence[Sample], y: Any, name: str, noun: str) -> None:
     """Refuse a pandas column that goes by the rows of the table, or by numbers that may be rows."""
     import pandas as pd
 
@@ -96,18 +105,19 @@ def _require_by_id(table: Any, samples: Sequence[Sample], y: Any) -> None:
     rows = table.index if hasattr(table, "iloc") else pd.RangeIndex(len(id_of_row))
     if y.index.equals(rows) and (y.index.has_duplicates or y.index.tolist() != id_of_row):
         label = repr(y.name) if isinstance(getattr(y, "name", None), str) else "…"
+        by_column = f"name its column with columns={{…, 'label': {label}}} and leave y out, or " * (name == "y")
         raise ValueError(
-            f"y has one entry per row of the table; name its column with columns={{…, 'label': {label}}} and leave y "
-            "out, or give one label per id, as a dictionary or as a pandas column indexed by the ids"
+            f"{name} has one entry per row of the table; {by_column}give one {noun} per id, as a dictionary or as a "
+            "pandas column indexed by the ids"
         )
-    require_one_label(y)
+    require_one_label(y, name, noun)
     ids = {sample.id for sample in samples}
     label_ids, row_numbers = set(y.index), set(rows)
     if y.index.name is None and ids < label_ids and (label_ids <= row_numbers or row_numbers <= label_ids):
-        other = next(name for name in y.index.tolist() if name not in ids)
+        other = next(label_id for label_id in y.index.tolist() if label_id not in ids)
         raise ValueError(
-            f"the index of y holds more than the ids of the table, such as {other!r}, and numbers may be rows as well; "
-            f"if they are ids, name the index like their column: y.rename_axis({column!r})"
+            f"the index of {name} holds more than the ids of the table, such as {other!r}, and numbers may be rows as "
+            f"well; if they are ids, name the index like their column: {name}.rename_axis({column!r})"
         )
 
 

@@ -1,7 +1,8 @@
 """Models that an estimator keeps beside its network: boosted trees and a linear model on summary features, and
 convolutions of the series on an even grid.
 
-All are kept as plain arrays, so that they are saved without pickle: a stranger's file holds numbers and no code.
+All are kept as plain arrays, so that they are saved without pickle: a stranger's file holds numbers and no code. Where
+samples have weights, which are above 0, one of weight 2 counts as the sample twice.
 
 Shapes: b samples, k features, o outputs (logits of classes, or targets), n nodes of all trees, r rounds of boosting;
 c columns and p points of a grid, d dilations, m kernels, f features of a kernel at one dilation.
@@ -21,9 +22,14 @@ Features = Float64[np.ndarray, "b k"]
 Grid = Float64[np.ndarray, "b c p"]
 Scores = Float64[np.ndarray, "b o"]
 Labels = Shaped[np.ndarray, "b *targets"]
+Weights = Float64[np.ndarray, "b"]
 A = TypeVar("A", bound="_Arrays")
 
-ROUNDS, RATE = 200, 0.05
+# Small trees that see a tenth of the features at each split, or eight where there are few. Beside scikit-learn's own
+# (31 leaves, all features) on a quarter of the training data: area under the curve of mortality 0.853 and 0.840, log
+# loss 0.304 and 0.384; log loss of LSST 1.14 and 1.85, its accuracy 0.609 and 0.619; in less than half of the time.
+ROUNDS, RATE, LEAVES, PENALTY = 200, 0.05, 16, 5.0
+SHARE, FEWEST_FEATURES = 0.1, 8
 STRENGTHS = tuple(np.logspace(-4, 1, 6).tolist())  # inverse regularisation of classes; cross-validation takes one
 PENALTIES = tuple(np.logspace(-2, 4, 7).tolist())  # of regression
 N_CONVOLUTIONS = 2_016  # features of convolutions: 24 of each of 84 kernels, over all dilations
@@ -83,19 +89,23 @@ class Trees(_Arrays):
         return totals
 
     @classmethod
-    def fit(cls, features: Features, labels: Labels, *, n_classes: int | None, seed: int) -> "Trees":
+    def fit(
+        cls, features: Features, labels: Labels, *, n_classes: int | None, seed: int, weights: Weights | None = None
+    ) -> "Trees":
         """Boosting with scikit-learn: of classes 0 to n - 1, or of one or several targets."""
         from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
         # Columns that nobody measured cannot be binned; as a constant they are never chosen.
         known = np.where(np.isnan(features).all(axis=0), 0.0, features)
         settings: dict[str, Any] = {"learning_rate": RATE, "max_iter": ROUNDS, "random_state": seed}
+        share = float(np.clip(FEWEST_FEATURES / features.shape[1], SHARE, 1.0))
+        settings |= {"max_leaf_nodes": LEAVES, "l2_regularization": PENALTY, "max_features": share}
         settings |= {"early_stopping": False}
         if n_classes is not None:
-            fitted = [HistGradientBoostingClassifier(**settings).fit(known, labels)]
+            fitted = [HistGradientBoostingClassifier(**settings).fit(known, labels, weights)]
         else:
             columns = labels.reshape(len(labels), -1).T
-            fitted = [HistGradientBoostingRegressor(**settings).fit(known, column) for column in columns]
+            fitted = [HistGradientBoostingRegressor(**settings).fit(known, column, weights) for column in columns]
         trees = [[tree.nodes for model in fitted for tree in model._predictors[i]] for i in range(ROUNDS)]
         baseline = np.concatenate([np.ravel(model._baseline_prediction) for model in fitted])
         # Two classes have one tree a round, for the logit of the second beside 0: the first gets a tree of one leaf.
@@ -142,23 +152,23 @@ class Linear(_Arrays):
         return _standardised(features, self.mean, self.scale) @ self.weight + self.bias
 
     @classmethod
-    def fit(cls, features: Features, labels: Labels, *, n_classes: int | None, seed: int) -> "Linear":
+    def fit(
+        cls, features: Features, labels: Labels, *, n_classes: int | None, seed: int, weights: Weights | None = None
+    ) -> "Linear":
         """Logistic or ridge regression with scikit-learn, its strength chosen by cross-validation."""
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import RidgeCV
 
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # columns that nobody measured
-            mean, spread = np.nanmean(features, axis=0), np.nanstd(features, axis=0)
+        mean, spread = _mean_and_spread(features, (0,), weights)
         mean, scale = np.nan_to_num(mean), np.where(spread > 0, spread, 1.0)
         standard = _standardised(features, mean, scale)
         if n_classes is None:
             columns = labels.reshape(len(labels), -1)
-            ridge = RidgeCV(PENALTIES).fit(standard, columns)
+            ridge = RidgeCV(PENALTIES).fit(standard, columns, weights)
             return cls(mean, scale, np.atleast_2d(ridge.coef_).T, np.ravel(ridge.intercept_))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # far enough for features that are alike
-            model = _logistic(standard, labels, seed)
+            model = _logistic(standard, labels, seed, weights)
         weight, bias = model.coef_.T, model.intercept_
         if n_classes == 2:
             weight, bias = np.concatenate([0 * weight, weight], axis=1), np.concatenate([[0.0], bias])
@@ -198,21 +208,21 @@ class Convolutions(_Arrays):
         return banks
 
     @classmethod
-    def fit(cls, grid: Grid, labels: Labels, *, n_classes: int | None, seed: int) -> "Convolutions":
+    def fit(
+        cls, grid: Grid, labels: Labels, *, n_classes: int | None, seed: int, weights: Weights | None = None
+    ) -> "Convolutions":
         """Convolutions with drawn columns and biases; the strength of the ridge has the least leave-one-out error."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # columns that nobody measured
-            grid_mean, spread = np.nanmean(grid, axis=(0, 2)), np.nanstd(grid, axis=(0, 2))
+        grid_mean, spread = _mean_and_spread(grid, (0, 2), weights)
         grid_mean, grid_scale = np.nan_to_num(grid_mean), np.where(spread > 0, spread, 1.0)
         tensor = _as_tensor(grid, grid_mean, grid_scale)
         banks = fit_banks(tensor, N_CONVOLUTIONS, np.random.default_rng(seed))
         features = features_of(banks, tensor)
-        mean, deviation = features.mean(axis=0), features.std(axis=0)
+        mean, deviation = _mean_and_spread(features, (0,), weights)
         scale = np.where(deviation > 0, deviation, 1.0)
         targets = labels.reshape(len(labels), -1) if n_classes is None else 2 * np.eye(n_classes)[labels] - 1
-        ridge = _ridge((features - mean) / scale, np.asarray(targets, dtype=np.float64))
+        ridge = _ridge((features - mean) / scale, np.asarray(targets, dtype=np.float64), weights)
         # Scores of a ridge lie near 1 and -1, whatever they are worth: one factor makes logits of them.
-        sharpness = 1.0 if n_classes is None else _sharpness(ridge.left_out, labels)
+        sharpness = 1.0 if n_classes is None else _sharpness(ridge.left_out, labels, weights)
         biases = np.full((len(banks), len(banks[0].weights), max(bank.biases.shape[1] for bank in banks)), np.nan)
         for row, bank in zip(biases, banks, strict=True):
             row[:, : bank.biases.shape[1]] = bank.biases.numpy()
@@ -245,12 +255,20 @@ class _Ridge(NamedTuple):
     left_out: Float64[np.ndarray, "b o"]
 
 
-def _ridge(standard: Features, targets: Float64[np.ndarray, "b o"]) -> _Ridge:
-    """Ridge regression of the penalty with the least leave-one-out error, which has a closed form."""
+def _ridge(standard: Features, targets: Float64[np.ndarray, "b o"], weights: Weights | None = None) -> _Ridge:
+    """Ridge regression of the penalty with the least leave-one-out error, which has a closed form.
+
+    Features are standardised, with the weights where there are such. To weigh a sample is to multiply its row by the
+    root of its weight, which residuals are divided by again.
+    """
     from scipy.linalg import eigh
 
-    offset = targets.mean(axis=0)
+    of_intercept = np.full(len(targets), 1 / len(targets)) if weights is None else weights / weights.sum()  # leverage
+    offset = targets.mean(axis=0) if weights is None else of_intercept @ targets
     centred = targets - offset
+    root = None if weights is None else np.sqrt(weights)[:, None]
+    if root is not None:
+        standard, centred = root * standard, root * centred
     is_wide = standard.shape[1] > standard.shape[0]
     gram = standard @ standard.T if is_wide else standard.T @ standard
     squares, vectors = eigh(gram, overwrite_a=True, check_finite=False)
@@ -262,9 +280,10 @@ def _ridge(standard: Features, targets: Float64[np.ndarray, "b o"]) -> _Ridge:
     best, least = None, np.inf
     for penalty in PENALTIES:
         share = squares / (squares + penalty)
-        leverage = (left**2 @ share + 1 / len(standard)).clip(max=1 - 1e-9)
-        left_out = targets - (centred - left @ (share[:, None] * turned)) / (1 - leverage)[:, None]
-        error = float(((left_out - targets) ** 2).mean())
+        leverage = (left**2 @ share + of_intercept).clip(max=1 - 1e-9)
+        residual = centred - left @ (share[:, None] * turned)
+        left_out = targets - (residual if root is None else residual / root) / (1 - leverage)[:, None]
+        error = float(np.average((left_out - targets) ** 2, axis=0, weights=weights).mean())
         if error < least:
             best, least = (share, left_out), error
     assert best is not None
@@ -274,7 +293,7 @@ def _ridge(standard: Features, targets: Float64[np.ndarray, "b o"]) -> _Ridge:
     return _Ridge(right @ along, offset, left_out)
 
 
-def _sharpness(scores: Scores, labels: Int64[np.ndarray, "b"]) -> float:
+def _sharpness(scores: Scores, labels: Int64[np.ndarray, "b"], weights: Weights | None = None) -> float:
     """The factor that makes scores the logits of the smallest log loss."""
     from scipy.optimize import minimize_scalar
 
@@ -283,9 +302,25 @@ def _sharpness(scores: Scores, labels: Int64[np.ndarray, "b"]) -> float:
     def loss(logarithm: float) -> float:
         logits = np.exp(logarithm) * scores
         shifted = logits - logits.max(axis=1, keepdims=True)
-        return float((np.log(np.exp(shifted).sum(axis=1)) - shifted[rows, labels]).mean())
+        return float(np.average(np.log(np.exp(shifted).sum(axis=1)) - shifted[rows, labels], weights=weights))
 
     return float(np.exp(minimize_scalar(loss, bounds=(np.log(0.1), np.log(30.0)), method="bounded").x))
+
+
+def _mean_and_spread(
+    x: Float64[np.ndarray, "b ..."], axes: tuple[int, ...], weights: Weights | None
+) -> tuple[Float64[np.ndarray, "c"], Float64[np.ndarray, "c"]]:
+    """The mean and the standard deviation of each column; NaN for one that nobody measured."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of such columns
+        if weights is None:
+            return np.nanmean(x, axis=axes), np.nanstd(x, axis=axes)
+        is_missing = np.isnan(x)
+        by_entry = np.where(is_missing, 0.0, weights.reshape(-1, *[1] * (x.ndim - 1)))
+        total, measured = by_entry.sum(axis=axes), np.where(is_missing, 0.0, x)
+        mean = (by_entry * measured).sum(axis=axes) / total
+        away = measured - np.expand_dims(mean, axes)
+        return mean, np.sqrt((by_entry * away**2).sum(axis=axes) / total)
 
 
 def _standardised(
@@ -294,21 +329,26 @@ def _standardised(
     return np.nan_to_num((features - mean) / scale).clip(-FAR, FAR)
 
 
-def _logistic(standard: Features, labels: Labels, seed: int) -> Any:
+def _logistic(standard: Features, labels: Labels, seed: int, weights: Weights | None) -> Any:
     """Logistic regression of the strength with the best log loss over five folds, or fewer for rare classes."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import log_loss
-    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+    from sklearn.model_selection import StratifiedKFold
 
-    def model(strength: float) -> LogisticRegression:
-        return LogisticRegression(C=strength, max_iter=200)
+    def fitted(strength: float, rows: Int64[np.ndarray, "i"]) -> LogisticRegression:
+        model = LogisticRegression(C=strength, max_iter=200)
+        return model.fit(standard[rows], labels[rows], None if weights is None else weights[rows])
+
+    everything = np.arange(len(labels))
 
     n_folds = int(min(5, np.bincount(labels)[np.unique(labels)].min()))
     if n_folds < 2:
-        return model(STRENGTHS[2]).fit(standard, labels)
-    folds = StratifiedKFold(n_folds, shuffle=True, random_state=seed)
-    losses = [
-        log_loss(labels, cross_val_predict(model(strength), standard, labels, cv=folds, method="predict_proba"))
-        for strength in STRENGTHS
-    ]
-    return model(STRENGTHS[int(np.argmin(losses))]).fit(standard, labels)
+        return fitted(STRENGTHS[2], everything)
+    folds = list(StratifiedKFold(n_folds, shuffle=True, random_state=seed).split(standard, labels))
+    losses = []
+    for strength in STRENGTHS:
+        probabilities = np.zeros((len(labels), len(np.unique(labels))))
+        for training, held_out in folds:
+            probabilities[held_out] = fitted(strength, training).predict_proba(standard[held_out])
+        losses.append(log_loss(labels, probabilities, sample_weight=weights))
+    return fitted(STRENGTHS[int(np.argmin(losses))], everything)

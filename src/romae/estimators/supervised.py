@@ -7,24 +7,25 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from jaxtyping import Float64, Shaped
+from jaxtyping import Float32, Float64, Shaped
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags, check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from romae.data.columns import require_variation_kept
-from romae.data.fitting import Center, Method
+from romae.data.fitting import Center, Values
 from romae.data.grid import longest_duration, on_grid
 from romae.data.schema import SampleSet
 from romae.data.skipping import OnError
 from romae.data.sources import lengths_of, schema_of
-from romae.data.summary import summary_features
+from romae.data.summary import PER_KIND, PER_VALUE, summary_features
 from romae.estimators.answers import by_id
 from romae.estimators.base import MASK_RATIO, Clock, Estimator, Part
 from romae.estimators.folds import TableRows
 from romae.estimators.inputs import Tokens, opened
 from romae.estimators.labels import labels_of
-from romae.estimators.stacking import Fold, Stack, Views, fit_stack
+from romae.estimators.stacking import Fold, Stack, Views, fit_stack, fitting_seconds
+from romae.estimators.weights import ClassWeight, Weights, class_factors, normalised, sample_weights, weights_of
 from romae.inference import predictions as inference
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, Task
@@ -32,6 +33,7 @@ from romae.tokens.ladder import Ladder
 from romae.tokens.masking import Masking, Strategy
 from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
+from romae.training.scoring import OF_CLASSES, OF_NUMBERS, require_two_classes
 from romae.training.stages import Classify, Regress
 
 # Against overfitting to few samples: dropped tokens and dropout. No label smoothing: what it does to probabilities can
@@ -61,7 +63,7 @@ class _Supervised(Estimator):
         masking: Strategy | Masking | Mapping[str, Any] | None = None,
         train: TrainConfig | Mapping[str, Any] | None = None,
         time_limit: float | None = None,
-        scaling: Method = "standard",
+        scaling: Values = "auto",
         center: Center = "auto",
         clock: Clock = "sample",
         tokens: Tokens | None = None,
@@ -73,6 +75,7 @@ class _Supervised(Estimator):
         n_models: int | None = None,
         early_stopping: bool = True,
         validation_fraction: float | None = None,
+        scoring: str | None = None,
         device: str = "auto",
         random_state: Any = None,
         verbose: int = 0,
@@ -99,6 +102,7 @@ class _Supervised(Estimator):
         self.n_models = n_models
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
+        self.scoring = scoring
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
@@ -118,8 +122,31 @@ class _Supervised(Estimator):
         ]
         labels = np.stack([np.asarray(sample.target) for sample in samples])
         times = _fitting_grid(samples)
-        stack = fit_stack(_views(first, samples, times), labels, folds, n_classes=n_classes, seed=seed)
+        stack = fit_stack(
+            _views(first, samples, times),
+            labels,
+            folds,
+            n_classes=n_classes,
+            seed=seed,
+            sample_weights=sample_weights(samples),
+        )
         return replace(stack, times=times)
+
+    def _stacking_seconds(self, samples: Sequence[Sample], parts: Sequence[Part]) -> float:
+        if self.features is None or not _is_series(samples):
+            return 0.0
+        schema, n_values = schema_of(samples), samples[0].values.shape[1]
+        n_kinds = 1 if schema is None else schema.n_channels or 1
+        targets = np.stack([np.asarray(sample.target) for sample in samples])
+        n_outputs = int(targets.max()) + 1 if targets.dtype.kind == "i" else targets[0].size
+        times = _fitting_grid(samples)
+        return fitting_seconds(
+            n_samples=len(samples),
+            n_outputs=1 if n_outputs == 2 else n_outputs,
+            n_features=n_kinds * (len(PER_VALUE) * n_values + len(PER_KIND)),
+            n_points=0 if times is None else len(times),
+            n_fits=1 + sum(len(part.held_out) > 0 for part in parts),
+        )
 
     def _require_series(self, samples: Sequence[Sample]) -> None:
         """Refuse summary features of what is no series, before anything is trained."""
@@ -144,11 +171,14 @@ class _Supervised(Estimator):
         """The column of labels in the table that was fitted, if it was named."""
         return None if self.task_.schema is None else self.task_.schema.label
 
-    def _read_to_score(self, X: Any, y: Any, static: Any) -> tuple[Sequence[Sample], Shaped[np.ndarray, "b *k"]]:
-        """The samples to score on and their labels."""
+    def _read_to_score(
+        self, X: Any, y: Any, sample_weight: Any, static: Any
+    ) -> tuple[Sequence[Sample], Shaped[np.ndarray, "b *k"], Weights | None]:
+        """The samples to score on, their labels, and their weights where such are given."""
         X = opened(X, self.columns)
         samples = self._read_to_judge(X, with_labels=y is None, static=static)
-        return samples, self._labels(X, samples, y)
+        weights = None if sample_weight is None else weights_of(X, samples, sample_weight)
+        return samples, self._labels(X, samples, y), weights
 
 
 class RoMAEClassifier(ClassifierMixin, _Supervised):
@@ -184,12 +214,14 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         How all stages are trained, or some settings of it, such as `{"ema": 0.99, "weight_decay": 0.1}`.
     time_limit : float, optional
         Seconds that training may take: it gets fewer epochs, by a few steps that are timed first.
-    scaling : {"standard", "robust", "asinh", "none"}, default "standard"
-        The normalisation of values, by channel, as in `fit_scaling`.
-    center : {"auto", "global", "sample"}, default "auto"
+    scaling : {"auto", "standard", "robust", "asinh", "robust-asinh", "none"}, default "auto"
+        The normalisation of values, by channel, as in `fit_scaling`. "auto" is "robust-asinh", which far values do not
+        upset, but "standard" for series that are centred by themselves.
+    center : {"auto", "global", "sample", "instance"}, default "auto"
         "sample" enlarges deviations from the level of each series and channel, as in `fit_scaling`; of the level, which
         may matter to labels, a quarter stays. "auto" does so where levels lie more than 3 times farther apart than
-        values within a series, as of stars.
+        values within a series, as of stars. "instance" divides deviations by their own spread as well, of which the
+        fourth root stays.
     clock : {"sample", "shared"}, default "sample"
         Where time begins: at each series' own first time, so that data recorded later get the same answers, or at one
         moment for all, the first time in X, where it matters when something was measured. Predictions at times that
@@ -218,12 +250,20 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
     validation_fraction : float or None, default None
         The share of series for that split. None takes a fifth of up to 500, a tenth of 1000 and more, none of fewer
         than 20.
+    scoring : str or None, default None
+        The score that decides which weights do best on that split, by its name in scikit-learn: "roc_auc" (of two
+        classes), "roc_auc_ovr" (the mean over each class against the others), "average_precision", "f1_macro",
+        "accuracy" or "neg_log_loss". None takes the loss, which is the log loss.
     device : str, default "auto"
         "auto", "cpu", "cuda", or one GPU of several, such as "cuda:1".
     random_state : int, RandomState or None, default None
         Decides the split, the first weights, the order and the masks. Give a number for results that can be repeated.
     verbose : int, default 0
         1 shows progress.
+    class_weight : "balanced", dict or None, default None
+        The weight of each class, which multiplies those of its series; one that a dictionary does not name has 1.
+        "balanced" gives all classes the same weight in all. Probabilities are then those of series with these weights:
+        under "balanced" a rare class is as probable beforehand as any other.
 
     Attributes
     ----------
@@ -261,9 +301,73 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
     """
 
     _saved: ClassVar[tuple[str, ...]] = (*Estimator._saved, "classes_")
+    _scores: ClassVar[tuple[str, ...]] = OF_CLASSES
     classes_: Shaped[np.ndarray, "k"]
 
-    def fit(self, X: Any, y: Any = None, unlabelled: Any = None, static: Any = None) -> "RoMAEClassifier":
+    def __init__(
+        self,
+        *,
+        size: str | Size | Mapping[str, int] | None = None,
+        pretrain_epochs: int | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        lr: float | None = None,
+        mask_ratio: float = MASK_RATIO,
+        model: ModelConfig | Mapping[str, Any] | None = None,
+        masking: Strategy | Masking | Mapping[str, Any] | None = None,
+        train: TrainConfig | Mapping[str, Any] | None = None,
+        time_limit: float | None = None,
+        scaling: Values = "auto",
+        center: Center = "auto",
+        clock: Clock = "sample",
+        tokens: Tokens | None = None,
+        columns: Any = None,
+        ladders: Sequence[Ladder] | None = None,
+        pretrained: str | Path | None = None,
+        frozen: bool = False,
+        features: Literal["auto", "summary"] | None = "auto",
+        n_models: int | None = None,
+        early_stopping: bool = True,
+        validation_fraction: float | None = None,
+        scoring: str | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+        class_weight: ClassWeight | None = None,
+    ) -> None:
+        super().__init__(
+            size=size,
+            pretrain_epochs=pretrain_epochs,
+            epochs=epochs,
+            batch_size=batch_size,
+            lr=lr,
+            mask_ratio=mask_ratio,
+            model=model,
+            masking=masking,
+            train=train,
+            time_limit=time_limit,
+            scaling=scaling,
+            center=center,
+            clock=clock,
+            tokens=tokens,
+            columns=columns,
+            ladders=ladders,
+            pretrained=pretrained,
+            frozen=frozen,
+            features=features,
+            n_models=n_models,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            scoring=scoring,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.class_weight = class_weight
+
+    def fit(
+        self, X: Any, y: Any = None, unlabelled: Any = None, static: Any = None, sample_weight: Any = None
+    ) -> "RoMAEClassifier":
         """Pre-train on the series, then fine-tune on their classes.
 
         Parameters
@@ -279,6 +383,10 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         static : table, dict or list of dict, optional
             Static facts, such as age and sex, as in `from_table`: for a table names of its columns or another table
             with a row for each id; for series a row for each, in their order.
+        sample_weight : array [b], optional
+            A weight for each series, by which it counts in everything that labels teach; 0 leaves a series out. For a
+            table a pandas column indexed by id, or a dictionary. Without it, weights are those that samples bring
+            along. A factor of all weights changes nothing.
 
         Returns
         -------
@@ -298,10 +406,17 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         self._require_series(samples)
         y = column_or_1d(self._labels(X, samples, y), warn=True)
         check_classification_targets(y)
+        samples, y, weights = _that_count(samples, y, weights_of(X, samples, sample_weight))
         classes, index = np.unique(y, return_inverse=True)
         if len(classes) < 2:
-            raise ValueError(f"there is only one class in y, {classes.tolist()[0]!r}; a classifier needs at least two")
-        labelled = _with_targets(samples, index, tuple(map(_plain, classes.tolist())))
+            weighing = "" if sample_weight is None else " with a weight above 0"
+            raise ValueError(
+                f"there is only one class in y{weighing}, {classes.tolist()[0]!r}; a classifier needs at least two"
+            )
+        require_two_classes(self.scoring, len(classes))
+        if (factors := class_factors(self.class_weight, classes, index, weights)) is not None:
+            weights = factors[index] if weights is None else weights * factors[index]
+        labelled = _with_targets(samples, index, tuple(map(_plain, classes.tolist())), normalised(weights))
         last = Classify(
             n_classes=len(classes),
             frozen=self.frozen,
@@ -393,7 +508,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         y : sequence, optional
             The true classes; by default those that samples or a table bring along.
         sample_weight : array [b], optional
-            A weight for each series.
+            A weight for each series; for a table a pandas column indexed by id, or a dictionary.
         static : table, dict or list of dict, optional
             Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
             category that fit did not have is told in a warning and left out.
@@ -410,8 +525,8 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples, labels = self._read_to_score(X, y, static)
-        return float(super().score(samples, labels, sample_weight))
+        samples, labels, weights = self._read_to_score(X, y, sample_weight, static)
+        return float(super().score(samples, labels, weights))
 
 
 class RoMAERegressor(RegressorMixin, _Supervised):
@@ -447,12 +562,14 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         How all stages are trained, or some settings of it, such as `{"ema": 0.99, "weight_decay": 0.1}`.
     time_limit : float, optional
         Seconds that training may take: it gets fewer epochs, by a few steps that are timed first.
-    scaling : {"standard", "robust", "asinh", "none"}, default "standard"
-        The normalisation of values, by channel, as in `fit_scaling`.
-    center : {"auto", "global", "sample"}, default "auto"
+    scaling : {"auto", "standard", "robust", "asinh", "robust-asinh", "none"}, default "auto"
+        The normalisation of values, by channel, as in `fit_scaling`. "auto" is "robust-asinh", which far values do not
+        upset, but "standard" for series that are centred by themselves.
+    center : {"auto", "global", "sample", "instance"}, default "auto"
         "sample" enlarges deviations from the level of each series and channel, as in `fit_scaling`; of the level, which
         may matter to labels, a quarter stays. "auto" does so where levels lie more than 3 times farther apart than
-        values within a series, as of stars.
+        values within a series, as of stars. "instance" divides deviations by their own spread as well, of which the
+        fourth root stays.
     clock : {"sample", "shared"}, default "sample"
         Where time begins: at each series' own first time, so that data recorded later get the same answers, or at one
         moment for all, the first time in X, where it matters when something was measured. Predictions at times that
@@ -481,6 +598,10 @@ class RoMAERegressor(RegressorMixin, _Supervised):
     validation_fraction : float or None, default None
         The share of series for that split. None takes a fifth of up to 500, a tenth of 1000 and more, none of fewer
         than 20.
+    scoring : str or None, default None
+        The score that decides which weights do best on that split, by its name in scikit-learn: "r2",
+        "neg_mean_squared_error" or "neg_mean_absolute_error". None takes the loss, which is the squared error of
+        standardised targets.
     device : str, default "auto"
         "auto", "cpu", "cuda", or one GPU of several, such as "cuda:1".
     random_state : int, RandomState or None, default None
@@ -522,6 +643,7 @@ class RoMAERegressor(RegressorMixin, _Supervised):
     """
 
     _saved: ClassVar[tuple[str, ...]] = (*Estimator._saved, "n_outputs_", "is_flat_")
+    _scores: ClassVar[tuple[str, ...]] = OF_NUMBERS
     n_outputs_: int
     is_flat_: bool
 
@@ -535,7 +657,9 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         _require_numbers(labels)
         return labels
 
-    def fit(self, X: Any, y: Any = None, unlabelled: Any = None, static: Any = None) -> "RoMAERegressor":
+    def fit(
+        self, X: Any, y: Any = None, unlabelled: Any = None, static: Any = None, sample_weight: Any = None
+    ) -> "RoMAERegressor":
         """Pre-train on the series, then fine-tune on their targets.
 
         Parameters
@@ -551,6 +675,10 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         static : table, dict or list of dict, optional
             Static facts, such as age and sex, as in `from_table`: for a table names of its columns or another table
             with a row for each id; for series a row for each, in their order.
+        sample_weight : array [b], optional
+            A weight for each series, by which it counts in everything that labels teach; 0 leaves a series out. For a
+            table a pandas column indexed by id, or a dictionary. Without it, weights are those that samples bring
+            along. A factor of all weights changes nothing.
 
         Returns
         -------
@@ -574,8 +702,9 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         require_variation_kept(
             y.reshape(len(y), -1), ["y"] if y.ndim == 1 else [f"y[:, {i}]" for i in range(y.shape[1])]
         )
+        samples, y, weights = _that_count(samples, y, weights_of(X, samples, sample_weight))
         n_outputs = 1 if y.ndim == 1 else y.shape[1]
-        labelled = _with_targets(samples, y.reshape(len(y), -1), None)
+        labelled = _with_targets(samples, y.reshape(len(y), -1), None, normalised(weights))
         last = Regress(n_targets=n_outputs, frozen=self.frozen, drop_tokens=DROP_TOKENS, dropout=DROPOUT)
         self._train(labelled, before, unlabelled=self._read_unlabelled(unlabelled, samples, before), last=last)
         self.is_flat_, self.n_outputs_ = y.ndim == 1, n_outputs
@@ -626,7 +755,7 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         y : sequence, optional
             The true numbers; by default those that samples or a table bring along.
         sample_weight : array [b], optional
-            A weight for each series.
+            A weight for each series; for a table a pandas column indexed by id, or a dictionary.
         static : table, dict or list of dict, optional
             Static facts of X, where fit had some. Those of a table are by default in the columns that they were in. A
             category that fit did not have is told in a warning and left out.
@@ -643,8 +772,8 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         NotFittedError
             If the estimator has not been fitted.
         """
-        samples, labels = self._read_to_score(X, y, static)
-        return float(super().score(samples, labels, sample_weight))
+        samples, labels, weights = self._read_to_score(X, y, sample_weight, static)
+        return float(super().score(samples, labels, weights))
 
 
 def _said(tasks: Sequence[Task], samples: Sequence[Sample]) -> Float64[np.ndarray, "b o"]:
@@ -695,10 +824,26 @@ def _plain(name: Any) -> Any:
     return name if isinstance(name, str | int | bool) else str(name)
 
 
+def _that_count(
+    samples: Sequence[Sample], y: Shaped[np.ndarray, "b *k"], weights: Weights | None
+) -> tuple[Sequence[Sample], Shaped[np.ndarray, "c *k"], Float64[np.ndarray, "c"] | None]:
+    """The samples of weights above 0, their labels and their weights: one of weight 0 is as good as not given."""
+    if weights is None or weights.all():
+        return samples, y, weights
+    places = np.flatnonzero(weights)
+    chosen, schema = [samples[i] for i in places.tolist()], schema_of(samples)
+    return chosen if schema is None else SampleSet(chosen, schema), y[places], weights[places]
+
+
 def _with_targets(
-    samples: Sequence[Sample], targets: Shaped[np.ndarray, "b *k"], classes: tuple[Any, ...] | None
+    samples: Sequence[Sample],
+    targets: Shaped[np.ndarray, "b *k"],
+    classes: tuple[Any, ...] | None,
+    weights: Float32[np.ndarray, "b"] | None,
 ) -> Sequence[Sample]:
     targets = np.array(targets)  # a copy: the caller's may be read-only
-    labelled = [replace(sample, target=target) for sample, target in zip(samples, targets, strict=True)]
+    by_sample = [None] * len(samples) if weights is None else weights
+    parts = zip(samples, targets, by_sample, strict=True)
+    labelled = [replace(sample, target=target, weight=weight) for sample, target, weight in parts]
     schema = schema_of(samples)
     return labelled if schema is None else SampleSet(labelled, replace(schema, classes=classes))

@@ -15,10 +15,13 @@ from romae.model.autoencoder import Encoder
 from romae.model.config import ModelConfig, Size
 from romae.tokens.sample import Sample
 from romae.training import rules
+from romae.training.progress import in_words
 from romae.training.stages import Stage, run_stages
 
 WORTH_SAYING = 20.0  # seconds; nobody wonders what a shorter fit is doing
 N_TIMED = 3  # steps
+N_RECORDED = 100  # steps, where a GPU records them: what it plays back is far quicker than the first few
+LONG_STEP = 0.03  # seconds; such a step is no quicker for being recorded
 
 
 class Work(NamedTuple):
@@ -43,10 +46,12 @@ def slowness(
     batch_size = work.stage.train.batch_size
     lengths = lengths_of(work.samples)
     order = np.argsort(np.abs(lengths - lengths.mean()), kind="stable")  # those of about the mean length
+    expected = rules.step_seconds(batch_size * float(lengths[order[:batch_size]].mean()), size, device)
+    n_batches = min(1 + N_TIMED, len(lengths) // batch_size)
 
-    def seconds(n_steps: int) -> float:
-        few = [work.samples[i] for i in order[: n_steps * batch_size].tolist()]
-        train = replace(work.stage.train, epochs=1, patience=None, validate_every=None)
+    def seconds(n_batches: int, epochs: int = 1) -> float:
+        few = [work.samples[i] for i in order[: n_batches * batch_size].tolist()]
+        train = replace(work.stage.train, epochs=epochs, patience=None, scoring=None, validate_every=None)
         begin = time.perf_counter()
         run_stages(
             model, [replace(work.stage, train=train, weights="last")], few, scaling=scaling, seed=seed, quiet=True
@@ -54,11 +59,13 @@ def slowness(
         return time.perf_counter() - begin
 
     seconds(1)  # what only the first step of a process does
-    n_steps = min(1 + N_TIMED, len(lengths) // batch_size)
-    if n_steps < 2:
+    if n_batches < 2:
         return 1.0
-    measured = (seconds(n_steps) - seconds(1)) / (n_steps - 1)
-    expected = rules.step_seconds(batch_size * float(lengths[order[:batch_size]].mean()), size, device)
+    if device is rules.GPU and expected < LONG_STEP:
+        epochs = -(-N_RECORDED // n_batches)
+        measured = (seconds(n_batches, 2 * epochs) - seconds(n_batches, epochs)) / (epochs * n_batches)
+    else:
+        measured = (seconds(n_batches) - seconds(1)) / (n_batches - 1)
     return max(measured / expected, 0.05)
 
 
@@ -75,12 +82,8 @@ def shortened(works: Sequence[Work], seconds: float, limit: float) -> list[Stage
 
 def announce(name: str, seconds: float, lengths: Int64[np.ndarray, "b"], *, is_on_gpu: bool) -> None:
     """Say on stderr how long a fit will take."""
-    if seconds < 90:
-        long = f"{seconds:.0f} s"
-    else:
-        long = f"{seconds / 60:.0f} min" if seconds < 5_400 else f"{seconds / 3_600:.1f} h"
     print(
-        f"{name}: about {long} at most on this {'GPU' if is_on_gpu else 'CPU'} ({len(lengths):,} series, "
+        f"{name}: about {in_words(seconds)} at most on this {'GPU' if is_on_gpu else 'CPU'} ({len(lengths):,} series, "
         f"{int(lengths.sum()):,} tokens); time_limit= shortens it, verbose=1 shows how far it is",
         file=sys.stderr,
         flush=True,

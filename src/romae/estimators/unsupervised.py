@@ -4,11 +4,11 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Bool, Float64, Int64, Shaped
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.metrics import r2_score
 from sklearn.utils import Tags
@@ -17,7 +17,8 @@ from sklearn.utils._set_output import _get_output_config
 from romae.data.columns import to_numpy
 from romae.data.containers import is_table
 from romae.data.dates import positions_as_numbers
-from romae.data.fitting import Center, Method
+from romae.data.fitting import Center, Values
+from romae.data.queries import channel_numbers
 from romae.data.schema import Schema
 from romae.data.skipping import OnError, require_on_error
 from romae.data.sources import schema_of
@@ -53,7 +54,7 @@ class _Unsupervised(Estimator):
         masking: Strategy | Masking | Mapping[str, Any] | None = None,
         train: TrainConfig | Mapping[str, Any] | None = None,
         time_limit: float | None = None,
-        scaling: Method | Literal["auto"] = "standard",
+        scaling: Values = "standard",
         center: Center = "auto",
         clock: Clock = "sample",
         learn_hidden: bool = False,
@@ -152,13 +153,12 @@ class RoMAEInterpolator(_Unsupervised):
         How it is trained, or some settings of it, such as `{"ema": 0.99, "weight_decay": 0.1}`.
     time_limit : float, optional
         Seconds that training may take: it gets fewer epochs, by a few steps that are timed first.
-    scaling : {"standard", "robust", "asinh", "none", "auto"}, default "standard"
-        The normalisation of values, by channel, as in `fit_scaling`. "auto" takes "asinh" where values have long tails,
-        as fluxes do: where, in the median of the channels, their deviation is more than 10 times what their quartiles
-        say. Else it takes "standard".
-    center : {"auto", "global", "sample"}, default "auto"
-        Whether values are seen relative to the level of their own series and channel ("sample"), as in `fit_scaling`.
-        "auto" does so where levels lie more than 3 times farther apart than values within a series, as of stars.
+    scaling : {"standard", "robust", "asinh", "robust-asinh", "auto", "none"}, default "standard"
+        The normalisation of values, by channel, as in `fit_scaling`.
+    center : {"auto", "global", "sample", "instance"}, default "auto"
+        Whether values are seen relative to the level of their own series and channel ("sample"), as in `fit_scaling`,
+        and to their own spread ("instance"), for series of other amplitudes or units. "auto" takes "sample" where
+        levels lie more than 3 times farther apart than values within a series, as of stars.
     clock : {"sample", "shared"}, default "sample"
         Where time begins: at each series' own first time, so that data recorded later get the same answers, or at one
         moment for all, the first time in X, where it matters when something was measured. Predictions at times that
@@ -225,8 +225,10 @@ class RoMAEInterpolator(_Unsupervised):
             )
         return before
 
-    def interpolate(self, X: Any, times: Any, *, on_error: OnError = "raise", static: Any = None) -> Any:
-        """The values of all channels at these times, in the units of the data.
+    def interpolate(
+        self, X: Any, times: Any, *, channels: Any = None, on_error: OnError = "raise", static: Any = None
+    ) -> Any:
+        """The values of all channels, or of some, at these times, in the units of the data.
 
         Parameters
         ----------
@@ -236,6 +238,8 @@ class RoMAEInterpolator(_Unsupervised):
         times : array [q] or list of arrays [q]
             One array for all series, or one for each. Where data have more position axes than time and channel,
             positions [q, d] take the place of times, as in `romae.interpolate`.
+        channels : sequence of str or int, optional
+            Which channels to ask for, by name or by number from 0 on, in this order; all by default.
         on_error : {"raise", "skip"}, default "raise"
             What to do with series that cannot be read or that the model refuses: an error, or answers for the others
             alone, with one warning and the list `skipped_`.
@@ -254,9 +258,9 @@ class RoMAEInterpolator(_Unsupervised):
         Raises
         ------
         ValueError
-            If X or the times do not fit the data that the estimator was fitted on.
+            If X, the times or the channels do not fit the data that the estimator was fitted on.
         TypeError
-            If the times are no array.
+            If the times are no array, or the channels no names or numbers.
         NotFittedError
             If the estimator has not been fitted.
         """
@@ -282,16 +286,25 @@ class RoMAEInterpolator(_Unsupervised):
             is_known = np.ones(len(schema.channels), dtype=bool)
             if self.task_.scaling is not None:
                 is_known = self.task_.scaling.is_known(len(is_known)).numpy()[: len(is_known)]
-            channels = np.flatnonzero(is_known)
-            positions = [_channel_positions(series_times, schema, channels) for series_times in times_of_series]
-            values = [_by_channel(x, is_known) for x in inference.interpolate(self.task_, samples, positions)]
+            asked = [*range(len(is_known))] if channels is None else channel_numbers(channels, schema.channels)
+            times_of_series = [_time_numbers(series_times, schema) for series_times in times_of_series]
+            positions = [_channel_positions(x, np.array(asked)[is_known[asked]]) for x in times_of_series]
+            answers = zip(times_of_series, inference.interpolate(self.task_, samples, positions), strict=True)
+            values = [_by_channel(x, len(series_times), is_known[asked]) for series_times, x in answers]
             if is_table(X):
-                numbers = [x[:: len(channels), 0] for x in positions]
-                return curves_by_id(samples, schema_of(samples) or schema, numbers, values)
+                return curves_by_id(samples, schema_of(samples) or schema, times_of_series, values, asked)
+        elif schema is not None and schema.channel is not None and channels is not None:
+            raise ValueError(
+                "positions [q, d] say themselves which channel each asks for, in their last column; leave channels out"
+            )
         else:
-            values = inference.interpolate(self.task_, samples, times_of_series)
+            values = inference.interpolate(self.task_, samples, times_of_series, channels=channels)
             if is_table(X):
-                return points_by_id(samples, schema_of(samples) or Schema(), times_of_series, values)
+                names = schema_of(samples) or Schema()
+                columns = (
+                    None if channels is None else [names.values[i] for i in channel_numbers(channels, names.values)]
+                )
+                return points_by_id(samples, names, times_of_series, values, columns)
         return np.stack(values) if is_shared else values
 
     def _read_to_ask(
@@ -379,14 +392,12 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         How it is trained, or some settings of it, such as `{"ema": 0.99, "weight_decay": 0.1}`.
     time_limit : float, optional
         Seconds that training may take: it gets fewer epochs, by a few steps that are timed first.
-    scaling : {"auto", "standard", "robust", "asinh", "none"}, default "auto"
-        The normalisation of values, by channel, as in `fit_scaling`. "auto" takes "asinh" where values have long tails,
-        as fluxes do: where, in the median of the channels, their deviation is more than 10 times what their quartiles
-        say. Else it takes "standard".
-    center : {"auto", "global", "sample"}, default "auto"
+    scaling : {"standard", "robust", "asinh", "robust-asinh", "auto", "none"}, default "standard"
+        The normalisation of values, by channel, as in `fit_scaling`.
+    center : {"auto", "global", "sample", "instance"}, default "auto"
         Whether values are learned relative to the level of their own series and channel ("sample"), as in
-        `fit_scaling`; embeddings see the level all the same. "auto" does so where levels lie more than 3 times farther
-        apart than values within a series, as of stars.
+        `fit_scaling`, and to their own spread ("instance"); embeddings see something of both all the same. "auto" takes
+        "sample" where levels lie more than 3 times farther apart than values within a series, as of stars.
     clock : {"sample", "shared"}, default "sample"
         Where time begins: at each series' own first time, so that a series recorded later has the same embedding, or at
         one moment for all, the first time in X, where it matters when something was measured. Embeddings of times that
@@ -464,7 +475,7 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         masking: Strategy | Masking | Mapping[str, Any] | None = None,
         train: TrainConfig | Mapping[str, Any] | None = None,
         time_limit: float | None = None,
-        scaling: Method | Literal["auto"] = "auto",
+        scaling: Values = "standard",
         center: Center = "auto",
         clock: Clock = "sample",
         learn_hidden: bool = False,
@@ -591,17 +602,25 @@ def _mean_r2(
     return float(np.mean(scores))
 
 
-def _by_channel(values: Float64[np.ndarray, "t k"], is_known: Bool[np.ndarray, "c"]) -> Float64[np.ndarray, "q *c"]:
+def _by_channel(
+    values: Float64[np.ndarray, "t k"], n_times: int, is_known: Bool[np.ndarray, "c"]
+) -> Float64[np.ndarray, "q *c"]:
     """Values at `_channel_positions`, with NaN for the other channels; of a single value there is no axis."""
     n_values = values.shape[1]
-    table = np.full((len(values) // is_known.sum(), len(is_known), n_values), np.nan)
-    table[:, is_known] = values.reshape(len(table), is_known.sum(), n_values)
+    table = np.full((n_times, len(is_known), n_values), np.nan)
+    table[:, is_known] = values.reshape(n_times, is_known.sum(), n_values)
     return table[..., 0] if n_values == 1 else table
 
 
-def _channel_positions(times: Any, schema: Schema, channels: Int64[np.ndarray, "known"]) -> Float64[np.ndarray, "q 2"]:
-    """The positions of these channels at each time, one time after the other."""
-    times = positions_as_numbers(
+def _time_numbers(times: Any, schema: Schema) -> Shaped[np.ndarray, "q"]:
+    """Times as numbers in the unit of the data."""
+    return positions_as_numbers(
         to_numpy(times), schema.time_unit, schema.time_zone, "times", are_durations=schema.durations
     )
+
+
+def _channel_positions(
+    times: Shaped[np.ndarray, "q"], channels: Int64[np.ndarray, "known"]
+) -> Float64[np.ndarray, "n 2"]:
+    """The positions of these channels at each time, one time after the other."""
     return np.stack([np.repeat(times, len(channels)), np.tile(channels, len(times))], axis=1)

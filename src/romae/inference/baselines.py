@@ -3,15 +3,18 @@
 Functions from observed times and values to predictions at other times. Times may come in any order; values at equal
 times are averaged first. Outside the range of the observed times the nearest value is held.
 
-Shapes: n observed times, m distinct ones, q query times, c channels.
+Shapes: n observed times, m distinct ones, q query times, c channels or columns, t hidden tokens of all samples.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Float64, Int64
 
+from romae.data.schema import SampleSet, Schema
 from romae.tokens.sample import Sample
+from romae.tokens.tokens import channel_index
 
 Times = Float[np.ndarray, "n"]
 Values = Float[np.ndarray, "n c"]
@@ -61,6 +64,37 @@ def truth(sample: Sample) -> Predictions:
     has_rows = sample.target is not None and sample.target.ndim == 2
     rows = sample.target if has_rows else sample.values
     return rows[sample.hidden].double().numpy()
+
+
+def filled_along_time(method: Method, samples: SampleSet) -> Float64[np.ndarray, "t c"]:
+    """What a method predicts at the hidden points of all samples, end to end, from time and channel alone.
+
+    In a channel of which a sample shows nothing, it is the average of all that is seen of it.
+    """
+    axes = [0] if samples.schema.channel is None else [0, -1]
+    averages, rows = _averages(samples), []
+    for sample in samples:
+        filled = fill(method, replace(sample, positions=sample.positions[:, axes]), default=np.nan)
+        channel = channels_of(sample, samples.schema)[sample.hidden.numpy()]
+        rows.append(np.where(np.isnan(filled), averages[channel], filled))
+    return np.concatenate(rows)
+
+
+def channels_of(sample: Sample, schema: Schema) -> Int64[np.ndarray, "n"]:
+    """The channel of each token; without a column of channels, all are of the first."""
+    if schema.channel is None:
+        return np.zeros(len(sample), dtype=np.int64)
+    return channel_index(sample.positions, len(schema.kind_names)).numpy()
+
+
+def _averages(samples: SampleSet) -> Float64[np.ndarray, "k c"]:
+    """The mean of every column in each channel, of all that is seen; in a channel that never is, of all channels."""
+    values = np.concatenate([sample.values[~sample.hidden].double().numpy() for sample in samples])
+    channel = np.concatenate([channels_of(sample, samples.schema)[~sample.hidden.numpy()] for sample in samples])
+    n_channels = len(samples.schema.channels) if samples.schema.channel else 1
+    values, channel = values[channel < n_channels], channel[channel < n_channels]  # static facts are not averaged
+    rows = [values[channel == i] for i in range(n_channels)]
+    return np.stack([(part if len(part) else values).mean(axis=0) for part in rows])
 
 
 def _require_observed(times: Times, values: Values) -> None:

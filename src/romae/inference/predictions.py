@@ -24,6 +24,7 @@ from torch import Tensor
 
 from romae.data.columns import to_numpy
 from romae.data.dates import positions_as_numbers
+from romae.data.queries import channel_numbers
 from romae.data.scaling import Scaling
 from romae.data.schema import Schema, require_same_names
 from romae.data.skipping import refused_parts
@@ -242,9 +243,10 @@ def interpolate(
     samples: SampleSource,
     positions: Any,
     *,
+    channels: Any = None,
     grouped: bool = False,
     tokens_per_batch: int = TOKENS_PER_BATCH,
-) -> list[Float64[np.ndarray, "_ _"]]:
+) -> list[Float64[np.ndarray, "_ *_"]]:
     """Predict values at any positions: interpolation, imputation, forecasts, super-resolution.
 
     Parameters
@@ -256,8 +258,11 @@ def interpolate(
         shown to the model.
     positions : list of arrays [q, d] or [q]
         One array for each sample, in the data's own units; [q] where time is the only axis. Times may be dates if those
-        of the data were. Where each scalar is a token of its own, the index of its channel is the last coordinate. A
-        sample may have no query or a million: it is encoded once.
+        of the data were. Where each scalar is a token of its own, the index of its channel is the last coordinate,
+        unless `channels` are given. A sample may have no query or a million: it is encoded once.
+    channels : sequence of str or int, optional
+        Which channels to ask for, by name or by number from 0 on; a name goes before a number. Where channels are an
+        axis, positions are then given without it, [q, d - 1], and each is asked of every channel. All by default.
     grouped : bool, default False
         Whether to decode all queries of a sample together, in models with queries="joint" (the paper's decoder), where
         queries see each other. By default each is decoded as if it were alone, so that a result does not depend on what
@@ -269,12 +274,14 @@ def interpolate(
     Returns
     -------
     list of Float64 arrays [q, c]
-        One array per sample, in the order of its positions, in the data's own units.
+        One array per sample, in the order of its positions, in the data's own units. With `channels` there is a column
+        for each of them, in their order; where channels are an axis and a measurement has several values, these are
+        the last axis, [q, c, k].
 
     Raises
     ------
     ValueError
-        If samples or positions do not fit the model, or it was trained with normalise=True.
+        If samples, positions or channels do not fit the model, or it was trained with normalise=True.
     TypeError
         If the task is no MaskedReconstruction, or positions are no numbers.
 
@@ -301,7 +308,8 @@ def interpolate(
             "spread, which are unknown at new positions; train with normalise=False to interpolate"
         )
     source = _as_source(task, samples)
-    scaling, queries = _scaling(task), _read_queries(task, source, positions)
+    numbers, is_axis = _chosen_channels(task, channels)
+    scaling, queries = _scaling(task), _read_queries(task, source, positions, numbers if is_axis else None)
     outside = Outside(task.scaling, task.schema)
 
     def values(work: _Work) -> Sequence[Tensor]:
@@ -321,7 +329,27 @@ def interpolate(
         return scaling.invert_values(rows, raw_positions).split(counts)
 
     n_queries = np.array([len(places) for places in queries], dtype=np.int64)
-    return _for_each(task, source, values, tokens_per_batch, "interpolating", n_queries, outside)
+    answers = _for_each(task, source, values, tokens_per_batch, "interpolating", n_queries, outside)
+    if numbers is None:
+        return answers
+    return [_by_channel(x, len(numbers)) if is_axis else x[:, numbers] for x in answers]
+
+
+def _chosen_channels(task: Task, channels: Any) -> tuple[list[int] | None, bool]:
+    """The numbers of the channels that are asked for, if they are given, and whether channels are a position axis."""
+    schema = task.schema
+    is_axis = schema is not None and schema.channel is not None
+    if channels is None:
+        return None, is_axis
+    if schema is None:
+        return channel_numbers(channels, range(task.config.channels)), False
+    return channel_numbers(channels, schema.channels if is_axis else schema.values), is_axis
+
+
+def _by_channel(rows: Float64[np.ndarray, "t k"], n_channels: int) -> Float64[np.ndarray, "q *c"]:
+    """Rows of which so many in turn belong to one position; a single value has no axis."""
+    table = rows.reshape(len(rows) // n_channels, n_channels, rows.shape[1])
+    return table[..., 0] if rows.shape[1] == 1 else table
 
 
 def _hidden_values(task: MaskedReconstruction, work: "_Work") -> Sequence[Tensor]:
@@ -454,7 +482,7 @@ def _batch(task: Task, packed: PackedSamples) -> Batch:
     batch = scaled.batch()
     task.require_kinds(batch)
     batch = batch.to(weight.device)
-    if task.scaling is not None and task.scaling.center == "sample":
+    if task.scaling is not None and task.scaling.centres_samples:
         return batch  # the task centres in full precision, then casts
     return replace(batch, tokens=batch.tokens.to(dtype=weight.dtype))
 
@@ -552,8 +580,13 @@ def _require_widths(task: Task, channels: int, position_dims: int, name: Any) ->
             raise ValueError(f"the model takes {expected} {quantity}, but sample {name!r} has {actual}")
 
 
-def _read_queries(task: Task, source: Source, positions: Any) -> list[Float64[Tensor, "_ d"]]:
-    """The queries of each sample, [q, d], in the data's own units; what is wrong with them is found before the work."""
+def _read_queries(
+    task: Task, source: Source, positions: Any, channels: Sequence[int] | None = None
+) -> list[Float64[Tensor, "_ d"]]:
+    """The queries of each sample, [q, d], in the data's own units; what is wrong with them is found before the work.
+
+    With `channels`, positions lack that axis, and each stands for as many queries, one for each channel in turn.
+    """
     if not hasattr(positions, "__len__") or isinstance(positions, str | bytes):
         raise TypeError(f"expected a list with one array of positions per sample, not {type(positions).__name__}")
     if len(positions) != len(source):
@@ -565,7 +598,10 @@ def _read_queries(task: Task, source: Source, positions: Any) -> list[Float64[Te
     clock = source.schema or schema or Schema()
     for i, sample_positions in enumerate(positions):
         where = f"the positions for sample {i}"
-        queries.append(torch.from_numpy(_read_positions(sample_positions, where, task, clock)))
+        x = _read_positions(sample_positions, where, task, clock, has_channel=channels is None)
+        if channels is not None:
+            x = np.column_stack([np.repeat(x, len(channels), axis=0), np.tile(channels, len(x))])
+        queries.append(torch.from_numpy(x))
         try:
             if scaling.n_channels is not None:
                 channel_index(queries[i], scaling.n_channels)
@@ -580,8 +616,11 @@ def _read_queries(task: Task, source: Source, positions: Any) -> list[Float64[Te
     return queries
 
 
-def _read_positions(array: Any, where: str, task: Task, clock: Schema) -> Float64[np.ndarray, "q d"]:
-    dims = task.config.position_dims
+def _read_positions(
+    array: Any, where: str, task: Task, clock: Schema, *, has_channel: bool
+) -> Float64[np.ndarray, "q d"]:
+    """Positions as they were given, with or without the axis of channels."""
+    dims = task.config.position_dims - (0 if has_channel else 1)
     try:
         x = to_numpy(array)
     except ValueError as error:
@@ -593,8 +632,9 @@ def _read_positions(array: Any, where: str, task: Task, clock: Schema) -> Float6
         raise TypeError(f"{where} must be numbers, not {x.dtype}")
     x = np.array(x[:, None] if x.ndim == dims == 1 else x, dtype=np.float64)
     if x.ndim != 2 or x.shape[1] != dims:
-        has_channel = task.schema is not None and task.schema.channel is not None
-        hint = "; the last column is the index of the channel" if has_channel else ""
+        hint = ""
+        if task.schema is not None and task.schema.channel is not None:
+            hint = "; the last column is the index of the channel" if has_channel else "; channels= says which channels"
         raise ValueError(f"{where} must be [q, {dims}], got shape {list(x.shape)}{hint}")
     wrong = ~(np.abs(x) <= _LARGEST_POSITION)
     if wrong.any():

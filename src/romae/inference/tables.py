@@ -10,7 +10,7 @@ import numpy as np
 
 from romae.data.columns import escaped_for_spreadsheets
 from romae.data.export import to_sample_table, to_table
-from romae.data.queries import grid_of_times, read_queries
+from romae.data.queries import channel_numbers, grid_of_times, read_queries
 from romae.data.schema import SampleSet, Schema
 from romae.data.skipping import OnError, Skipped, require_on_error, warn_of
 from romae.files import write_whole
@@ -57,9 +57,13 @@ class EmbedConfig(InferenceConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterpolateConfig(InferenceConfig):
-    """For models with joint queries: `grouped` asks all queries of an id together, as they were in training."""
+    """Which `channels` to ask for, by name or number; all by default.
+
+    For models with joint queries, `grouped` asks all queries of an id together, as they were in training.
+    """
 
     grouped: bool = False
+    channels: tuple[str | int, ...] | None = None
 
 
 def predict_table(
@@ -92,14 +96,15 @@ def predict_table(
 
 
 def embed_table(
-    config: EmbedConfig, data: Any, model: str | Path, *, skipped: list[Skipped] | None = None
+    config: InferenceConfig, data: Any, model: str | Path, *, skipped: list[Skipped] | None = None
 ) -> "pd.DataFrame":
     """One row per id: its embedding, in as many columns as the encoder is wide, or more with `pooling` "layers".
 
     What is left out with `on_error` "skip" is added to the list `skipped`.
     """
     task, samples, _ = _load_and_read(config, data, model, skipped)
-    rows = np.asarray(inference.embed(task, samples, pooling=config.pooling, tokens_per_batch=config.tokens_per_batch))
+    pooling = config.pooling if isinstance(config, EmbedConfig) else "model"
+    rows = np.asarray(inference.embed(task, samples, pooling=pooling, tokens_per_batch=config.tokens_per_batch))
     names = [f"embedding_{i}" for i in range(rows.shape[1])]
     return to_sample_table(samples, rows, samples.schema, columns=names)
 
@@ -115,21 +120,35 @@ def interpolate_table(
 ) -> "pd.DataFrame":
     """The values at each row of a table of queries, in its order, or on an even grid of times for every id and channel.
 
+    With `channels` in the settings, a grid is asked of these alone, and of columns of values these alone are given.
     Queries have the columns of the data less the values; a grid is written as `start:stop:n`. What is left out with
     `on_error` "skip" is added to the list `skipped`, and queries for it are left out as well.
     """
     if (queries is None) == (at is None):
         raise ValueError("say where to interpolate: with a table of queries, or with a grid start:stop:n; one of them")
     task, samples, left_out = _load_and_read(config, data, model, skipped)
+    schema = samples.schema
+    has_axis, numbers = schema.channel is not None, None
+    if config.channels is not None:
+        numbers = channel_numbers(config.channels, schema.channels if has_axis else schema.values)
+    if at is None and has_axis and numbers is not None:
+        raise ValueError(
+            f"the table of queries says itself which channel each row asks for, in column {schema.channel!r}; leave "
+            "channels out, or ask with a grid"
+        )
     if at is not None:
-        positions = [grid_of_times(at, samples.schema)] * len(samples)
+        positions = [grid_of_times(at, schema, numbers)] * len(samples)
         order = np.arange(sum(map(len, positions)))
     else:
         positions, order = read_queries(queries, samples, [name for name, _ in left_out])
     values = inference.interpolate(
         task, samples, positions, grouped=config.grouped, tokens_per_batch=config.tokens_per_batch
     )
-    return to_table(samples, values, samples.schema, positions=positions).iloc[order].reset_index(drop=True)
+    columns = None
+    if numbers is not None and not has_axis:
+        values, columns = [x[:, numbers] for x in values], [schema.values[i] for i in numbers]
+    table = to_table(samples, values, schema, positions=positions, columns=columns)
+    return table.iloc[order].reset_index(drop=True)
 
 
 def require_table_ending(path: str | Path) -> None:

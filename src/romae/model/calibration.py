@@ -59,35 +59,47 @@ def without_smoothing(logits: Float[Tensor, "b k"], confidence: float) -> Float6
     ).log_softmax(-1)
 
 
-def fitted(logits: Float[Tensor, "b k"], classes: Int64[Tensor, "b"], confidence: float) -> Calibration:
+def fitted(
+    logits: Float[Tensor, "b k"],
+    classes: Int64[Tensor, "b"],
+    confidence: float,
+    weights: Float64[Tensor, "b"] | None = None,
+) -> Calibration:
     """The calibration that suits samples that were not trained on; without any, smoothing is undone and that is all.
 
     Means of probabilities become the rates of the classes among the samples, where these are enough to tell; else what
-    the model says itself keeps a share.
+    the model says itself keeps a share. With weights, a sample of weight 2 is the sample twice.
     """
-    n, n_classes = logits.shape
-    if n == 0:
+    n_samples, n_classes = logits.shape
+    if n_samples == 0:
         return Calibration(bias=(0.0,) * n_classes)
+    n = n_samples if weights is None else float(weights.sum())
     own = without_smoothing(logits, confidence).detach()
     truth, belief = F.one_hot(classes.long(), n_classes).double(), own.softmax(-1)
-    mean = own.mean(0)
+    mean = _mean(own, weights)
     sharpness = torch.ones((), dtype=torch.float64, requires_grad=True)
     bias = mean.clone().requires_grad_()  # about the mean, where it does not trade with the sharpness
     share = HALF_THE_EVIDENCE**2 / (HALF_THE_EVIDENCE**2 + n**2)
-    _minimise(own - mean, (1 - share) * truth + share * belief, sharpness, bias, [sharpness, bias])
+    _minimise(own - mean, (1 - share) * truth + share * belief, weights, sharpness, bias, [sharpness, bias])
     with torch.no_grad():
         sharpness.clamp_(1 / HOTTEST, 1 / COLDEST)
     if n >= ENOUGH_FOR_RATES:
-        off = float((belief.mean(0) - truth.mean(0)).abs().max())
+        off = float((_mean(belief, weights) - _mean(truth, weights)).abs().max())
         share = min(share, AT_MOST_OFF / max(off, AT_MOST_OFF))
-    _minimise(own - mean, (1 - share) * truth + share * belief, sharpness, bias, [bias])
+    _minimise(own - mean, (1 - share) * truth + share * belief, weights, sharpness, bias, [bias])
     final, scale = (bias - sharpness * mean).detach(), float(sharpness.detach())
     return Calibration(temperature=1 / scale, bias=tuple((final - final.mean()).tolist()))
+
+
+def _mean(x: Float64[Tensor, "b *k"], weights: Float64[Tensor, "b"] | None) -> Float64[Tensor, "*k"]:
+    """The mean over samples."""
+    return x.mean(0) if weights is None else torch.tensordot(weights / weights.sum(), x, 1)
 
 
 def _minimise(
     logits: Float64[Tensor, "b k"],
     target: Float64[Tensor, "b k"],
+    weights: Float64[Tensor, "b"] | None,
     sharpness: Float64[Tensor, ""],
     bias: Float64[Tensor, "k"],
     parameters: list[Tensor],
@@ -99,7 +111,7 @@ def _minimise(
 
     def loss() -> Tensor:
         optimiser.zero_grad()
-        total = -(target * (sharpness * logits + bias).log_softmax(-1)).sum(-1).mean()
+        total = _mean(-(target * (sharpness * logits + bias).log_softmax(-1)).sum(-1), weights)
         total.backward()
         return total
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, SupportsIndex
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Float32
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -41,12 +41,14 @@ from romae.tokens.tokens import Batch, Tokens, require_kinds
 class Loss(NamedTuple):
     """A loss as a sum and the number of terms, so that batches and ranks can be added up and divided once.
 
+    Where samples have weights, each term is multiplied by that of its sample, and counts as much.
+
     Attributes
     ----------
     total : Tensor
         The sum.
     weight : Tensor
-        The number of terms.
+        The number of terms, or the sum of their weights.
 
     Examples
     --------
@@ -62,7 +64,7 @@ class Loss(NamedTuple):
     @property
     def mean(self) -> Tensor:
         """The sum divided by the number of terms; 0 where there are none."""
-        return self.total / self.weight.clamp(min=1)
+        return self.total / torch.where(self.weight > 0, self.weight, 1)
 
 
 class Task(nn.Module):
@@ -149,7 +151,7 @@ class Task(nn.Module):
     def scaling(self, scaling: Any) -> None:
         self._scaling = scaling
         self._gain: Tensor | None
-        is_centred = scaling is not None and scaling.center == "sample"
+        is_centred = scaling is not None and scaling.centres_samples
         # On the device of the model, since a recorded step cannot read from the host; no weight, so in no checkpoint.
         device = next(self.encoder.parameters()).device
         self.register_buffer("_gain", scaling.gain.to(device) if is_centred else None, persistent=False)
@@ -161,7 +163,7 @@ class Task(nn.Module):
         return self
 
     def levels(self, visible: Tokens) -> Levels | None:
-        """The level of each sample and channel, by which a scaling with center="sample" centres it.
+        """The level of each sample and channel, by which a scaling with center="sample" or "instance" centres it.
 
         Parameters
         ----------
@@ -176,7 +178,8 @@ class Task(nn.Module):
         if self._gain is None:
             return None
         n_channels = self._scaling.n_channels or 1
-        return Levels.of(visible, self._gain, n_channels, static_from=self.config.static_from)
+        own_spread = self._scaling.center == "instance"
+        return Levels.of(visible, self._gain, n_channels, static_from=self.config.static_from, own_spread=own_spread)
 
     def encode(self, tokens: Tokens) -> Tokens:
         """The output of the encoder for samples, their levels included.
@@ -542,7 +545,7 @@ class MaskedReconstruction(Task):
         hidden = batch.hidden
         levels = self.levels(batch.tokens)
         output = self._relative(batch.tokens, hidden.positions, hidden.layout, levels).float()
-        return _squared_error(output, self._targets(hidden, levels), _real_tokens(batch, hidden.layout))
+        return _squared_error(output, self._targets(hidden, levels), _counts(batch, hidden.layout))
 
     def trivial(self, batch: Batch) -> Loss:
         """The loss of the best simple prediction: a constant, or the mean of what is visible of sample and channel.
@@ -563,8 +566,9 @@ class MaskedReconstruction(Task):
         visible, hidden = batch.tokens, batch.hidden
         levels = self.levels(visible)
         target = self._targets(hidden, levels)
-        constant = target.mean(0, keepdim=True).expand_as(target)
-        of_constant = _squared_error(constant, target)
+        counts = _counts(batch, hidden.layout)
+        constant = _average(target, counts).expand_as(target)
+        of_constant = _squared_error(constant, target, counts)
         if self.normalise:
             return of_constant
         mean = torch.zeros_like(target)  # what is centred already lies around 0
@@ -572,7 +576,7 @@ class MaskedReconstruction(Task):
             gain = torch.ones(1, 1, dtype=torch.float64, device=visible.device)
             own = Levels.of(visible, gain, self._n_channels())
             mean = own.absolute(mean, hidden.positions, hidden.layout).to(target.dtype)
-        of_mean = _squared_error(mean, target)
+        of_mean = _squared_error(mean, target, counts)
         return Loss(torch.minimum(of_constant.total, of_mean.total), of_constant.weight)
 
     def _n_channels(self) -> int:
@@ -765,14 +769,15 @@ class Classification(Task):
         smoothing = (1 - self.confidence) * self.n_classes / (self.n_classes - 1)
         logits = self._logits(batch.tokens).float()
         losses = F.cross_entropy(logits, target.long(), reduction="none", label_smoothing=smoothing)
-        return _summed(losses.unsqueeze(-1), batch.real)
+        return _summed(losses.unsqueeze(-1), _counts(batch))
 
     def trivial(self, batch: Batch) -> Loss:
         target = F.one_hot(_require_target(batch).long(), self.n_classes).double()
         rest = (1 - self.confidence) / (self.n_classes - 1)
-        mean_target = (target * (self.confidence - rest) + rest).mean(0)
+        mean_target = _average(target * (self.confidence - rest) + rest, batch.weight)
         entropy = -torch.special.xlogy(mean_target, mean_target).sum()
-        return Loss(entropy * len(batch), _count(entropy, len(batch)))
+        total = _count(entropy, len(batch)) if batch.weight is None else batch.weight.double().sum()
+        return Loss(entropy * total, total)
 
     def predict(self, batch: Batch) -> Float[Tensor, "b k"]:
         """The logits of each class, calibrated if the task has a calibration.
@@ -874,12 +879,13 @@ class Regression(Task):
     def forward(self, batch: Batch) -> Loss:
         batch = self.prepare(batch)
         output = self.predict(batch)
-        real = batch.real if self.per == "sample" else _real_tokens(batch, batch.tokens.layout)
-        return _squared_error(output, _require_target(batch).float().reshape(output.shape), real)
+        counts = _counts(batch, None if self.per == "sample" else batch.tokens.layout)
+        return _squared_error(output, _require_target(batch).float().reshape(output.shape), counts)
 
     def trivial(self, batch: Batch) -> Loss:
         target = _require_target(batch).float().reshape(-1, self.n_targets)
-        return _squared_error(target.mean(0, keepdim=True).expand_as(target), target)
+        counts = _counts(batch, None if self.per == "sample" else batch.tokens.layout)
+        return _squared_error(_average(target, counts).expand_as(target), target, counts)
 
     def predict(self, batch: Batch) -> Float[Tensor, "n k"]:
         """The targets of each sample, or of each token.
@@ -908,25 +914,44 @@ def _count(like: Tensor, n: int) -> Tensor:
     return like.new_full((), n, dtype=torch.float64)
 
 
-def _squared_error(
-    output: Float[Tensor, "n k"], target: Float[Tensor, "n k"], real: Bool[Tensor, "n"] | None = None
-) -> Loss:
-    if real is None:
+# What each row of a loss counts: True or False where some only fill a batch, a weight where samples have such, and None
+# where all count alike.
+Counts = Bool[Tensor, "n"] | Float32[Tensor, "n"] | None
+
+
+def _counts(batch: Batch, layout: Layout | None = None) -> Counts:
+    """What each sample of a batch counts, or each token of a layout."""
+    counts = batch.real
+    if batch.weight is not None:
+        counts = batch.weight if batch.real is None else torch.where(batch.real, batch.weight, 0.0)
+    return counts if counts is None or layout is None else counts[layout.sample_of_token]
+
+
+def _squared_error(output: Float[Tensor, "n k"], target: Float[Tensor, "n k"], counts: Counts = None) -> Loss:
+    if counts is None:
         return Loss(F.mse_loss(output, target, reduction="sum"), _count(output, output.numel()))
-    same = torch.where(real.unsqueeze(-1), output, target)  # what does not count is no error
-    return Loss(F.mse_loss(same, target, reduction="sum"), real.sum().double() * output.shape[1])
+    same = torch.where(counts.unsqueeze(-1) > 0, output, target)  # what does not count is no error
+    if counts.dtype == torch.bool:
+        total = F.mse_loss(same, target, reduction="sum")
+    else:
+        total = (F.mse_loss(same, target, reduction="none") * counts.unsqueeze(-1)).sum()
+    return Loss(total, counts.double().sum() * output.shape[1])
 
 
-def _summed(losses: Float[Tensor, "n k"], real: Bool[Tensor, "n"] | None) -> Loss:
+def _summed(losses: Float[Tensor, "n k"], counts: Counts) -> Loss:
     """The sum over the rows that count, and how many numbers those hold."""
-    if real is None:
+    if counts is None:
         return Loss(losses.sum(), _count(losses, losses.numel()))
-    kept = torch.where(real.unsqueeze(-1), losses, 0.0)
-    return Loss(kept.sum(), real.sum().double() * losses.shape[1])
+    kept = torch.where(counts.unsqueeze(-1) > 0, losses, 0.0) * counts.unsqueeze(-1)
+    return Loss(kept.sum(), counts.double().sum() * losses.shape[1])
 
 
-def _real_tokens(batch: Batch, layout: Layout) -> Bool[Tensor, "t"] | None:
-    return None if batch.real is None else batch.real[layout.sample_of_token]
+def _average(x: Float[Tensor, "n k"], counts: Counts) -> Float[Tensor, "1 k"]:
+    """The mean over the rows, each as much as it counts."""
+    if counts is None:
+        return x.mean(0, keepdim=True)
+    share = counts.double() / counts.double().sum()
+    return (x * share.unsqueeze(-1)).sum(0, keepdim=True).to(x.dtype)
 
 
 def _moments(x: Float[Tensor, "n c"]) -> tuple[Tensor, Tensor]:

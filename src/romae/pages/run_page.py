@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float, Float64, Int64
+from jaxtyping import Bool, Float, Float64
 
 from romae.checkpoints.native import read_json
 from romae.config import flat, from_dict, parsed_json
@@ -23,16 +23,17 @@ from romae.data.static import n_measured
 from romae.files import require_free
 from romae.inference import baselines
 from romae.inference import predictions as inference
+from romae.inference.scores import NAMES, Scores
 from romae.inference.tables import InferenceConfig
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.pages import charts, page
 from romae.pages.diagnostics import class_names, confusion, panels, principal_components
 from romae.pages.page import Block, Chart, Choice, Section, Table, Text, choice
 from romae.tokens.sample import Sample
-from romae.tokens.tokens import channel_index
 from romae.training.identity import was_made_from
-from romae.training.run_folder import CONFIG, JOB
-from romae.training.tables import SplitConfig, load_model, read_table, require_columns, validation_split
+from romae.training.run_folder import CONFIG, JOB, METRICS, History
+from romae.training.splits import SplitConfig, read_test_ids, validation_split, was_tested_on
+from romae.training.tables import load_model, read_table, require_columns
 
 N_SHOWN, N_DRAWN = 12, 2000
 
@@ -79,7 +80,7 @@ def write(
     if isinstance(data, str | os.PathLike):
         inputs.append(Path(data))
     require_free(place, force=force, inputs=inputs, is_ours=page.is_page)
-    sections = [_training(stage, folder) for stage in stages]
+    sections = [section for stage in stages for section in (_training(stage, folder), *_scores(stage.parent, folder))]
     if data is not None:
         has_model = any((folder / name).is_dir() for name in ("best", "last"))
         sections += _predictions(folder if has_model else stages[-1].parent, data, config or PageConfig())
@@ -94,18 +95,49 @@ def _training(history: Path, folder: Path) -> Section:
         raise ValueError(f"{history} is torn or was altered: {error}") from None
     for number, record in enumerate(records, start=1):
         numbers = [record.get(name) for name in ("step", "epoch", "loss")] if isinstance(record, dict) else [None]
-        if isinstance(record, dict) and record.get("validation") is not None:
-            numbers.append(record["validation"])
+        for name in ("validation", "score"):
+            if isinstance(record, dict) and record.get(name) is not None:
+                numbers.append(record[name])
         if not all(isinstance(value, int | float) and abs(value) <= sys.float_info.max for value in numbers):
             raise ValueError(f"{history} is torn or was altered: line {number} is no record of a run")
     if not records:
         return Section(title=_title("Training", history.parent, folder), blocks=[Text(text="No report yet.")])
     last = records[-1]
-    best = min((record["validation"] for record in records if record.get("validation") is not None), default=None)
-    validation = "" if best is None else f", at best {best:.4g} in validation"
+    judged = [record for record in records if record.get("validation") is not None]
+    validation = f", at best {History(judged).best['validation']:.4g} in validation" if judged else ""
     caption = f"{last['step']:,} steps, {last['epoch']:,} epochs: loss {last['loss']:.4g}{validation}."
     chart = Chart(caption=caption, figure=charts.loss_curves({"": records}))
     return Section(title=_title("Training", history.parent, folder), blocks=[chart])
+
+
+def _scores(stage: Path, folder: Path) -> list[Section]:
+    """The scores that the command line wrote when the run ended, if it did."""
+    path = stage / METRICS
+    if not path.is_file():
+        return []
+    try:
+        scores = Scores.read(read_json(path))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} is torn or was altered: {error}") from None
+    blocks: list[Block] = [Text(text=f"On {scores.origin}.")]
+    rows = []
+    for name, value in scores.metrics.items():
+        rows.append((f"{NAMES.get(name, name)} of RoMAE", f"{value:.4g}"))
+        rows += [(f"of the {beside}", f"{other:.4g}") for beside, other in scores.baselines.get(name, {}).items()]
+    if rows:
+        blocks.append(Table(columns=("metric", "value"), rows=rows))
+    columns = list(dict.fromkeys(name for part in scores.parts.values() for name in part))
+    if columns:
+        parts = [
+            (name, *(f"{part[column]:.4g}" if column in part else "" for column in columns))
+            for name, part in scores.parts.items()
+        ]
+        blocks.append(Table(columns=("", *(NAMES.get(name, name).replace("_", " ") for name in columns)), rows=parts))
+    remarks = [f"{NAMES.get(name, name)} is left out: {reason}" for name, reason in scores.omitted.items()]
+    blocks += [
+        Text(text=f"{sentence[0].upper()}{sentence[1:]}.") for sentence in (*remarks, *scores.remarks) if sentence
+    ]
+    return [Section(title=_title("Scores", stage, folder), blocks=blocks)]
 
 
 def _settings(stage: Path, folder: Path) -> Section:
@@ -125,8 +157,7 @@ def _predictions(folder: Path, data: Any, config: PageConfig) -> list[Section]:
     samples = _read(data, task, config, f"the model in {folder}")
     origin = f"All {len(samples):,} ids of the data. If the model was trained on them, this flatters it."
     if config.samples == "kept out":
-        samples = _kept_out(samples, folder)
-        origin = f"The {len(samples):,} ids of the data that the run kept out of training."
+        samples, origin = _kept_out(samples, folder)
     sections = []
     if isinstance(task, MaskedReconstruction):
         sections.append(Section(title="Reconstructions", blocks=_reconstructions(task, samples, config)))
@@ -148,8 +179,8 @@ def _read(data: Any, task: Task, config: PageConfig, model: str) -> SampleSet:
     return read_table(data, schema, task.schema, for_training=False)
 
 
-def _kept_out(samples: SampleSet, folder: Path) -> SampleSet:
-    """The samples that the run was not trained on; those of another table are refused."""
+def _kept_out(samples: SampleSet, folder: Path) -> tuple[SampleSet, str]:
+    """The samples that the run was tested on, or else validated on, and which these are; of another table none are."""
     for name in (JOB, CONFIG):
         if not (folder / name).is_file():
             raise ValueError(f"{folder} holds no {name}, so that nobody knows what was kept out; show all samples")
@@ -157,34 +188,43 @@ def _kept_out(samples: SampleSet, folder: Path) -> SampleSet:
     if not isinstance(job, dict) or not isinstance(job.get("validation"), dict):
         raise ValueError(f"{folder / JOB} is torn or was altered: it does not say what was kept out; show all samples")
     config = from_dict(SplitConfig, job["validation"], where="validation")
-    validation = validation_split(samples, config)[1]
-    if validation is None:
-        raise ValueError("the run kept nothing out of training (validation.share=0); show all samples")
-    if not _is_data_of(folder, job, samples, config):
-        label = f" with the label {job['label']}" if job.get("label") else ""
-        raise ValueError(
-            f"these are not the samples that the run in {folder} was made from, so that nobody knows which of them it "
-            f"kept out; give its own table{label}, or show all samples"
-        )
-    return validation
-
-
-def _is_data_of(folder: Path, job: Mapping[str, Any], samples: SampleSet, config: SplitConfig) -> bool:
-    """Whether the run in a folder was made from the samples."""
+    label = f" with the label {job['label']}" if job.get("label") else ""
+    not_its_own = ValueError(
+        f"these are not the samples that the run in {folder} was made from, so that nobody knows which of them it kept "
+        f"out; give its own table{label}, or show all samples"
+    )
     if "label" in job and samples.schema.label != job["label"]:
-        return False
-    training, validation = validation_split(_as_trained_on(samples, job), config)
-    return was_made_from(folder, as_source(training), as_source(validation))
+        raise not_its_own
+    as_trained_on, test_ids = _as_trained_on(samples, job), read_test_ids(folder)
+    is_test = np.array([sample.id in test_ids for sample in samples], dtype=bool)
+    if is_test.all():
+        raise not_its_own
+    # A SampleSet takes masks as well as slices.
+    test, rest = as_trained_on[is_test], as_trained_on[~is_test]  # type: ignore[call-overload]
+    training, validation = validation_split(rest, config)
+    if validation is None and not test_ids:
+        raise ValueError("the run kept nothing out of training (validation.share=0); show all samples")
+    validation_source = None if validation is None else as_source(validation)
+    if not (was_made_from(folder, as_source(training), validation_source) and was_tested_on(folder, test)):
+        raise not_its_own
+    if test_ids:
+        shown = samples[is_test]  # type: ignore[call-overload]
+        return shown, f"The {len(shown):,} ids of the data that the run kept out of training and of validation."
+    chosen = {sample.id for sample in validation or ()}
+    shown = samples[np.array([sample.id in chosen for sample in samples], dtype=bool)]  # type: ignore[call-overload]
+    return shown, f"The {len(shown):,} ids of the data that the run kept out of training; they chose its weights."
 
 
 def _as_trained_on(samples: SampleSet, job: Mapping[str, Any]) -> SampleSet:
     """The samples with the targets that the run had: none in pre-training, numbers where it took classes for such."""
-    classes = samples.schema.classes
+    classes, without_classes = samples.schema.classes, replace(samples.schema, classes=None)
     if "label" not in job:
-        return samples.map(lambda sample: replace(sample, target=None))
+        bare = samples.map(lambda sample: replace(sample, target=None))
+        return SampleSet(bare.samples, without_classes)
     if job.get("kind") == "regress" and classes is not None:
         numbers = [float(name) for name in classes]
-        return samples.map(lambda sample: replace(sample, target=numbers[int(sample.target)]))
+        relabelled = samples.map(lambda sample: replace(sample, target=numbers[int(sample.target)]))
+        return SampleSet(relabelled.samples, without_classes)
     return samples
 
 
@@ -222,41 +262,16 @@ def _errors(samples: SampleSet, predicted: Sequence[np.ndarray]) -> Table:
     """RoMAE beside methods that know time and channel alone, whatever other positions there are."""
     from sklearn.metrics import root_mean_squared_error
 
-    averages = _averages(samples)
-    predictions = {"RoMAE": np.concatenate(predicted)}
-    for name, method in (("linear interpolation", baselines.linear), ("mean of the series", baselines.mean)):
-        predictions[name] = np.concatenate([_filled(method, sample, samples.schema, averages) for sample in samples])
+    predictions = {
+        "RoMAE": np.concatenate(predicted),
+        "linear interpolation": baselines.filled_along_time(baselines.linear, samples),
+        "mean of the series": baselines.filled_along_time(baselines.mean, samples),
+    }
     truth = np.concatenate([baselines.truth(sample) for sample in samples]).ravel()
     rows = [
         (name, f"{root_mean_squared_error(truth, prediction.ravel()):.4g}") for name, prediction in predictions.items()
     ]
     return Table(columns=("method", "RMSE at hidden points, all samples"), rows=rows)
-
-
-def _filled(
-    method: baselines.Method, sample: Sample, schema: Schema, averages: Float64[np.ndarray, "k c"]
-) -> Float64[np.ndarray, "m c"]:
-    """What a method predicts at the hidden points; in a channel without any observation, the average."""
-    axes = [0] if schema.channel is None else [0, -1]
-    filled = baselines.fill(method, replace(sample, positions=sample.positions[:, axes]), default=np.nan)
-    return np.where(np.isnan(filled), averages[_channel(sample, schema)[sample.hidden.numpy()]], filled)
-
-
-def _averages(samples: SampleSet) -> Float64[np.ndarray, "k c"]:
-    """The mean of every column in each channel, of all that is seen; in a channel that never is, of all channels."""
-    values = np.concatenate([sample.values[~sample.hidden].double().numpy() for sample in samples])
-    channel = np.concatenate([_channel(sample, samples.schema)[~sample.hidden.numpy()] for sample in samples])
-    n_channels = len(samples.schema.channels) if samples.schema.channel else 1
-    values, channel = values[channel < n_channels], channel[channel < n_channels]  # static facts are not averaged
-    rows = [values[channel == i] for i in range(n_channels)]
-    return np.stack([(part if len(part) else values).mean(axis=0) for part in rows])
-
-
-def _channel(sample: Sample, schema: Schema) -> Int64[np.ndarray, "n"]:
-    """The channel of each token; without a column of channels, all are of the first."""
-    if schema.channel is None:
-        return np.zeros(len(sample), dtype=np.int64)
-    return channel_index(sample.positions, len(schema.kind_names)).numpy()
 
 
 def _reconstruction(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float32
 from torch import Tensor
 
 from romae.tokens.arrays import as_positions, as_real, as_tensor, as_values, require_readable
@@ -37,11 +37,13 @@ class Sample:
     schema : Schema, optional
         The names of the data that the sample comes from. It stays with the sample in any list, so that what is learned
         does not depend on the container.
+    weight : float, optional
+        How much the sample counts in the loss: 2 as much as the sample twice, 0 not at all. None counts as 1.
 
     Raises
     ------
     ValueError
-        If shapes do not agree, there is no token, or a number is not finite.
+        If shapes do not agree, there is no token, a number is not finite, or the weight is negative.
     TypeError
         If something cannot be read as real numbers.
 
@@ -70,6 +72,7 @@ class Sample:
     id: Hashable = None
     hidden: Any = None
     schema: Any = None  # data.schema.Schema
+    weight: Any = None
 
     def __post_init__(self) -> None:
         values = as_real(self.values, "values")
@@ -92,6 +95,7 @@ class Sample:
         require_readable(self.hidden, "hidden")
         object.__setattr__(self, "target", None if self.target is None else self._checked_target(len(values)))
         object.__setattr__(self, "hidden", None if self.hidden is None else self._checked_mask(len(values)))
+        object.__setattr__(self, "weight", None if self.weight is None else self._checked_weight())
 
     def _checked_target(self, n: int) -> Tensor:
         try:
@@ -122,6 +126,18 @@ class Sample:
             raise ValueError("hidden must hide some tokens and leave some: it marks all or none of them")
         return hidden
 
+    def _checked_weight(self) -> Float32[Tensor, ""]:
+        try:
+            weight = as_tensor(self.weight)
+        except (TypeError, ValueError, RuntimeError):
+            raise TypeError(f"weight {_shown(self.weight)} is not a number") from None
+        if weight.ndim != 0 or weight.is_complex():
+            raise TypeError(f"the weight of a sample is one number, not {_shown(self.weight)}")
+        single = weight.float()
+        if not bool(torch.isfinite(single)) or bool(single < 0):
+            raise ValueError(f"the weight of a sample must be finite and at least 0, not {_shown(weight.item())}")
+        return single
+
     def with_schema(self, schema: Any) -> "Sample":
         """The same sample under other names.
 
@@ -148,8 +164,9 @@ class Sample:
         name = "" if self.id is None else f"{self.id!r}: "
         target = "" if self.target is None else f", target {list(self.target.shape) or self.target.item()}"
         hidden = "" if self.hidden is None else f" ({int(self.hidden.sum())} hidden)"
+        weight = "" if self.weight is None else f", weight {self.weight.item():g}"
         channels, dims = self.values.shape[1], self.positions.shape[1]
-        return f"Sample({name}{len(self)} tokens{hidden}, {channels} channels, {dims} position dims{target})"
+        return f"Sample({name}{len(self)} tokens{hidden}, {channels} channels, {dims} position dims{target}{weight})"
 
 
 def _shown(x: Any) -> str:

@@ -381,6 +381,8 @@ class Batch:
         but for dropout.
     real : Bool Tensor [b], optional
         True on the samples that count; None means all. The others fill a batch of fixed size.
+    weight : Float32 Tensor [b], optional
+        How much each sample counts in the loss; None means 1.
 
     Examples
     --------
@@ -398,6 +400,7 @@ class Batch:
     indices: Int64[Tensor, "n"] | None = None
     is_prepared: bool = False
     real: Bool[Tensor, "b"] | None = None
+    weight: Float32[Tensor, "b"] | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -423,6 +426,7 @@ class Batch:
             target=None if self.target is None else self.target.to(device, non_blocking=non_blocking),
             hidden=None if self.hidden is None else self.hidden.to(device, non_blocking=non_blocking),
             real=None if self.real is None else self.real.to(device, non_blocking=non_blocking),
+            weight=None if self.weight is None else self.weight.to(device, non_blocking=non_blocking),
         )
 
     def pin_memory(self) -> "Batch":
@@ -439,6 +443,7 @@ class Batch:
             target=None if self.target is None else self.target.pin_memory(),
             hidden=None if self.hidden is None else self.hidden.pin_memory(),
             real=None if self.real is None else self.real.pin_memory(),
+            weight=None if self.weight is None else self.weight.pin_memory(),
         )
 
 
@@ -447,7 +452,8 @@ class PackedSamples:
     """Samples end to end as they were read: in their own units, positions in their own precision, nothing taken out.
 
     It lies between the place that samples come from and a `Batch`: scaling works on it, for all samples at once.
-    `hidden` is True on the tokens to predict, of the samples that say so themselves. `rows` is as in `Tokens`.
+    `hidden` is True on the tokens to predict, of the samples that say so themselves. `rows` is as in `Tokens`, and
+    `weight` as in `Batch`.
     """
 
     values: Float[Tensor, "t c"]
@@ -458,6 +464,7 @@ class PackedSamples:
     hidden: Bool[Tensor, "t"] | None = None
     is_target_per_token: bool = False
     rows: Int32[Tensor, "t"] | None = None
+    weight: Float32[Tensor, "b"] | None = None
 
     @classmethod
     def of(cls, samples: Sequence[Sample]) -> "PackedSamples":
@@ -477,6 +484,7 @@ class PackedSamples:
             ids=tuple(s.id for s in samples),
             hidden=hidden,
             is_target_per_token=target is not None and samples[0].target.ndim == 2,
+            weight=_packed_weights(samples),
         )
 
     def __len__(self) -> int:
@@ -502,6 +510,7 @@ class PackedSamples:
             ids=tuple(map(self.ids.__getitem__, indices.tolist())),
             hidden=None if self.hidden is None else self.hidden.index_select(0, rows),
             rows=rows.int() if by_row else None,
+            weight=None if self.weight is None else self.weight.index_select(0, chosen),
         )
 
     @property
@@ -519,7 +528,10 @@ class PackedSamples:
         if target is not None:
             target = target[here] if self.is_target_per_token else target[i]
         hidden = None if self.hidden is None or not bool(self.hidden[here].any()) else self.hidden[here]
-        return Sample(self.values[here], self.positions[here], target=target, id=self.ids[i], hidden=hidden)
+        weight = None if self.weight is None else self.weight[i]
+        return Sample(
+            self.values[here], self.positions[here], target=target, id=self.ids[i], hidden=hidden, weight=weight
+        )
 
     def visible(self) -> "PackedSamples":
         """The samples without the tokens that they hide."""
@@ -536,7 +548,7 @@ class PackedSamples:
         """The samples as a task takes them: positions in single precision, and hidden tokens taken out."""
         positions = to_single(self.positions, self.layout, self.ids)
         tokens = Tokens(self.values, positions, self.layout, self.rows)
-        batch = Batch(tokens, target=self.target, ids=self.ids)
+        batch = Batch(tokens, target=self.target, ids=self.ids, weight=self.weight)
         if self.hidden is None:
             return batch
         _require_alike((self.n_hidden > 0).tolist(), "masks of their own (True: has one)")
@@ -585,6 +597,13 @@ def _packed_targets(samples: Sequence[Sample]) -> Tensor | None:
     if targets[0].ndim:
         _require_alike([t.shape[-1] for t in targets], "target columns")
     return torch.cat(targets) if targets[0].ndim == 2 else torch.stack(targets)
+
+
+def _packed_weights(samples: Sequence[Sample]) -> Float32[Tensor, "b"] | None:
+    """The weight of each sample, 1 where it has none; None where none has any."""
+    if all(s.weight is None for s in samples):
+        return None
+    return torch.stack([s.values.new_ones(()) if s.weight is None else s.weight for s in samples])
 
 
 def _require_alike(properties: list[Any], name: str) -> None:

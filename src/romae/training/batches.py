@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 VALIDATION = -1  # an epoch of its own, so that validation masks are the same every time
-NOTHING = "none of them has anything to predict, for example because each has a single token, none of which is hidden"
+NOTHING = (
+    "none of them has anything to predict, for example because each has a single token, none of which is hidden, or "
+    "all have the weight 0"
+)
 
 N_TRIVIAL = 512  # samples that the trivial loss is judged by
 TOKENS_TRIVIAL = 16_384  # of samples that are not in memory, which it must not fill

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from romae.config import check_types, from_dict
+from romae.training.scoring import OF_CLASSES, OF_NUMBERS, require_known
 
 if TYPE_CHECKING:
     from romae.data.sources import SampleSource
@@ -67,6 +68,11 @@ class TrainConfig:
         How many states are kept.
     patience : int, optional
         Early stopping: the number of validations without improvement after which training stops.
+    scoring : str, optional
+        The score that decides which validation is the best, by its name in scikit-learn: of classes "accuracy",
+        "average_precision", "f1_macro", "neg_log_loss", "roc_auc" (two classes) or "roc_auc_ovr" (each against the
+        others), of numbers "r2", "neg_mean_squared_error" or "neg_mean_absolute_error". Among equal scores the lower
+        loss decides. None looks at the loss alone.
     nonfinite : {"stop", "skip"}, default "stop"
         What to do about a loss that is not a number: stop with a report, or skip the batch and count it, which costs a
         synchronisation per step.
@@ -120,6 +126,7 @@ class TrainConfig:
     save_every: int | None = None
     n_states: int = 2
     patience: int | None = None
+    scoring: str | None = None
     nonfinite: Literal["stop", "skip"] = "stop"
     compile: bool | None = None
     graph: bool | None = None
@@ -156,7 +163,7 @@ class TrainConfig:
         TrainConfig
             With epochs for about five minutes on two CPU cores or two on a GPU, but within bounds
             (`romae.training.rules`), a batch of an eighth of the samples, from 8 to 128, a rate of 0.001, less for wide
-            models, and, where epochs are not given, the patience of a quarter of them.
+            models, bfloat16 on GPUs that have it, and, where epochs are not given, the patience of a quarter of them.
 
         Raises
         ------
@@ -180,11 +187,14 @@ class TrainConfig:
 
         given = {name: value for name, value in settings.items() if value is not None}
         lengths = as_source(samples, with_targets=False).lengths
-        device = rules.CPU if chosen_device(given.get("device", "auto")) == "cpu" else rules.GPU
+        place = chosen_device(given.get("device", "auto"))
+        device = rules.CPU if place == "cpu" else rules.GPU
         course = rules.FINE_TUNING if labels else rules.PRETRAINING
         batch_size = given.get("batch_size") or rules.fitting_batch(lengths)
         epochs = given.get("epochs") or rules.fitting_epochs(lengths, batch_size, model.encoder, course, device)
-        chosen = {"epochs": epochs, "batch_size": batch_size, "lr": rules.fitting_rate(model.encoder, course)}
+        chosen: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size}
+        chosen["lr"] = rules.fitting_rate(model.encoder, course)
+        chosen["precision"] = rules.fitting_precision(place)
         if validated and "epochs" not in given:
             chosen["patience"] = rules.fitting_patience(epochs)
         return from_dict(cls, chosen | given)
@@ -210,13 +220,14 @@ class TrainConfig:
                 raise ValueError(f"{name} must be from 0 to below 1, not {getattr(self, name)}")
         if self.clip is not None and not self.clip > 0:
             raise ValueError(f"clip must be above 0, or none to leave gradients alone, not {self.clip}")
+        require_known(self.scoring, (*OF_CLASSES, *OF_NUMBERS))
         if self.ema is not None and not 0 < self.ema < 1:
             raise ValueError(f"ema is the weight of the past, between 0 and 1, not {self.ema}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainSettings(TrainConfig):
-    """Settings of training in which epochs, batch size, rate and patience may be left open.
+    """Settings of training in which epochs, batch size, rate, precision and patience may be left open.
 
     What is None follows from the data, as `TrainConfig.for_samples` says.
     """
@@ -224,6 +235,7 @@ class TrainSettings(TrainConfig):
     epochs: int | None = None  # type: ignore[assignment]
     batch_size: int | None = None  # type: ignore[assignment]
     lr: float | None = None  # type: ignore[assignment]
+    precision: Literal["float32", "tf32", "bf16", "fp16"] | None = None  # type: ignore[assignment]
 
 
 def require_device_name(device: str) -> None:

@@ -71,6 +71,7 @@ class FixedShape:
     tokens: TokenRoom
     hidden: TokenRoom | None
     is_target_per_token: bool = False
+    is_weighted: bool = False
 
     @classmethod
     def around(cls, batches: Sequence[Batch], n_samples: int, longest: int) -> "FixedShape":
@@ -85,7 +86,13 @@ class FixedShape:
         n_tokens = [batch.tokens.layout.n_tokens for batch in batches]
         per_token = n_rows == n_tokens and n_tokens != [len(batch) for batch in batches]
         hidden = rooms[1] if len(rooms) > 1 else None
-        return cls(n_samples=n_samples, tokens=rooms[0], hidden=hidden, is_target_per_token=per_token)
+        return cls(
+            n_samples=n_samples,
+            tokens=rooms[0],
+            hidden=hidden,
+            is_target_per_token=per_token,
+            is_weighted=any(batch.weight is not None for batch in batches),
+        )
 
     def filled(self, batch: Batch) -> Batch | None:
         """The batch, on the host, with samples that do not count up to this shape; None where it does not fit."""
@@ -95,12 +102,17 @@ class FixedShape:
             hidden = _filled(batch.hidden, self.hidden.filled(batch.hidden.layout, self.n_samples, at_least=0))
         if tokens is None or (hidden is None) != (self.hidden is None):
             return None
+        weight = batch.weight
+        if weight is not None and not self.is_weighted:  # no batch had weights that the shape was made around
+            return None
+        if self.is_weighted:
+            weight = _extended(torch.ones(len(batch)) if weight is None else weight, self.n_samples)
         target = batch.target
         if target is not None:
             n_rows = tokens.layout.n_tokens if self.is_target_per_token else self.n_samples
             target = _extended(target, n_rows)
         real = torch.arange(self.n_samples) < len(batch)
-        return replace(batch, tokens=tokens, hidden=hidden, target=target, real=real)
+        return replace(batch, tokens=tokens, hidden=hidden, target=target, real=real, weight=weight)
 
 
 def _with_fillers(rooms: list[TokenRoom], parts: list[list[Layout]], n_samples: int) -> tuple[list[TokenRoom], int]:
@@ -160,7 +172,7 @@ class FlatBatch:
 def _fields(batch: Batch) -> list[Tensor]:
     """The tensors of a batch of fixed shape, in an order that does not change."""
     assert batch.real is not None
-    fields = [batch.real]
+    fields = [batch.real] if batch.weight is None else [batch.real, batch.weight]
     for part in (batch.tokens, batch.hidden):
         if part is not None:
             fields += [part.values if part.rows is None else part.rows, part.positions, part.layout.offsets]
@@ -188,9 +200,11 @@ class DeviceBuffer:
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         views = self._views(fields)
         real = next(views)
+        weight = None if example.weight is None else next(views)
         tokens = self._tokens(views, shape.tokens)
         hidden = None if shape.hidden is None else self._tokens(views, shape.hidden)
-        self.batch = Batch(tokens, target=next(views, None), hidden=hidden, is_prepared=True, real=real)
+        target = next(views, None)
+        self.batch = Batch(tokens, target=target, hidden=hidden, is_prepared=True, real=real, weight=weight)
 
     def _views(self, fields: Sequence[Tensor]) -> Iterator[Tensor]:
         """The parts of the memory, each with the type and shape of its field."""

@@ -33,7 +33,7 @@ from romae.training.process import process_as_before
 from romae.training.progress import Progress
 from romae.training.run_folder import CONFIG, History, RunFolder, State
 from romae.training.step import Modes, Stepper, compile_blocks, uncompile_blocks
-from romae.training.validation import BestWeights
+from romae.training.validation import BestWeights, require_scorable
 from romae.training.watch import LossWatch, stop_signals
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ def train(
     config : TrainConfig
         The settings.
     validation : sequence of Sample, optional
-        Samples to validate on. With them, the task ends with the weights of the best validation.
+        Samples to validate on. With them, the task ends with the weights of the best validation: of the lowest loss, or
+        of the highest score that `TrainConfig(scoring=…)` names.
     scaling : Scaling, optional
         The normalisation. With it, samples are handed over as they were read, and the task keeps it for its
         predictions. Without it, samples are taken as they are.
@@ -286,6 +287,8 @@ class _Loop:
             self.reporter.trivial = self.batches.trivial_loss(self.batches.source, problem)
         if self.best is not None and self.best.source.is_quick:
             self.batches.trivial_loss(self.best.source, "the validation samples cannot be judged")
+        if self.best is not None:
+            require_scorable(self.config.scoring, self.best.source)
 
     def _step(self, share: StepShare, watch: LossWatch) -> None:
         """One optimiser step over this rank's share of a batch."""
@@ -340,10 +343,13 @@ class _Loop:
         if weight == 0 and not self.history.records:  # of files that were not looked at before
             raise ValueError(f"there is nothing to learn from these samples: {NOTHING}")
         self.sums.zero_()
-        record: dict[str, Any] = {"step": place.step, "epoch": place.epoch, "loss": total / max(weight, 1.0)}
+        record: dict[str, Any] = {"step": place.step, "epoch": place.epoch, "loss": total / weight if weight else 0.0}
         record["lr"] = self.stepper.rate
         if self.best is not None:
-            record["validation"] = self.best.validate(self.stepper, place.step)
+            judged = self.best.validate(self.stepper, place.step)
+            record["validation"] = judged.loss
+            if judged.score is not None:
+                record["score"] = judged.score
             if not math.isfinite(record["validation"]):
                 raise FloatingPointError(
                     f"the validation loss became {record['validation']} at step {place.step}; "
@@ -354,6 +360,8 @@ class _Loop:
         if self.folder is not None and is_first:
             self.folder.log(record)
         shown = {"loss": record["loss"], "validation": record.get("validation"), "trivial": self.reporter.trivial}
+        if "score" in record:
+            shown[str(self.config.scoring)] = record["score"]
         progress.report(shown)
         if self.config.trackers:
             self.accelerator.log({k: v for k, v in record.items() if k != "step"}, step=place.step)
@@ -423,6 +431,7 @@ class _Loop:
                 "epoch": self.place.epoch,
                 "batch": self.place.batch,
                 "best_loss": None if best is None or best.loss == float("inf") else best.loss,
+                "best_score": None if best is None else best.score,
                 "best_step": 0 if best is None else best.step,
                 "n_worse": 0 if best is None else best.n_worse,
                 "n_skipped": self.history.n_skipped,
@@ -438,6 +447,7 @@ class _Loop:
         self.place = Place(numbers["step"], numbers["epoch"], numbers["batch"])
         if self.best is not None:
             self.best.loss = float("inf") if numbers["best_loss"] is None else numbers["best_loss"]
+            self.best.score = numbers.get("best_score")  # states of before have none
             self.best.step, self.best.n_worse = numbers["best_step"], numbers["n_worse"]
             self.best.weights = state.tensors.get("best")
         self.sums = state.tensors["sums"]["sums"].to(self.accelerator.device)

@@ -9,6 +9,7 @@ from romae.data.schema import require_same_names
 from romae.data.sources import Profile
 from romae.model.tasks import Classification, Regression, Task
 from romae.training.config import TrainConfig, chosen_device
+from romae.training.scoring import OF_CLASSES, OF_NUMBERS, require_known, require_two_classes
 
 
 def require_trainable(task: Any, config: Any, scaling: Any, *, has_validation: bool) -> None:
@@ -32,9 +33,28 @@ def require_trainable(task: Any, config: Any, scaling: Any, *, has_validation: b
         scaling.require_still_channels()
     if config.patience is not None and not has_validation:
         raise ValueError("patience stops when the validation loss no longer falls; give validation samples as well")
+    if config.scoring is not None and not has_validation:
+        raise ValueError("scoring says which validation is the best; give validation samples as well")
+    require_scoring(task, config.scoring)
     if chosen_device(config.device) == "cpu" and config.precision == "fp16":
         raise ValueError("precision 'fp16' needs a GPU; use 'bf16' or 'float32' on a CPU")
     require_trackers(config.trackers)
+
+
+def require_scoring(task: Task, scoring: str | None) -> None:
+    """Refuse a score that says nothing of what a task predicts."""
+    if scoring is None:
+        return
+    if isinstance(task, Classification):
+        require_known(scoring, OF_CLASSES)
+        require_two_classes(scoring, task.n_classes)
+    elif isinstance(task, Regression):
+        require_known(scoring, OF_NUMBERS)
+    else:
+        raise ValueError(
+            f"scoring={scoring!r} is for a Classification or a Regression, and this is a {type(task).__name__}; leave "
+            "it out, and the loss decides"
+        )
 
 
 def require_samples(task: Task, training: Profile, validation: Profile | None) -> None:

@@ -4,6 +4,9 @@ A run's folder holds
 
     config.json       what the run is: the settings of training, the task, and what tells its samples from others
     history.jsonl     one line per report
+    job.json          of a table: the settings of the whole job
+    test_ids.json     of a table: the ids that were kept out of training and of validation, where there are such
+    metrics.json      of a table: the scores on ids that were not trained on, once the run has ended
     states/00000120/  weights, optimiser and counters after step 120; the last few are kept
     best/, last/      checkpoints that `romae.load` reads
     .lock             held by the process that writes to the folder
@@ -38,8 +41,9 @@ except ImportError:  # on Windows
     fcntl = None  # type: ignore[assignment]
 
 DESCRIPTION, LOCK = "state.json", ".lock"
-CONFIG, JOB, DATA = "config.json", "job.json", "data.json"
-NOTES = {CONFIG: "train", JOB: "train", DATA: "training"}  # and what stands in each
+CONFIG, JOB, DATA, TEST_IDS, METRICS = "config.json", "job.json", "data.json", "test_ids.json", "metrics.json"
+# And what stands in each.
+NOTES = {CONFIG: "train", JOB: "train", DATA: "training", TEST_IDS: "ids", METRICS: "metrics"}
 # What a killed process leaves half-written: names of `tempfile`, with the prefixes of romae.files and of states.
 _LEFT_IN_RUN = re.compile(
     rf"\.(?P<name>best|last|history\.jsonl|{'|'.join(map(re.escape, NOTES))})-(?P<is_aside>old-)?[a-z0-9_]{{8}}"
@@ -63,7 +67,7 @@ class History:
     ----------
     records : list of dict
         Each with "step", "epoch", "loss" (the mean since the last report), "lr" and, where there are validation
-        samples, "validation".
+        samples, "validation" (the loss on them) and, with `TrainConfig(scoring=…)`, "score".
     seconds : float, default 0.0
         The time that this process spent.
     n_skipped : int, default 0
@@ -88,8 +92,12 @@ class History:
 
     @property
     def best(self) -> dict[str, Any]:
-        """The record with the lowest validation loss, or else the lowest training loss."""
-        return min(self.records, key=lambda record: record.get("validation", record["loss"]))
+        """The record with the highest score, or the lowest validation loss, or else the lowest training loss."""
+
+        def rank(record: dict[str, Any]) -> tuple[float, float]:
+            return -(record.get("score") or 0.0), record.get("validation", record["loss"])
+
+        return min(self.records, key=rank)
 
 
 class RunFolder:

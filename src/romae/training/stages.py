@@ -24,8 +24,9 @@ from romae.tokens.augmentation import Augmentation, Noise
 from romae.tokens.masking import Masking, Strategy, UniformTokens
 from romae.training.config import TrainConfig
 from romae.training.loop import Log, train
-from romae.training.preflight import require_labels, require_trackers
+from romae.training.preflight import require_labels, require_scoring, require_trackers
 from romae.training.run_folder import History
+from romae.training.validation import require_scorable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -406,6 +407,9 @@ def _require_stages(
             raise ValueError(
                 f"the stage {stage.kind!r} has patience, which needs validation samples and weights='best'"
             )
+        require_scoring(task, stage.train.scoring)
+        if stage.train.scoring is not None and (validation is None or stage.weights == "last"):
+            raise ValueError(f"the stage {stage.kind!r} has scoring, which needs validation samples and weights='best'")
         if stage.kind == "pretrain":
             if out is not None and not isinstance(stage.masking, Strategy):
                 raise ValueError(
@@ -416,6 +420,8 @@ def _require_stages(
         for samples in (training, validation):
             if samples is not None and len(samples) > 0:
                 _require_targets(task, stage, as_source(samples), scaling)
+        if validation is not None:
+            require_scorable(stage.train.scoring, as_source(validation))
 
 
 def _require_targets(task: Task, stage: Classify | Regress, source: Source, scaling: Scaling | None) -> None:

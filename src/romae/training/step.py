@@ -109,7 +109,7 @@ class Step:
         accelerator.unscale_gradients(self.optimiser)
         if is_shared:
             gradients = [p.grad for p in self.parameters if p.grad is not None]
-            factor = unit * accelerator.num_processes / sums[1].clamp(min=1)
+            factor = unit * accelerator.num_processes / torch.where(sums[1] > 0, sums[1], 1.0)
             torch._foreach_mul_(gradients, factor.to(gradients[0].dtype))
         if self.clip is not None:
             torch.nn.utils.clip_grad_norm_(self.parameters, self.clip)

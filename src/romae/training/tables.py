@@ -1,11 +1,12 @@
 """From a table on disk and a configuration to a trained model.
 
-The command line calls these functions and nothing else. Training leaves in its folder, beside the run,
+The command line calls these functions, and scores their models with inference/scores.py. Training leaves in its folder,
+beside the run,
 
-    job.json   the configuration with all that followed from the data filled in; given back, it makes the same run
+    job.json        the configuration with all that followed from the data filled in; given back, it makes the same run
+    test_ids.json   the ids that were kept out for the test, if any
 """
 
-from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -30,10 +31,17 @@ from romae.model.tasks import Classification, MaskedReconstruction, Regression, 
 from romae.seeds import generators_as_before, seed_everything
 from romae.tokens.ladder import Ladder
 from romae.tokens.masking import Strategy, UniformTokens
-from romae.tokens.sample import Sample
 from romae.training.config import FREE, TrainConfig, TrainSettings
 from romae.training.loop import train
-from romae.training.run_folder import JOB, History, RunFolder
+from romae.training.run_folder import JOB, TEST_IDS, History, RunFolder
+from romae.training.splits import (
+    HoldoutConfig,
+    SplitConfig,
+    holdout_note,
+    holdout_split,
+    read_test_ids,
+    validation_split,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,20 +76,6 @@ class Columns:
     def are_channels_of(self, schema: Schema) -> bool:
         """Whether the columns of values are the channels of a schema: each number of a row is a token."""
         return self.channel is None and len(self.values or ()) > 1 and set(self.values or ()) == set(schema.channels)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitConfig:
-    """The share of ids that are kept out of training, chosen by the seed; 0 keeps none out."""
-
-    share: float = 0.1
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.share < 1:
-            raise ValueError(f"share is the part of the ids to validate on, from 0 to below 1, not {self.share}")
-        if self.seed < 0:
-            raise ValueError(f"validation.seed must be at least 0, not {self.seed}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,10 +152,14 @@ class ModelSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobConfig:
-    """The settings of every training. At each step up to the share `drop_tokens` of a sample's tokens is left out."""
+    """The settings of every training. At each step up to the share `drop_tokens` of a sample's tokens is left out.
+
+    The ids of `test` are neither trained nor validated on: what is scored on them is what to expect of new data.
+    """
 
     columns: Columns = Columns()
     validation: SplitConfig = SplitConfig()
+    test: HoldoutConfig = HoldoutConfig()
     drop_tokens: float = 0.0
     train: TrainSettings = TrainSettings()
 
@@ -190,13 +188,25 @@ class FinetuneConfig(JobConfig):
 
 
 class Trained(NamedTuple):
-    """The result of training; `model` is the folder that `romae.load` reads."""
+    """The result of training; `model` is the folder that `romae.load` reads.
+
+    `validation` are the samples that chose its weights, `test` those that it has had nothing to do with.
+    """
 
     model: Path
     task: Task
     history: History
     n_training: int
-    n_validation: int
+    validation: SampleSet | None
+    test: SampleSet | None
+
+    @property
+    def n_validation(self) -> int:
+        return 0 if self.validation is None else len(self.validation)
+
+    @property
+    def n_test(self) -> int:
+        return 0 if self.test is None else len(self.test)
 
 
 @generators_as_before()
@@ -209,13 +219,14 @@ def pretrain(config: PretrainConfig, data: Any, out: str | Path, *, resume: bool
             f"every sample has a single row, so that nothing can be hidden; is {samples.schema.id!r} the column that "
             "says which rows belong together?"
         )
-    training, validation = validation_split(samples, config.validation)
+    rest, test = holdout_split(samples, config.test)
+    training, validation = validation_split(rest, config.validation)
     scaling = config.scaling.fitted(training)
     model = config.model.config(training, scaling, config.train.device)
     config = replace(config, model=config.model.filled(model))
     seed_everything(config.train.seed)
     task = MaskedReconstruction(model, masking=config.masking, drop_tokens=config.drop_tokens)
-    return _trained(config, task, scaling, training, validation, Path(out), resume, "pre-training")
+    return _trained(config, task, scaling, training, validation, test, Path(out), resume, "pre-training")
 
 
 @generators_as_before()
@@ -229,7 +240,9 @@ def finetune(
     schema = replace(config.columns.schema(before.schema or Schema()), label=config.label, classes=None)
     require_columns(before, schema, f"the model in {pretrained}")
     samples = _labelled(read_table(data, schema, before.schema, static=config.columns.static), config.kind)
-    training, validation = validation_split(samples, config.validation)
+    # Ids whose values pre-training has not seen either make the better test.
+    rest, test = holdout_split(samples, config.test, first=read_test_ids(pretrained))
+    training, validation = validation_split(rest, config.validation)
     scaling = seen_also((before.scaling or Scaling()).without_target(), training)
     seed_everything(config.train.seed)
     encoder = before.encoder.rebuilt(dropout=config.dropout)
@@ -241,7 +254,7 @@ def finetune(
         task = Classification(encoder, len(samples.schema.classes), drop_tokens=config.drop_tokens)
     task.encoder.requires_grad_(not config.frozen)
     config = replace(config, kind="regress" if samples.schema.classes is None else "classify")
-    return _trained(config, task, scaling, training, validation, Path(out), resume, "fine-tuning")
+    return _trained(config, task, scaling, training, validation, test, Path(out), resume, "fine-tuning")
 
 
 def load_model(path: str | Path) -> Task:
@@ -320,45 +333,13 @@ def require_columns(task: Task, schema: Schema, model_name: str) -> None:
         )
 
 
-def validation_split(samples: SampleSet, config: SplitConfig) -> tuple[SampleSet, SampleSet | None]:
-    """Samples to train on and to validate on, in order; which is which depends on the seed and the number of ids.
-
-    An id with a channel or a class that would be missing in training is trained on, and the next one drawn instead.
-    """
-    if config.share == 0:
-        return samples, None
-    n_validation = max(1, round(config.share * len(samples)))
-    if n_validation >= len(samples):
-        raise ValueError(
-            f"validation takes {n_validation} of {len(samples)} ids and leaves none to train on; lower validation.share"
-        )
-    categories = [_categories(sample, samples.schema) for sample in samples]
-    n_left = Counter(category for sample_categories in categories for category in sample_categories)
-    drawn: list[int] = []
-    for i in np.random.default_rng(config.seed).permutation(len(samples)).tolist():
-        if len(drawn) < n_validation and all(n_left[category] > 1 for category in categories[i]):
-            drawn.append(i)
-            n_left.subtract(categories[i])
-    if not drawn:
-        raise ValueError("every id has a channel or a class that no other has; use validation.share=0")
-    is_validation = np.isin(np.arange(len(samples)), drawn)
-    # A SampleSet takes index arrays and masks as well as slices.
-    return samples[~is_validation], samples[is_validation]  # type: ignore[call-overload]
-
-
-def _categories(sample: Sample, schema: Schema) -> set[tuple[str, float]]:
-    """The channels of a sample, and its class: each must occur in training."""
-    channels = [] if schema.channel is None else sample.positions[:, -1].unique().tolist()
-    classes = [] if schema.classes is None or sample.target is None else [float(sample.target)]
-    return {("channel", index) for index in channels} | {("class", index) for index in classes}
-
-
 def _trained(
     config: Any,
     task: Task,
     scaling: Scaling,
     training: SampleSet,
     validation: SampleSet | None,
+    test: SampleSet | None,
     out: Path,
     resume: bool,
     title: str,
@@ -377,8 +358,11 @@ def _trained(
     config = replace(config, columns=Columns(**columns), train=TrainSettings(**asdict(train_config)))
     task.schema = schema
     notes = {JOB: to_dict(config)}
+    if test is not None:
+        notes[TEST_IDS] = holdout_note(test)
     if resume and (out / JOB).is_file():
         _require_same_settings(out, to_dict(read_job(type(config), out / JOB)), notes[JOB])
+        _require_same_test(out / TEST_IDS, notes.get(TEST_IDS))
     history = train(
         task,
         training,
@@ -390,7 +374,7 @@ def _trained(
         title=title,
     )
     model = out / ("last" if validation is None else "best")
-    return Trained(model, task, history, len(training), 0 if validation is None else len(validation))
+    return Trained(model, task, history, len(training), validation, test)
 
 
 def read_job(config_type: type[C], path: Path) -> C:
@@ -419,6 +403,15 @@ def _require_same_settings(folder: Path, before: Any, now: dict[str, Any]) -> No
         raise ValueError(
             f"{folder} was started with other settings ({', '.join(changed)}); leave them as they were, or start a "
             "new run in another folder"
+        )
+
+
+def _require_same_test(path: Path, now: dict[str, Any] | None) -> None:
+    """Refuse to resume a run with other samples to test on; the loop compares those to train and to validate on."""
+    if now is not None and path.is_file() and read_json(path) != now:
+        raise ValueError(
+            f"the run was started with other ids or rows to test on than there are now ({path}); give its own table, "
+            "or start a new run in another folder"
         )
 
 

@@ -1,63 +1,124 @@
-"""ASAS: light curves of 13 909 variable stars in the V band, in 10 classes.
+"""ASAS: 13 909 variable stars of ten classes, their brightness in the V band over some 2 500 days.
 
-The reader takes one file, `asas.npz`: the points of all stars end to end (`time` in days, `mag`, `err`) and, for each
-star, `id`, `label` and `length`. A star becomes a sample with one token per point that holds magnitude and error; the
-position is the time in days since the star's first point. Classes are sorted by name.
-Shapes: o stars, p points of all stars.
+A token is (magnitude, its error), its position the days since the star's first point. The one file is `asas.npz`:
+identifiers, classes and lengths of the stars, and times (heliocentric Julian days), magnitudes and errors of all points
+end to end. `periods.npz`, which `save_periods` writes beside it, spares the machine that reads it the search for them.
+
+Shapes: s stars, p points of all stars.
 """
 
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float64
 
-from romae.data.schema import Schema
-from romae.experiments.datasets.catalogue import Labelled
+from romae.experiments.datasets.catalogue import DataSet, Labelled
 from romae.experiments.datasets.files import MissingFile, data_root, require_bounded_zip
+from romae.files import write_whole
 from romae.tokens.sample import Sample
 
-FILE = "asas.npz"
-OF_STARS, OF_POINTS = ("id", "label", "length"), ("time", "mag", "err")
+FILE, PERIODS = "asas.npz", "periods.npz"
+PER_STAR, PER_POINT = ("id", "label", "length"), ("time", "mag", "err")
+N_STARS, N_POINTS, N_CLASSES = 13_909, 6_334_240, 10
+LONGEST, SHORTEST = 500.0, 0.1  # days, of periods that are looked for
 
 
-def load(*, fewest: int = 1, folder: Path | None = None) -> Labelled:
-    """One sample per star, in the order of the file; classes with fewer than `fewest` stars are left out."""
-    path = (folder or data_root() / "asas") / FILE
-    arrays = _read(path)
-    names, counts = np.unique(arrays["label"], return_counts=True)
-    names = names[counts >= fewest]
-    schema = Schema(id="star", time="days", values=("magnitude", "error"), label="class", classes=tuple(names.tolist()))
-    ends = np.cumsum(arrays["length"])
-    samples = []
-    for star, label, end, n in zip(arrays["id"], arrays["label"], ends, arrays["length"], strict=True):
-        if label not in names:
-            continue
-        part = slice(end - n, end)
-        days = arrays["time"][part] - arrays["time"][part].min()
-        values = np.stack([arrays["mag"][part], arrays["err"][part]], axis=1)
-        target = int(np.searchsorted(names, label))
-        samples.append(Sample(values, days[:, None], target=target, id=str(star)).with_schema(schema))
-    return Labelled(samples, tuple(names.tolist()))
-
-
-def _read(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of the file, if they fit together."""
-    if not path.is_file():
-        raise MissingFile(f"cannot find {path}; put the arrays {', '.join((*OF_STARS, *OF_POINTS))} of all stars there")
+def load(*, folder: Path | None = None) -> Labelled:
+    """One sample per star, in the order of the file, with its class as the target; classes are in order of names."""
+    folder = folder or data_root() / "asas"
+    path = folder / FILE
+    if not path.exists():
+        raise MissingFile(f"cannot find {path}; put the light curves of the stars there")
     try:
         require_bounded_zip(path)
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in (*OF_STARS, *OF_POINTS)}
+        with np.load(path, allow_pickle=False) as arrays:
+            stars, points = ({name: arrays[name] for name in names} for names in (PER_STAR, PER_POINT))
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"cannot read {path} as light curves of ASAS: {error}; take a copy that is whole") from None
-    lengths = arrays["length"]
-    if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or len(lengths) == 0 or lengths.min() < 1:
-        raise ValueError(f"{path}: length must be the number of points of each star, at least 1")
-    for names, n in ((OF_STARS, len(lengths)), (OF_POINTS, int(lengths.sum()))):
-        for name in names:
-            if arrays[name].shape != (n,):
-                raise ValueError(f"{path}: {name} has shape {list(arrays[name].shape)} instead of [{n}]")
-    for name in OF_POINTS:
-        if arrays[name].dtype.kind != "f" or not np.isfinite(arrays[name]).all():
-            raise ValueError(f"{path}: {name} must be finite numbers")
-    return arrays
+        raise ValueError(f"cannot read {path}: {error}") from None
+    lengths = stars["length"]
+    for name, column in {**stars, **points}.items():
+        n = len(lengths) if name in PER_STAR else int(lengths.sum())
+        if column.shape != (n,):
+            raise ValueError(f"{path}: {name} has the shape {list(column.shape)}, and there are {n} of them")
+        if name in PER_POINT and not np.isfinite(column).all():
+            raise ValueError(f"{path}: {name} has values that are no finite numbers")
+    if (lengths < 1).any():
+        raise ValueError(f"{path}: star {stars['id'][(lengths < 1).argmax()]} has no point")
+    names, classes = np.unique(stars["label"], return_inverse=True)
+    ends = np.cumsum(lengths)
+    first = np.repeat(ends - lengths, lengths)
+    days = np.split((points["time"] - points["time"][first])[:, None], ends[:-1])
+    values = np.split(np.stack([points["mag"], points["err"]], axis=1).astype(np.float32), ends[:-1])
+    samples = [
+        Sample(values[i], days[i], target=int(classes[i]), id=str(star)) for i, star in enumerate(stars["id"].tolist())
+    ]
+    return Labelled(samples, tuple(map(str, names.tolist())))
+
+
+def periods(samples: Sequence[Sample], *, folder: Path | None = None) -> Float64[np.ndarray, "s"]:
+    """The period of each star in days: the highest peak of its Lomb-Scargle periodogram.
+
+    They come from the file that `save_periods` has written, where it is there and knows all of the stars.
+    """
+    path = (folder or data_root() / "asas") / PERIODS
+    if path.exists():
+        with np.load(path, allow_pickle=False) as arrays:
+            known = dict(zip(arrays["id"].tolist(), arrays["period"].tolist(), strict=True))
+        if all(sample.id in known for sample in samples):
+            return np.array([known[sample.id] for sample in samples])
+    return np.array([_period(sample) for sample in samples])
+
+
+def save_periods(samples: Sequence[Sample], folder: Path) -> Path:
+    """Find the periods of stars and write them, for `periods`."""
+    found = np.array([_period(sample) for sample in samples])
+    ids = np.array([str(sample.id) for sample in samples])
+    path = folder / PERIODS
+
+    def write(to: Path) -> None:
+        with to.open("wb") as file:  # a bare path would get a suffix of numpy's own
+            np.savez_compressed(file, id=ids, period=found)
+
+    write_whole(path, write)
+    return path
+
+
+def _period(sample: Sample) -> float:
+    try:
+        from astropy.timeseries import LombScargle
+    except ImportError:
+        raise ModuleNotFoundError(
+            "periods of stars are found with astropy, which is not installed: pip install 'romae[experiments]'"
+        ) from None
+    days, (magnitude, error) = sample.positions[:, 0].numpy(), sample.values.double().numpy().T
+    frequency, power = LombScargle(days, magnitude, error.clip(min=1e-3)).autopower(
+        minimum_frequency=1 / LONGEST, maximum_frequency=1 / SHORTEST, samples_per_peak=5
+    )
+    return float(1 / frequency[power.argmax()])
+
+
+def check(folder: Path) -> str:
+    """Read everything and compare with the counts of the file that was used here."""
+    samples, class_names = load(folder=folder)
+    n_points = sum(map(len, samples))
+    if (len(samples), n_points, len(class_names)) != (N_STARS, N_POINTS, N_CLASSES):
+        raise ValueError(
+            f"{folder} has {len(samples)} stars, {n_points} points and {len(class_names)} classes instead of "
+            f"{N_STARS}, {N_POINTS} and {N_CLASSES}"
+        )
+    return f"{len(samples)} stars, {n_points} points, {len(class_names)} classes"
+
+
+DATASETS = (
+    DataSet(
+        name="asas",
+        title="ASAS: light curves of variable stars in one band, ten classes",
+        files=(),
+        licence="free for research with citation",
+        citation="Pojmanski, The All Sky Automated Survey, Acta Astronomica 52, 397 (2002)",
+        homepage="https://www.astrouw.edu.pl/asas/",
+        check=check,
+    ),
+)
