@@ -20,6 +20,8 @@ PAGES = {
     "models/README.md": "models/index.md",
     "models/light-curves/README.md": "models/light-curves.md",
     "models/icu/README.md": "models/icu.md",
+    "models/icu-mortality/README.md": "models/icu-mortality.md",
+    "models/stays/README.md": "models/stays.md",
 }
 REPORT = "results/report.html"  # written by `romae report`, and in no repository
 HOMES = {site: repository for repository, site in PAGES.items()}

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import romae
 from messages import refused
 from romae.cli.main import app
+from romae.config import to_dict
 from romae.data.schema import SampleSet, Schema
 from romae.experiments.compare import choices, methods, table, trial
 from romae.experiments.compare.methods import METHODS, OURS, VECTORS
@@ -184,23 +185,24 @@ def test_settings_are_tried_on_training_data_and_written_under_their_name(tmp_pa
             choices.read_settings(text)
 
 
-def test_ranks_share_ties_and_ours_is_held_against_the_best_other():
-    def of(name, **scores):
-        return trial.Trial(
-            problem=name,
-            fold=0,
-            metric="accuracy",
-            scores=scores,
-            seconds=dict.fromkeys(scores, 1.0),
-            n_train=1,
-            n_test=1,
-            n_tokens=1,
-            machine="cpu",
-            n_threads=2,
-            commit="",
-            versions={},
-        )
+def of(name, **scores):
+    return trial.Trial(
+        problem=name,
+        fold=0,
+        metric="accuracy",
+        scores=scores,
+        seconds=dict.fromkeys(scores, 1.0),
+        n_train=1,
+        n_test=1,
+        n_tokens=1,
+        machine="cpu",
+        n_threads=2,
+        commit="",
+        versions={},
+    )
 
+
+def test_ranks_share_ties_and_ours_is_held_against_the_best_other():
     trials = {
         "Epilepsy-complete": [of("Epilepsy-complete", RoMAE=0.9, boosting=0.9, MiniRocket=0.5)],
         "plasticc": [
@@ -274,7 +276,7 @@ def test_the_command_runs_what_is_missing_and_nothing_twice(tmp_path, monkeypatc
     place = trial.trial_path(tmp_path, one, 0, "cpu", quick=False)
     place.parent.mkdir(parents=True)
     every = dict.fromkeys(METHODS["classification"], 0.5)
-    place.write_text(json.dumps(to_dict(made("LSST-complete", every))))
+    place.write_text(json.dumps(to_dict(of("LSST-complete", **every))))
     CliRunner().invoke(app, options)
     assert ran[2:] == [("LSST-complete", 1)]
     CliRunner().invoke(app, [*options, "--folds", "1"])

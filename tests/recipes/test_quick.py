@@ -19,7 +19,6 @@ ON_REAL_FILES = {
 CHOSEN = [name for name, recipe in discover().items() if not recipe.data_set or name in ON_REAL_FILES.values()]
 
 
-
 @pytest.mark.parametrize("name", CHOSEN)
 def test_a_quick_run_beats_the_trivial_prediction(name, tmp_path, without_shape_checks):
     try:

@@ -27,27 +27,24 @@ import numpy as np
 import torch
 from jaxtyping import Float64, Int64
 
-from romae.data.scaling import Scaling, fit_scaling, scaled
+from romae.data.scaling import scaled
 from romae.experiments import baselines, metrics
 from romae.experiments.datasets import physionet2012
 from romae.experiments.datasets.physionet2012 import SCHEMA, VARIABLES
 from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target
+from romae.experiments.stays import LIMITS, MASKING, PLAUSIBLE, divided, masked, stay_scaling
 from romae.inference.predictions import interpolate, predict, predict_proba
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Task
 from romae.pages.charts import Line, bands, paired, reconstruction
 from romae.pages.plots import Panel
 from romae.tokens.augmentation import Noise
-from romae.tokens.masking import Rows, Strategy, UniformTokens, hide
 from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
 from romae.training.stages import Classify, Pretrain
 
-SPLIT = 5  # the seed of the split and of the test masks; docs/experiments.md says why 5
 STAY = 2880.0  # minutes
-PLAUSIBLE = 10.0  # standard deviations; what lies beyond is mostly a data-entry error
 N_PATIENTS, N_SHOWN, N_CURVE = 2, 3, 97
-MASKING: dict[str, Strategy] = {"rows": Rows(ratio=0.5, axis=0), "tokens": UniformTokens(ratio=0.5)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,17 +63,13 @@ class Stays(Source):
     def splits(self, seed: int) -> Splits:
         _require_records(self.n_records)
         samples = physionet2012.load("ab").samples()
-        order, n = np.random.default_rng(SPLIT).permutation(len(samples)), len(samples)
-        share = min((self.n_records or n) / n, 1.0)
-        test, validation, train = (
-            [samples[i] for i in part[: max(round(share * len(part)), 1)].tolist()]
-            for part in np.split(order, [n // 5, n // 5 + n // 25])
-        )
+        n = len(samples)
+        test, validation, train = divided(samples, min((self.n_records or n) / n, 1.0))
         return Splits(
             train=train,
             validation=validation,
-            test=_masked(test if self.tested_on == "test" else validation, MASKING[self.hide]),
-            scaling=_scaling(train, self.minutes),
+            test=masked(test if self.tested_on == "test" else validation, MASKING[self.hide]),
+            scaling=stay_scaling(train, self.minutes),
             schema=SCHEMA,
             seed=seed,
         )
@@ -161,7 +154,7 @@ class Mortality(Source):
             validation=validation,
             test=test,
             unlabelled=[*train, *test] if self.both else None,
-            scaling=_scaling(train, self.minutes),
+            scaling=stay_scaling(train, self.minutes),
             schema=replace(SCHEMA, label="outcome", classes=("survived", "died")),
             seed=seed,
         )
@@ -206,17 +199,6 @@ ALARMS = tuple(np.linspace(0, 1, 51).tolist())
 def _require_records(n: int | None) -> None:
     if n is not None and n < 1:
         raise ValueError(f"data.n_records must be at least 1, or none for all records, not {n}")
-
-
-def _masked(samples: Sequence[Sample], masking: Strategy) -> list[Sample]:
-    """The samples with what they hide, which follows from the record alone; one of a single time is left out."""
-    records = [int(str(sample.id)) for sample in samples]
-    return hide(samples, masking, SPLIT, records)
-
-
-def _scaling(samples: Sequence[Sample], minutes: float) -> Scaling:
-    """Each variable in its own standard deviations, time in units of so many minutes."""
-    return fit_scaling(samples, per="channel", unit=minutes)
 
 
 def _standardised(predicted: Sequence[np.ndarray], splits: Splits) -> Float64[np.ndarray, "q 1"]:
@@ -283,13 +265,6 @@ QUICK = (
     "train.ema=none",
     "train.lr=5e-3",
     "train.warmup=0.1",
-)
-
-
-LIMITS = (
-    "For research, never for the care of a patient. It has seen adults in the intensive-care units of one hospital, in "
-    "their first 48 hours, two decades ago; other hospitals measure other things at other times, and it was not judged "
-    "on them. Slips of the pen in the records were kept."
 )
 
 
