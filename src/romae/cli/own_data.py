@@ -3,20 +3,18 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from romae.cli.runs import is_first_rank, resumable
+from romae.cli.runs import CTRL_C, is_first_rank, resumable
 from romae.cli.tables import Force, Json
 from romae.files import require_free
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from romae.data.skipping import Skipped
+    from romae.inference.predictor import Predictor
     from romae.inference.tables import EmbedConfig, InferenceConfig, InterpolateConfig
     from romae.tokens.ladder import Ladder
     from romae.training.tables import FinetuneConfig, PretrainConfig, Trained
@@ -75,6 +73,9 @@ OnErrorOption = Annotated[
         "--on-error",
         help="What to do with ids that cannot be read: raise, or skip them and list them in a second file.",
     ),
+]
+ResumeAnswers = Annotated[
+    bool, typer.Option("--resume", help="Go on where a run that was stopped has left off; its parts are in OUT.parts.")
 ]
 Table = Annotated[Path, typer.Option("--out", help="The table to write: .csv, .csv.gz or .parquet.")]
 
@@ -170,20 +171,25 @@ def predict(
     on_error: OnErrorOption = None,
     config_file: ConfigFile = None,
     settings: InferenceSettings = None,
+    resume: ResumeAnswers = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Predict the label of each id: one row with the class and all probabilities, or with the number.
 
+    A large table is read, answered and written in parts, in bounded memory; it is fastest where the rows of an id lie
+    together.
+
     Example: romae predict new.parquet --model classifier --out predictions.csv
     """
     from romae.inference import tables as inference_tables
+    from romae.inference.predictor import Predictor
 
     inference_tables.require_output(out, data)
     require_free(out, force=force)
     columns = _columns(id, time, channel, value, position, static)
     config = _configured(inference_tables.InferenceConfig, config_file, columns, settings, **_given(on_error=on_error))
-    _write_answers(partial(inference_tables.predict_table, config, data, model), config, out, force, as_json, data)
+    _answer(Predictor(model, "predict", config=config), data, out, resume=resume, force=force, as_json=as_json)
 
 
 def embed(
@@ -206,6 +212,7 @@ def embed(
     on_error: OnErrorOption = None,
     config_file: ConfigFile = None,
     settings: InferenceSettings = None,
+    resume: ResumeAnswers = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -214,13 +221,14 @@ def embed(
     Example: romae embed curves.parquet --model run --pooling layers --out embeddings.parquet
     """
     from romae.inference import tables as inference_tables
+    from romae.inference.predictor import Predictor
 
     inference_tables.require_output(out, data)
     require_free(out, force=force)
     columns = _columns(id, time, channel, value, position, static)
     given = _given(on_error=on_error, pooling=pooling)
     config = _configured(inference_tables.EmbedConfig, config_file, columns, settings, **given)
-    _write_answers(partial(inference_tables.embed_table, config, data, model), config, out, force, as_json, data)
+    _answer(Predictor(model, "embed", config=config), data, out, resume=resume, force=force, as_json=as_json)
 
 
 def interpolate(
@@ -248,6 +256,7 @@ def interpolate(
     on_error: OnErrorOption = None,
     config_file: ConfigFile = None,
     settings: InferenceSettings = None,
+    resume: ResumeAnswers = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -258,6 +267,7 @@ def interpolate(
     Example: romae interpolate curves.parquet --model run --at 0:10:101 --channels g,r --out filled.csv
     """
     from romae.inference import tables as inference_tables
+    from romae.inference.predictor import Predictor
 
     inference_tables.require_output(out, data, queries)
     require_free(out, force=force)
@@ -267,8 +277,17 @@ def interpolate(
         raise ValueError(f"--channels {channels!r} names no channel; write them as HR,Temp, or leave it out for all")
     options = _given(on_error=on_error, channels=names)
     config = _configured(inference_tables.InterpolateConfig, config_file, columns, settings, **options)
-    ask = partial(inference_tables.interpolate_table, config, data, model, queries=queries, at=at)
-    _write_answers(ask, config, out, force, as_json, data, queries)
+    if queries is None and at is not None:
+        predictor = Predictor(model, "interpolate", at=at, config=config)
+        _answer(predictor, data, out, resume=resume, force=force, as_json=as_json)
+        return
+    if resume:
+        raise ValueError("--resume is for a grid (--at): a table of queries is answered at once, from the beginning")
+    skipped: list[Skipped] = []
+    place = _place_of_skipped(config, out, force, data, queries)
+    table = inference_tables.interpolate_table(config, data, model, queries=queries, at=at, skipped=skipped)
+    inference_tables.write_table(table, out, escape=config.escape)
+    _say_answers(out, len(table), list(table.columns), skipped, place, config, as_json)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -404,33 +423,53 @@ def _finish(trained: "Trained", device: str, as_json: bool) -> None:
         typer.echo(line)
 
 
-def _write_answers(
-    ask: "Callable[..., pd.DataFrame]",
-    config: "InferenceConfig",
-    out: Path,
-    force: bool,
-    as_json: bool,
-    *inputs: Path | None,
-) -> None:
-    """Ask for a table of answers, write it, list beside it what was skipped where that is allowed, and say so."""
-    from romae.inference.tables import skipped_path, write_skipped, write_table
+def _answer(predictor: "Predictor", data: Path, out: Path, *, resume: bool, force: bool, as_json: bool) -> None:
+    """Answer for a table in parts, list beside the answers what was skipped where that is allowed, and say so."""
+    from romae.inference.streaming import answer_file
 
-    place = None if config.on_error == "raise" else skipped_path(out)
-    if place is not None:  # before anything is computed
-        require_free(place, force=force, inputs=[path for path in inputs if path is not None])
-    skipped: list[Skipped] = []
-    table = ask(skipped=skipped)
-    write_table(table, out, escape=config.escape)
+    place = _place_of_skipped(predictor.config, out, force or resume, data)
+    try:
+        done = answer_file(predictor, data, out, resume=resume, force=force)
+    except KeyboardInterrupt:
+        folder = out.with_name(f"{out.name}.parts")
+        kept = f"; {folder} has what was done, and --resume goes on with it" if folder.exists() else ""
+        typer.echo(f"romae: stopped{kept}", err=True)
+        raise typer.Exit(CTRL_C) from None
+    _say_answers(out, done.n_rows, done.columns, done.skipped, place, predictor.config, as_json)
+
+
+def _place_of_skipped(config: "InferenceConfig", out: Path, force: bool, *inputs: Path | None) -> Path | None:
+    """Where the list of what is skipped goes, if anything may be; asked before anything is computed."""
+    from romae.inference.tables import skipped_path
+
+    if config.on_error == "raise":
+        return None
+    place = skipped_path(out)
+    require_free(place, force=force, inputs=[path for path in inputs if path is not None])
+    return place
+
+
+def _say_answers(
+    out: Path,
+    n_rows: int,
+    names: list[str],
+    skipped: "list[Skipped]",
+    place: Path | None,
+    config: "InferenceConfig",
+    as_json: bool,
+) -> None:
+    """List what was skipped, and say what was written."""
+    from romae.inference.tables import write_skipped
+
     if place is not None:
         write_skipped(skipped, place, escape=config.escape)
-    names = list(table.columns)
     if as_json:
-        summary: dict[str, Any] = {"out": str(out), "rows": len(table), "columns": names}
+        summary: dict[str, Any] = {"out": str(out), "rows": n_rows, "columns": names}
         if place is not None:
             summary |= {"skipped": len(skipped), "skipped_out": str(place)}
         typer.echo(json.dumps(summary))
         return
     shown = ", ".join(names[:6]) + (f", … ({len(names)} columns)" if len(names) > 6 else "")
-    typer.echo(f"{out}: {len(table):,} rows of {shown}")
+    typer.echo(f"{out}: {n_rows:,} rows of {shown}")
     if place is not None:
         typer.echo(f"{place}: {len(skipped):,} ids that were skipped")

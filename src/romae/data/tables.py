@@ -180,7 +180,7 @@ def columns_of_index(table: Any, others: Sequence[str], id: Any, time: Any, valu
         )
     id, time = (given or level for given, level in zip((id, time), levels, strict=True))
     if values is None:
-        values = [name for name in _column_names(as_table(table)) if name not in (id, time, *others)]
+        values = [name for name in column_names(as_table(table)) if name not in (id, time, *others)]
     return id, time, values
 
 
@@ -235,7 +235,7 @@ def from_table_like(table: Any, schema: Schema) -> SampleSet:
     if not isinstance(schema, Schema):
         raise TypeError(f"the schema is that of other samples, such as samples.schema, not {type(schema).__name__}")
     table = as_table(table)
-    label = schema.label if schema.label in _column_names(table) else None
+    label = schema.label if schema.label in column_names(table) else None
     table_schema = replace(schema, label=label, classes=None if label is None else schema.classes)
     channels = None if schema.channel is None else schema.channels
     samples = _samples(
@@ -284,7 +284,7 @@ def readable_rows(
     import pandas as pd
 
     table = as_table(table)
-    existing = _column_names(table)
+    existing = column_names(table)
     facts = [fact.column for fact in schema.static]
     wanted = [name for name in dict.fromkeys([*schema.columns, *map(str, channels or ()), *facts]) if name in existing]
     if schema.id not in existing:
@@ -355,8 +355,8 @@ def static_facts(static: Any, samples: SampleSet, table: Any = None) -> "pd.Data
         return one_row_per_id(frame, name_of_id, ids)
     if is_table(static):
         given = as_table(static)
-        if not isinstance(given, pd.DataFrame) or name_of_id in _column_names(given):
-            names = [name for name in _column_names(given) if name != name_of_id]
+        if not isinstance(given, pd.DataFrame) or name_of_id in column_names(given):
+            names = [name for name in column_names(given) if name != name_of_id]
             return one_row_per_id(read_frame(given, [name_of_id, *names], {name_of_id: None}), name_of_id, ids)
         if isinstance(given, pd.DataFrame) and not given.index.equals(pd.RangeIndex(len(given))):
             return one_row_per_id(given.rename_axis(name_of_id).reset_index(), name_of_id, ids)
@@ -395,7 +395,7 @@ def _samples(
         scalar_names = (schema.channel, schema.values[0])
         schema, tokens = replace(schema, channel=None, channels=(), values=tuple(map(str, channels))), "scalars"
     else:
-        scalar_names = _names_of_scalars(_column_names(table))
+        scalar_names = _names_of_scalars(column_names(table))
     id, time, channel = schema.id, schema.time, schema.channel
     if tokens == "scalars" and channel is not None and len(schema.values) > 1:
         raise ValueError(
@@ -474,7 +474,7 @@ def _samples(
 
 def _has_column_per_channel(table: Any, channel: str, channels: Sequence[Name]) -> bool:
     """Whether a table has a column for each channel instead of the one that names it."""
-    existing = _column_names(table)
+    existing = column_names(table)
     if channel in existing or not any(name in existing for name in channels):
         return False
     if lacking := [name for name in channels if name not in existing]:
@@ -530,7 +530,7 @@ def _column(name: str) -> str:
     return f"column {name!r}"
 
 
-def _column_names(table: Any) -> list[Any]:
+def column_names(table: Any) -> list[Any]:
     """The columns of a table that `as_table` has looked at, the named levels of its index among them."""
     import pandas as pd
     import pyarrow as pa
@@ -551,8 +551,13 @@ def _column_names(table: Any) -> list[Any]:
             names = _header(path)
             return unescaped(names) or names
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise _unreadable(path, error) from None
+        raise unreadable(path, error) from None
     raise ValueError(f"cannot tell what {path.name} is: expected .csv, .csv.gz or .parquet")
+
+
+def written_names(path: str | Path) -> dict[str, str]:
+    """What each column is called in a CSV file, by the name that it has without an escape."""
+    return dict(zip(column_names(path), _header(path), strict=True))
 
 
 def _header(path: str | Path) -> list[str]:
@@ -589,7 +594,7 @@ def _require_commas(path: Path) -> None:
             )
 
 
-def _unreadable(path: str | Path, error: Exception) -> ValueError:
+def unreadable(path: str | Path, error: Exception) -> ValueError:
     is_encoding = isinstance(error, UnicodeDecodeError) or "invalid UTF8" in str(error)
     return ValueError(f"cannot read {path}: {'its text is not UTF-8; save it as UTF-8' if is_encoding else error}")
 
@@ -605,7 +610,7 @@ def read_frame(table: Any, columns: Sequence[str], names: Mapping[str, Sequence[
     from pyarrow import csv, parquet
 
     table = as_table(table)
-    existing = _column_names(table)
+    existing = column_names(table)
     for column in columns:
         if existing.count(column) != 1:
             problem = "occurs more than once" if column in existing else "is not there"
@@ -623,7 +628,7 @@ def read_frame(table: Any, columns: Sequence[str], names: Mapping[str, Sequence[
             if Path(table).suffix in (".parquet", ".pq"):
                 table = parquet.read_table(table, columns=list(columns))
             else:
-                written = dict(zip(existing, _header(table), strict=True))  # what a column is called in the file
+                written = written_names(table)
                 options = csv.ConvertOptions(
                     include_columns=[written[name] for name in columns],
                     column_types={written[name]: pa.string() for name in names},
@@ -632,10 +637,10 @@ def read_frame(table: Any, columns: Sequence[str], names: Mapping[str, Sequence[
                 table = _read_csv(table, options).rename_columns(list(columns))
                 for name, vocabulary in names.items():
                     is_text = vocabulary and all(isinstance(word, str) for word in vocabulary)
-                    column = _names_in_csv(table[name], is_text=bool(is_text))
+                    column = names_in_csv(table[name], is_text=bool(is_text))
                     table = table.set_column(table.column_names.index(name), name, column)
         except (pa.ArrowException, OSError) as error:
-            raise _unreadable(table, error) from None
+            raise unreadable(table, error) from None
     # Without its metadata, in which pandas notes what is not needed here, and which may be damaged.
     return unfolded(
         table.select(list(columns))
@@ -649,7 +654,7 @@ def read_frame(table: Any, columns: Sequence[str], names: Mapping[str, Sequence[
     )
 
 
-def _names_in_csv(texts: "pa.ChunkedArray", *, is_text: bool) -> "pa.ChunkedArray":
+def names_in_csv(texts: "pa.ChunkedArray", *, is_text: bool) -> "pa.ChunkedArray":
     """The names in a column of a CSV file, in their type where they are not said to be text.
 
     An apostrophe that was put before what a spreadsheet would take for a formula is taken away; it was put before text.

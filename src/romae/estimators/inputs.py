@@ -232,14 +232,14 @@ def _schema(columns: Mapping[str, Any]) -> Schema:
         raise ValueError(f"columns has the unknown key {unknown[0]!r}; there are {list(COLUMNS)}")
     if missing := [name for name in ("id", "time", "values") if name not in columns]:
         raise ValueError(f"columns must also say which column is {missing[0]!r}")
-    several = {name: _column_names(columns, name) for name in ("values", "positions") if name in columns}
+    several = {name: column_names(columns, name) for name in ("values", "positions") if name in columns}
     for name in ("id", "time", "channel", "label"):
         if name in ("id", "time") or columns.get(name) is not None:
             _require_text(columns[name], columns, name)
     return Schema(**{**columns, **several})
 
 
-def _column_names(columns: Mapping[str, Any], name: str) -> tuple[str, ...]:
+def column_names(columns: Mapping[str, Any], name: str) -> tuple[str, ...]:
     """The one or several columns that hold this."""
     names = columns[name]
     has_order = isinstance(names, Iterable) and not isinstance(names, str | Mapping | set | frozenset)

@@ -234,9 +234,9 @@ def make_mortality(folder: Path, making: Making) -> str:
         f"Pre-trained without labels and fine-tuned on {len(train)} stays of set a; the other {len(held_out)} of set a "
         "chose the weights and calibrate the risks (a temperature and a bias). Tested on the "
         f"{len(tests['c'])} stays of set c and the {len(tests['b'])} of set b. Settings are those of the recipe "
-        "`physionet/mortality-kinds`, which were chosen on set a, but for the values beyond three deviations, which are "
-        "bent (`robust-asinh`): the stays that were held out preferred it. Results of the recipe on set b were seen "
-        "before; nothing was chosen on set c. Baselines are fitted to summary features of all of set a.",
+        "`physionet/mortality-kinds`, which were chosen on set a, but for the values beyond three deviations, which "
+        "are bent (`robust-asinh`): the stays that were held out preferred it. Results of the recipe on set b were "
+        "seen before; nothing was chosen on set c. Baselines are fitted to summary features of all of set a.",
         "## Numbers",
         _table(("", *ours["c"]), rows),
         "AUROC and AUPRC (average precision): higher is better. Brier score and log loss: lower is better. The mean "

@@ -67,7 +67,7 @@ class InterpolateConfig(InferenceConfig):
 
 
 def predict_table(
-    config: InferenceConfig, data: Any, model: str | Path, *, skipped: list[Skipped] | None = None
+    config: InferenceConfig, data: Any, model: str | Path | Task, *, skipped: list[Skipped] | None = None
 ) -> "pd.DataFrame":
     """One row per id: its most probable class and the probability of each, or the numbers predicted for it.
 
@@ -96,7 +96,7 @@ def predict_table(
 
 
 def embed_table(
-    config: InferenceConfig, data: Any, model: str | Path, *, skipped: list[Skipped] | None = None
+    config: InferenceConfig, data: Any, model: str | Path | Task, *, skipped: list[Skipped] | None = None
 ) -> "pd.DataFrame":
     """One row per id: its embedding, in as many columns as the encoder is wide, or more with `pooling` "layers".
 
@@ -112,7 +112,7 @@ def embed_table(
 def interpolate_table(
     config: InterpolateConfig,
     data: Any,
-    model: str | Path,
+    model: str | Path | Task,
     *,
     queries: Any = None,
     at: str | None = None,
@@ -203,17 +203,17 @@ def write_table(table: "pd.DataFrame", path: str | Path, *, escape: bool = True)
 
 
 def _load_and_read(
-    config: InferenceConfig, data: Any, model: str | Path, skipped: list[Skipped] | None
+    config: InferenceConfig, data: Any, model: str | Path | Task, skipped: list[Skipped] | None
 ) -> tuple[Task, SampleSet, list[Skipped]]:
     """A model, the samples of a table in its terms, and what is left out. A label that the table may have is not read.
 
     What is left out is added to `skipped` too.
     """
-    task = load_model(model)
+    task, name = (model, "the model") if isinstance(model, Task) else (load_model(model), f"the model in {model}")
     # Without the label, whose name another column of this table may have.
     model_schema = replace(task.schema or Schema(), label=None, classes=None)
     schema = replace(config.columns.schema(model_schema), label=None, classes=None)
-    require_columns(task, schema, f"the model in {model}")
+    require_columns(task, schema, name)
     if config.on_error == "raise" or task.schema is None:
         samples = read_table(data, schema, task.schema, for_training=False, static=config.columns.static)
         return task.to(chosen_device(config.device)), samples, []

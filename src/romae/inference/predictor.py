@@ -1,0 +1,164 @@
+"""A model as a function from an Arrow table to an Arrow table, for engines that hand such a function their data.
+
+It can be pickled: what travels is where the model lies and what is asked of it, and each process loads the model once.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import lru_cache, partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from romae.data.skipping import Skipped
+from romae.inference.tables import (
+    EmbedConfig,
+    InferenceConfig,
+    InterpolateConfig,
+    embed_table,
+    interpolate_table,
+    predict_table,
+)
+from romae.model.tasks import Task
+from romae.training.config import chosen_device
+from romae.training.tables import Columns, load_model
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+Answer = Literal["predict", "embed", "interpolate"]
+CONFIGS: Mapping[str, type[InferenceConfig]] = MappingProxyType(
+    {"predict": InferenceConfig, "embed": EmbedConfig, "interpolate": InterpolateConfig}
+)
+FUNCTIONS: Mapping[str, Callable[..., "pd.DataFrame"]] = MappingProxyType(
+    {"predict": predict_table, "embed": embed_table, "interpolate": interpolate_table}
+)
+
+
+class Predictor:
+    """A callable from an Arrow table of measurements to an Arrow table of answers.
+
+    It can be pickled and sent to other processes: the model is loaded there, once in each of them, when the first table
+    comes. Engines such as Ray Data (`map_batches`) and Spark (`mapInArrow`) call it for one part of their data after
+    another. A part must hold whole series.
+
+    Parameters
+    ----------
+    model : str or Path
+        Where the model lies, a folder that every process sees, or its name on the Hub.
+    answer : {"predict", "embed", "interpolate"}, default "predict"
+        What is asked: the label of each id, a vector of it, or values on a grid of times.
+    at : str, optional
+        For "interpolate", the grid as `start:stop:n`, for every id and channel.
+    config : InferenceConfig, optional
+        The settings; by default those that follow.
+    **settings
+        Settings by name, such as `device="cuda"`, `columns={"id": "star"}` or `pooling="layers"`; see `romae predict
+        --help`.
+
+    Raises
+    ------
+    ValueError
+        If there is no such answer or setting.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from romae.inference.predictor import Predictor
+    >>> predictor = Predictor("models/icu-mortality", device="cpu")  # doctest: +SKIP
+    >>> table = pa.table({"record": [1, 1], "minutes": [0, 60], "variable": ["HR", "HR"], "value": [80.0, 92.0]})
+    >>> predictor(table).column_names  # doctest: +SKIP
+    ['record', 'outcome', 'probability_survived', 'probability_died']
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        answer: Answer = "predict",
+        *,
+        at: str | None = None,
+        config: InferenceConfig | None = None,
+        **settings: Any,
+    ) -> None:
+        if answer not in FUNCTIONS:
+            raise ValueError(f"an answer is one of {', '.join(FUNCTIONS)}, not {answer!r}")
+        if (answer == "interpolate") != (at is not None):
+            raise ValueError("at= is the grid start:stop:n of 'interpolate', which needs it, and of nothing else")
+        if config is not None and settings:
+            raise ValueError(f"give settings in config= or by name, not both: {', '.join(settings)}")
+        self.model, self.answer, self.at = str(model), answer, at
+        self.config = _configured(answer, settings) if config is None else config
+
+    def __repr__(self) -> str:
+        return f"Predictor({self.model!r}, {self.answer!r})"
+
+    def __call__(self, table: Any) -> "pa.Table":
+        """Answer for a table.
+
+        Parameters
+        ----------
+        table : pyarrow.Table or RecordBatch
+            Measurements, or anything else that `from_table` reads.
+
+        Returns
+        -------
+        pyarrow.Table
+            What `romae predict`, `embed` or `interpolate` would write for it.
+
+        Raises
+        ------
+        ValueError
+            If the table does not fit the model.
+        """
+        import pyarrow as pa
+
+        if isinstance(table, pa.RecordBatch):
+            table = pa.Table.from_batches([table])
+        return pa.Table.from_pandas(self.frame(table), preserve_index=False).replace_schema_metadata(None)
+
+    def frame(self, table: Any, skipped: list[Skipped] | None = None) -> "pd.DataFrame":
+        """The same as a pandas table.
+
+        Parameters
+        ----------
+        table : table
+            Measurements.
+        skipped : list, optional
+            What is left out with `on_error="skip"` is added to it.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The answers.
+        """
+        ask = FUNCTIONS[self.answer]
+        if self.answer == "interpolate":
+            ask = partial(ask, at=self.at)
+        return ask(self.config, table, self.task, skipped=skipped)
+
+    @property
+    def task(self) -> Task:
+        """The model, which each process loads once."""
+        return _loaded(self.model, self.config.device, _stamp(self.model))
+
+
+def _configured(answer: Answer, settings: dict[str, Any]) -> InferenceConfig:
+    config_type = CONFIGS[answer]
+    known = [field.name for field in fields(config_type)]
+    if unknown := [name for name in settings if name not in known]:
+        raise ValueError(f"{answer} has no setting {unknown[0]!r}; there are {', '.join(known)}")
+    if isinstance(settings.get("columns"), Mapping):
+        settings = settings | {"columns": Columns(**settings["columns"])}
+    return config_type(**settings)
+
+
+def _stamp(model: str) -> int:
+    """What changes when the files of a model do."""
+    folder = Path(model)
+    return max((path.stat().st_mtime_ns for path in folder.rglob("*")), default=0) if folder.is_dir() else 0
+
+
+@lru_cache(maxsize=4)
+def _loaded(model: str, device: str, stamp: int) -> Task:
+    return load_model(model).to(chosen_device(device))
