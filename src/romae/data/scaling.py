@@ -242,9 +242,7 @@ class Scaling:
         if self.method == "none":
             return values
         centre, scale = self._value_tables(values, positions)
-        scaled = (values - centre) / scale
-        bend = BENT.get(self.method)
-        return scaled if bend is None else bend * (scaled / bend).asinh()
+        return bent((values - centre) / scale, self.method)
 
     def invert_values(
         self, values: Float[Tensor, "n c"], positions: Float[Tensor, "n d"] | None = None
@@ -268,8 +266,7 @@ class Scaling:
         if self.method == "none":
             return values
         centre, scale = self._value_tables(values, positions)
-        bend = BENT.get(self.method)
-        return (values if bend is None else bend * (values / bend).sinh()) * scale + centre
+        return straightened(values, self.method) * scale + centre
 
     def origin(self, positions: Float[Tensor, "n d"]) -> Float64[Tensor, "d"]:
         """What `apply` subtracts from the positions of a sample; keep it to invert positions later.
@@ -527,6 +524,18 @@ class Scaling:
         if len(mean) != 1 and target.shape[-1] != len(mean):
             raise ValueError(f"targets have {target.shape[-1]} columns, but the scaling was fitted on {len(mean)}")
         return mean, scale
+
+
+def bent(values: Float64[Tensor, "*n c"], method: Method) -> Float64[Tensor, "*n c"]:
+    """What a method does to values that have been divided by their scale."""
+    bend = BENT.get(method)
+    return values if bend is None else bend * (values / bend).asinh()
+
+
+def straightened(values: Float64[Tensor, "*n c"], method: Method) -> Float64[Tensor, "*n c"]:
+    """The inverse of `bent`."""
+    bend = BENT.get(method)
+    return values if bend is None else bend * (values / bend).sinh()
 
 
 def fit_scaling(

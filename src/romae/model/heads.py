@@ -19,5 +19,5 @@ class Head(nn.Module):
         nn.init.trunc_normal_(self.linear.weight, std=0.02)
         nn.init.zeros_(self.linear.bias)
 
-    def forward(self, x: Float[Tensor, "n w"]) -> Float[Tensor, "n k"]:
+    def forward(self, x: Float[Tensor, "*n w"]) -> Float[Tensor, "*n k"]:
         return self.linear(self.norm(x))

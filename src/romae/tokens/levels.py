@@ -7,6 +7,7 @@ A channel of a sample is a cell, and cells are numbered through: of 2 samples wi
 Shapes: t tokens, b samples, m channels (1 where they are columns of values), k = b x m cells, c columns of values.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -63,20 +64,37 @@ class Levels:
         count = cell.new_zeros(n_samples * n_channels).index_add(0, cell, torch.ones_like(cell))
         # Sorted and added up cell by cell: index_add would add in any order on a GPU, and runs would not repeat.
         order = cell.argsort(stable=True)
-        total = torch.segment_reduce(values[order], "sum", lengths=count, axis=0, unsafe=True, initial=0)
+
+        def total(x: Float64[Tensor, "t c"]) -> Float64[Tensor, "k c"]:
+            return torch.segment_reduce(x[order], "sum", lengths=count, axis=0, unsafe=True, initial=0)
+
+        return cls.of_cells(values, cell, count, total, gain, n_channels, static_from, own_spread)
+
+    @classmethod
+    def of_cells(
+        cls,
+        values: Float64[Tensor, "t c"],
+        cell: Int64[Tensor, "t"],
+        count: Int64[Tensor, "k"],
+        total: Callable[[Float64[Tensor, "t c"]], Float64[Tensor, "k c"]],
+        gain: Float64[Tensor, "rows columns"],
+        n_channels: int,
+        static_from: int | None,
+        own_spread: bool,
+    ) -> "Levels":
+        """`of` for values in numbered cells, of which `count` says how many are in each, and `total` adds them up."""
+        n_samples = count.shape[0] // n_channels
         is_centred = (count > 0).unsqueeze(1)
         if static_from is not None:
             channel = torch.arange(n_channels, device=cell.device).repeat(n_samples)
             is_centred = is_centred & (channel < static_from).unsqueeze(1)
         row = gain.expand(n_channels, values.shape[1]).repeat(n_samples, 1)
         divisor = count.clamp(min=1).unsqueeze(1)
-        level = torch.where(is_centred, total / divisor, 0.0)
+        level = torch.where(is_centred, total(values) / divisor, 0.0)
         usual = torch.where(is_centred, row, 1.0)
         if not own_spread:
             return cls(level, usual, n_channels)
-        squares = (values - level[cell]).square()[order]
-        total = torch.segment_reduce(squares, "sum", lengths=count, axis=0, unsafe=True, initial=0)
-        deviation = (total / divisor).sqrt()
+        deviation = (total((values - level[cell]).square()) / divisor).sqrt()
         has_spread = is_centred & (count >= FEWEST).unsqueeze(1) & (deviation * usual > FLATTEST)
         # Divided where it is not wanted as well, by 1, so that nothing is infinite there.
         own = 1 / torch.where(has_spread, deviation, 1.0)
@@ -84,27 +102,36 @@ class Levels:
 
     def relative(self, tokens: Tokens) -> Tokens:
         """The tokens with their deviations from the level, enlarged."""
-        cell = cells(tokens.positions, tokens.layout, self.n_channels)
-        values = (tokens.values.double() - self.level[cell]) * self.gain[cell]
+        values = self.relative_in(cells(tokens.positions, tokens.layout, self.n_channels), tokens.values)
         return replace(tokens, values=values.to(tokens.values.dtype))
+
+    def relative_in(self, cell: Int64[Tensor, "t"], values: Float[Tensor, "t c"]) -> Float64[Tensor, "t c"]:
+        """`relative` for values in numbered cells."""
+        return (values.double() - self.level[cell]) * self.gain[cell]
 
     def enlarged(self, tokens: Tokens) -> Tokens:
         """The tokens with their deviations enlarged, about a share of the level: for labels, to which it may matter.
 
         Of the spread a share stays as well where cells have gains by their own.
         """
-        cell = cells(tokens.positions, tokens.layout, self.n_channels)
+        values = self.enlarged_in(cells(tokens.positions, tokens.layout, self.n_channels), tokens.values)
+        return replace(tokens, values=values.to(tokens.values.dtype))
+
+    def enlarged_in(self, cell: Int64[Tensor, "t"], values: Float[Tensor, "t c"]) -> Float64[Tensor, "t c"]:
+        """`enlarged` for values in numbered cells."""
         level, gain = self.level[cell], self.gain
         if self.usual_gain is not None:
             gain = gain * (self.usual_gain / gain) ** SPREAD_SHARE
-        values = (tokens.values.double() - level) * gain[cell] + LEVEL_SHARE * level
-        return replace(tokens, values=values.to(tokens.values.dtype))
+        return (values.double() - level) * gain[cell] + LEVEL_SHARE * level
 
     def absolute(
         self, values: Float[Tensor, "t c"], positions: Float[Tensor, "t d"], layout: Layout
     ) -> Float64[Tensor, "t c"]:
         """Values that are relative to the level, brought back: the inverse of `relative`."""
-        cell = cells(positions, layout, self.n_channels)
+        return self.absolute_in(cells(positions, layout, self.n_channels), values)
+
+    def absolute_in(self, cell: Int64[Tensor, "t"], values: Float[Tensor, "t c"]) -> Float64[Tensor, "t c"]:
+        """`absolute` for values in numbered cells."""
         return values.double() / self.gain[cell] + self.level[cell]
 
     def cpu(self) -> "Levels":
