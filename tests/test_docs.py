@@ -47,8 +47,8 @@ def blocks(page: Path) -> list[Block]:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_the_examples_run_and_print_what_they_say(page, tmp_path, monkeypatch, without_shape_checks):
-    for module in ("PIL", "soundfile"):
-        pytest.importorskip(module, reason="the examples need pip install 'romae[audio,images]'")
+    for module in ("PIL", "soundfile", "onnxruntime", "onnxscript"):
+        pytest.importorskip(module, reason="the examples need pip install 'romae[audio,export,images]'")
     (tmp_path / "models").symlink_to(ROOT / "models")
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "__main__"}

@@ -76,6 +76,7 @@ _HOME = {
     "predict_proba": "inference.predictions",
     "embed": "inference.predictions",
     "interpolate": "inference.predictions",
+    "export": "inference.export",
     "RoMAEClassifier": "estimators.supervised",
     "RoMAERegressor": "estimators.supervised",
     "RoMAEInterpolator": "estimators.unsupervised",
@@ -115,6 +116,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test holds 
     from romae.estimators.supervised import RoMAERegressor as RoMAERegressor
     from romae.estimators.unsupervised import RoMAEEmbedder as RoMAEEmbedder
     from romae.estimators.unsupervised import RoMAEInterpolator as RoMAEInterpolator
+    from romae.inference.export import export as export
     from romae.inference.predictions import embed as embed
     from romae.inference.predictions import interpolate as interpolate
     from romae.inference.predictions import predict as predict

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 EXTRAS = {
     "audio": ("soundfile",),
     "images": ("PIL",),
+    "export": ("onnx", "onnxruntime", "onnxscript"),
     "plots": ("matplotlib", "plotly"),
     "experiments": ("astropy", "matplotlib", "plotly", "pooch"),
 }

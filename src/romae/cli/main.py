@@ -14,6 +14,7 @@ import typer
 from romae import __version__
 from romae.cli import compare as cli_compare
 from romae.cli import data as cli_data
+from romae.cli import export as cli_export
 from romae.cli import own_data as cli_own_data
 from romae.cli import recipes as cli_recipes
 from romae.cli.runs import require_new
@@ -140,7 +141,13 @@ def demo(
         typer.echo(f"  {command}")
 
 
-for group, file in ((app, cli_own_data), (app, cli_recipes), (app, cli_compare), (data_app, cli_data)):
+for group, file in (
+    (app, cli_own_data),
+    (app, cli_export),
+    (app, cli_recipes),
+    (app, cli_compare),
+    (data_app, cli_data),
+):
     for name, command in file.COMMANDS.items():
         group.command(name)(command)
 
