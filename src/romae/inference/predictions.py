@@ -99,10 +99,10 @@ def predict(
         return _for_each(task, samples, lambda work: _hidden_values(task, work), tokens_per_batch, "predicting")
     if not isinstance(task, Regression):
         raise TypeError(f"predict needs a task of this library, not {type(task).__name__}")
-    numbers = _for_each(task, samples, lambda work: _targets(task, work), tokens_per_batch, "predicting")
     if task.per == "token":
-        return numbers
-    return np.concatenate(numbers).squeeze(1) if task.n_targets == 1 else np.concatenate(numbers)
+        return _for_each(task, samples, lambda work: _targets(task, work), tokens_per_batch, "predicting")
+    numbers = _rows(task, samples, lambda work: _numbers(task, work), tokens_per_batch, "predicting")
+    return numbers.squeeze(1) if task.n_targets == 1 else numbers
 
 
 def predict_proba(
@@ -149,10 +149,10 @@ def predict_proba(
     if not isinstance(task, Classification):
         raise TypeError(f"probabilities need a Classification task, not {type(task).__name__}")
 
-    def probabilities(work: _Work) -> Sequence[Tensor]:
-        return task.predict(work.batch).cpu().double().softmax(-1).split(1)
+    def probabilities(work: _Work) -> Tensor:
+        return task.predict(work.batch).cpu().double().softmax(-1)
 
-    return np.concatenate(_for_each(task, samples, probabilities, tokens_per_batch, "predicting"))
+    return _rows(task, samples, probabilities, tokens_per_batch, "predicting")
 
 
 def embed(
@@ -219,17 +219,20 @@ def embed(
     if per == "token" and pooling != "model":
         raise ValueError("pooling makes one vector of each sample, and per='token' asks for tokens; leave one out")
 
-    def embeddings(work: _Work) -> Sequence[Tensor]:
+    def vectors(work: _Work) -> Tensor:
         tokens = work.batch.tokens
         if pooling == "layers":
-            return pool_layers(task.encode_layers(tokens), task.config).cpu().split(1)
-        encoded = task.encode(tokens)
-        if per == "sample":
-            return task.pooled(encoded).float().cpu().split(1)
-        return task.per_token(encoded, tokens.layout).float().cpu().split(tokens.layout.lengths.tolist())
+            return pool_layers(task.encode_layers(tokens), task.config).cpu()
+        return task.pooled(task.encode(tokens)).float().cpu()
 
-    rows = _for_each(task, samples, embeddings, tokens_per_batch, "embedding")
-    return np.concatenate(rows) if per == "sample" else rows
+    def vectors_of_tokens(work: _Work) -> Sequence[Tensor]:
+        tokens = work.batch.tokens
+        rows = task.per_token(task.encode(tokens), tokens.layout).float().cpu()
+        return rows.split(tokens.layout.lengths.tolist())
+
+    if per == "token":
+        return _for_each(task, samples, vectors_of_tokens, tokens_per_batch, "embedding")
+    return _rows(task, samples, vectors, tokens_per_batch, "embedding")
 
 
 def require_pooling(pooling: str) -> None:
@@ -366,10 +369,14 @@ def _hidden_values(task: MaskedReconstruction, work: "_Work") -> Sequence[Tensor
     return _scaling(task).invert_values(rows, places).split(hidden.layout.lengths.tolist())
 
 
-def _targets(task: Regression, work: "_Work") -> Sequence[Tensor]:
+def _numbers(task: Regression, work: "_Work") -> Float64[Tensor, "n k"]:
     """Numbers in the data's own units, one row per sample or per token."""
-    numbers = _scaling(task).invert_target(task.predict(work.batch).cpu())
-    return numbers.split(work.batch.tokens.layout.lengths.tolist() if task.per == "token" else 1)
+    return _scaling(task).invert_target(task.predict(work.batch).cpu())
+
+
+def _targets(task: Regression, work: "_Work") -> Sequence[Tensor]:
+    """The numbers of the tokens of each sample."""
+    return _numbers(task, work).split(work.batch.tokens.layout.lengths.tolist())
 
 
 def _decoded(
@@ -417,6 +424,24 @@ class _Work(NamedTuple):
     advance: Callable[[int], None]
 
 
+def _rows(
+    task: Task, samples: SampleSource, function: Callable[[_Work], Tensor], budget: int, title: str
+) -> np.ndarray:
+    """What a function makes of the samples of a batch, a row for each, in the order of the samples."""
+    source = _as_source(task, samples)
+    outside = Outside(task.scaling, task.schema)
+    result: np.ndarray | None = None
+    with _working(task, title) as progress:
+        for work in _works(task, source, budget, outside, progress):
+            rows = function(work).numpy()
+            if result is None:
+                result = np.empty((len(source), *rows.shape[1:]), dtype=rows.dtype)
+            result[work.indices] = rows
+    outside.warn(stacklevel=3)
+    assert result is not None  # no source is empty
+    return result
+
+
 def _for_each(
     task: Task,
     samples: SampleSource,
@@ -433,24 +458,37 @@ def _for_each(
     """
     source = _as_source(task, samples)
     outside = Outside(task.scaling, task.schema) if outside is None else outside
+    results = [np.zeros((0, task.config.channels)) for _ in range(len(source))]
+    with _working(task, title) as progress:
+        for work in _works(task, source, budget, outside, progress, n_queries):
+            for i, row in zip(work.indices, function(work), strict=True):
+                results[i] = row.numpy()
+    outside.warn(stacklevel=3)
+    return results
+
+
+def _works(
+    task: Task,
+    source: Source,
+    budget: int,
+    outside: Outside,
+    progress: "_Progress",
+    n_queries: Int64[np.ndarray, "b"] | None = None,
+) -> Iterator[_Work]:
+    """The samples in batches, those of one length together; with `n_queries`, those that are asked anything."""
     if isinstance(budget, bool) or not isinstance(budget, Integral) or budget < 1:
         raise ValueError(f"tokens_per_batch must be a whole number of at least 1, not {budget!r}")
     lengths = source.lengths + task.config.cls
     costs = lengths if n_queries is None else np.where(n_queries > 0, lengths + n_queries, 0)
-    order = np.argsort(costs, kind="stable")  # samples of one length meet
+    order = np.argsort(costs, kind="stable")
     order = order[costs[order] > 0]
-    results = [np.zeros((0, task.config.channels)) for _ in range(len(source))]
-    with _working(task, title, int(costs.sum())) as advance:
-        for run in _runs(costs[order].tolist(), budget):
-            indices = order[run]
-            packed = _packed(task, source, indices)
-            outside.add(packed)
-            rows = function(_Work(indices, packed, _batch(task, packed), advance))
-            advance(int(lengths[indices].sum()))
-            for i, row in zip(indices, rows, strict=True):
-                results[i] = row.numpy()
-    outside.warn(stacklevel=3)
-    return results
+    progress.total = int(costs.sum())
+    for run in _runs(costs[order].tolist(), budget):
+        indices = order[run]
+        packed = _packed(task, source, indices)
+        outside.add(packed)
+        yield _Work(indices, packed, _batch(task, packed), progress.advance)
+        progress.advance(int(lengths[indices].sum()))
 
 
 def _runs(costs: list[int], budget: int) -> Iterator[slice]:
@@ -498,32 +536,41 @@ def _scaling(task: Task) -> Scaling:
 
 
 @contextmanager
-def _working(task: Task, title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """The task without dropout and gradients, and afterwards as it was; yields a function that reports progress.
+def _working(task: Task, title: str) -> Iterator["_Progress"]:
+    """The task without dropout and gradients, and afterwards as it was; yields what reports progress."""
+    progress = _Progress(title)
+    try:
+        with _evaluating(task), torch.no_grad(), without_onednn():
+            yield progress
+    finally:
+        progress.stop()
 
-    A bar appears on a terminal once the work has taken a while.
-    """
-    began, done, bar = time.monotonic(), 0, None
 
-    def advance(n: int) -> None:
-        nonlocal done, bar
-        done += n
-        if bar is None and time.monotonic() - began > SECONDS_BEFORE_BAR and sys.stderr.isatty():
+class _Progress:
+    """How far the work is: a bar appears on a terminal once it has taken a while."""
+
+    def __init__(self, title: str) -> None:
+        self.title, self.total, self.done = title, 0, 0
+        self.began = time.monotonic()
+        self.bar: Any = None
+
+    def advance(self, n: int) -> None:
+        """So much more is done."""
+        self.done += n
+        if self.bar is None and time.monotonic() - self.began > SECONDS_BEFORE_BAR and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import Progress
 
-            bar = Progress(console=Console(stderr=True), transient=True)
-            bar.add_task(title, total=total)
-            bar.start()
-        if bar is not None:
-            bar.update(bar.task_ids[0], completed=done)
+            self.bar = Progress(console=Console(stderr=True), transient=True)
+            self.bar.add_task(self.title, total=self.total)
+            self.bar.start()
+        if self.bar is not None:
+            self.bar.update(self.bar.task_ids[0], completed=self.done)
 
-    try:
-        with _evaluating(task), torch.no_grad(), without_onednn():
-            yield advance
-    finally:
-        if bar is not None:
-            bar.stop()
+    def stop(self) -> None:
+        """Take the bar away."""
+        if self.bar is not None:
+            self.bar.stop()
 
 
 @contextmanager
