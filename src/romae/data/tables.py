@@ -726,6 +726,14 @@ def _typed_names(texts: "pa.ChunkedArray") -> "pa.ChunkedArray":
     return texts if floats is None else floats
 
 
+def names_in_table(table: Any, column: str) -> list[Name] | None:
+    """The distinct names in a column of a table, sorted; None where it holds floats, which are no names."""
+    names = read_frame(table, [column], {column: None})[column].dropna()
+    if names.dtype.kind == "f":
+        return None
+    return list(encode_names(names.reset_index(drop=True), None, f"name in column {column!r}", row_number)[1])
+
+
 def _cast(words: "pa.ChunkedArray", dtype: "pa.DataType") -> "pa.ChunkedArray | None":
     import pyarrow as pa
 
