@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Integral
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -38,6 +38,8 @@ from romae.tokens.sample import Sample
 from romae.tokens.tokens import Batch, PackedSamples, Tokens, channel_index
 
 Pooling = Literal["model", "layers"]
+Precision = Literal["auto", "float32", "tf32", "bf16"]
+PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 TOKENS_PER_BATCH = 32_768
 SECONDS_BEFORE_BAR = 3.0
@@ -49,7 +51,11 @@ _LOCK = threading.Lock()
 
 
 def predict(
-    task: Task, samples: SampleSource, *, tokens_per_batch: int = TOKENS_PER_BATCH
+    task: Task,
+    samples: SampleSource,
+    *,
+    tokens_per_batch: int = TOKENS_PER_BATCH,
+    precision: Precision = "auto",
 ) -> Shaped[np.ndarray, "b *k"] | list[Float64[np.ndarray, "_ _"]]:
     """Predict classes, numbers or hidden values of samples, in the data's own units.
 
@@ -62,6 +68,9 @@ def predict(
         shown to the model.
     tokens_per_batch : int, default 32768
         The most tokens at once; lower it if memory is short. It does not change the results.
+    precision : {"auto", "float32", "tf32", "bf16"}, default "auto"
+        What products are computed in. "auto" is bfloat16 on GPUs that have it, several times as fast, and on others and
+        on CPUs what the weights are in. A model whose weights are in half precision keeps to it.
 
     Returns
     -------
@@ -94,19 +103,28 @@ def predict(
     """
     if isinstance(task, Classification):
         names = _class_names(task)
-        return names[predict_proba(task, samples, tokens_per_batch=tokens_per_batch).argmax(1)]
+        probabilities = predict_proba(task, samples, tokens_per_batch=tokens_per_batch, precision=precision)
+        return names[probabilities.argmax(1)]
     if isinstance(task, MaskedReconstruction):
-        return _for_each(task, samples, lambda work: _hidden_values(task, work), tokens_per_batch, "predicting")
+        return _for_each(
+            task, samples, lambda work: _hidden_values(task, work), _How("predicting", tokens_per_batch, precision)
+        )
     if not isinstance(task, Regression):
         raise TypeError(f"predict needs a task of this library, not {type(task).__name__}")
     if task.per == "token":
-        return _for_each(task, samples, lambda work: _targets(task, work), tokens_per_batch, "predicting")
-    numbers = _rows(task, samples, lambda work: _numbers(task, work), tokens_per_batch, "predicting")
+        return _for_each(
+            task, samples, lambda work: _targets(task, work), _How("predicting", tokens_per_batch, precision)
+        )
+    numbers = _rows(task, samples, lambda work: _numbers(task, work), _How("predicting", tokens_per_batch, precision))
     return numbers.squeeze(1) if task.n_targets == 1 else numbers
 
 
 def predict_proba(
-    task: Task, samples: SampleSource, *, tokens_per_batch: int = TOKENS_PER_BATCH
+    task: Task,
+    samples: SampleSource,
+    *,
+    tokens_per_batch: int = TOKENS_PER_BATCH,
+    precision: Precision = "auto",
 ) -> Float64[np.ndarray, "b k"]:
     """Predict the probability of each class.
 
@@ -119,6 +137,9 @@ def predict_proba(
         shown to the model.
     tokens_per_batch : int, default 32768
         The most tokens at once; lower it if memory is short. It does not change the results.
+    precision : {"auto", "float32", "tf32", "bf16"}, default "auto"
+        What products are computed in. "auto" is bfloat16 on GPUs that have it, several times as fast, and on others and
+        on CPUs what the weights are in. A model whose weights are in half precision keeps to it.
 
     Returns
     -------
@@ -152,7 +173,7 @@ def predict_proba(
     def probabilities(work: _Work) -> Tensor:
         return task.predict(work.batch).cpu().double().softmax(-1)
 
-    return _rows(task, samples, probabilities, tokens_per_batch, "predicting")
+    return _rows(task, samples, probabilities, _How("predicting", tokens_per_batch, precision))
 
 
 def embed(
@@ -162,6 +183,7 @@ def embed(
     per: Literal["sample", "token"] = "sample",
     pooling: Pooling = "model",
     tokens_per_batch: int = TOKENS_PER_BATCH,
+    precision: Precision = "auto",
 ) -> Float32[np.ndarray, "b k"] | list[Float32[np.ndarray, "_ _"]]:
     """Embeddings of samples or tokens, for clustering, search, plots or another model.
 
@@ -182,6 +204,9 @@ def embed(
         channels (`romae.model.pooling`).
     tokens_per_batch : int, default 32768
         The most tokens at once; lower it if memory is short. It does not change the results.
+    precision : {"auto", "float32", "tf32", "bf16"}, default "auto"
+        What products are computed in. "auto" is bfloat16 on GPUs that have it, several times as fast, and on others and
+        on CPUs what the weights are in. A model whose weights are in half precision keeps to it.
 
     Returns
     -------
@@ -231,8 +256,8 @@ def embed(
         return rows.split(tokens.layout.lengths.tolist())
 
     if per == "token":
-        return _for_each(task, samples, vectors_of_tokens, tokens_per_batch, "embedding")
-    return _rows(task, samples, vectors, tokens_per_batch, "embedding")
+        return _for_each(task, samples, vectors_of_tokens, _How("embedding", tokens_per_batch, precision))
+    return _rows(task, samples, vectors, _How("embedding", tokens_per_batch, precision))
 
 
 def require_pooling(pooling: str) -> None:
@@ -249,6 +274,7 @@ def interpolate(
     channels: Any = None,
     grouped: bool = False,
     tokens_per_batch: int = TOKENS_PER_BATCH,
+    precision: Precision = "auto",
 ) -> list[Float64[np.ndarray, "_ *_"]]:
     """Predict values at any positions: interpolation, imputation, forecasts, super-resolution.
 
@@ -273,6 +299,9 @@ def interpolate(
         with independent queries it makes no difference.
     tokens_per_batch : int, default 32768
         The most tokens at once; lower it if memory is short. It does not change the results.
+    precision : {"auto", "float32", "tf32", "bf16"}, default "auto"
+        What products are computed in. "auto" is bfloat16 on GPUs that have it, several times as fast, and on others and
+        on CPUs what the weights are in. A model whose weights are in half precision keeps to it.
 
     Returns
     -------
@@ -332,7 +361,7 @@ def interpolate(
         return scaling.invert_values(rows, raw_positions).split(counts)
 
     n_queries = np.array([len(places) for places in queries], dtype=np.int64)
-    answers = _for_each(task, source, values, tokens_per_batch, "interpolating", n_queries, outside)
+    answers = _for_each(task, source, values, _How("interpolating", tokens_per_batch, precision), n_queries, outside)
     if numbers is None:
         return answers
     return [_by_channel(x, len(numbers)) if is_axis else x[:, numbers] for x in answers]
@@ -415,6 +444,14 @@ def _decoded(
     return outputs
 
 
+class _How(NamedTuple):
+    """How samples are answered for: under which title, how many tokens at once, and in which precision."""
+
+    title: str
+    budget: int
+    precision: str
+
+
 class _Work(NamedTuple):
     """Samples as they were handed over, packed, the batch made of them, their places, and what reports progress."""
 
@@ -424,15 +461,13 @@ class _Work(NamedTuple):
     advance: Callable[[int], None]
 
 
-def _rows(
-    task: Task, samples: SampleSource, function: Callable[[_Work], Tensor], budget: int, title: str
-) -> np.ndarray:
+def _rows(task: Task, samples: SampleSource, function: Callable[[_Work], Tensor], how: _How) -> np.ndarray:
     """What a function makes of the samples of a batch, a row for each, in the order of the samples."""
     source = _as_source(task, samples)
     outside = Outside(task.scaling, task.schema)
     result: np.ndarray | None = None
-    with _working(task, title) as progress:
-        for work in _works(task, source, budget, outside, progress):
+    with _working(task, how) as progress:
+        for work in _works(task, source, how.budget, outside, progress):
             rows = function(work).numpy()
             if result is None:
                 result = np.empty((len(source), *rows.shape[1:]), dtype=rows.dtype)
@@ -446,8 +481,7 @@ def _for_each(
     task: Task,
     samples: SampleSource,
     function: Callable[[_Work], Sequence[Tensor]],
-    budget: int,
-    title: str,
+    how: _How,
     n_queries: Int64[np.ndarray, "b"] | None = None,
     outside: Outside | None = None,
 ) -> list[np.ndarray]:
@@ -459,8 +493,8 @@ def _for_each(
     source = _as_source(task, samples)
     outside = Outside(task.scaling, task.schema) if outside is None else outside
     results = [np.zeros((0, task.config.channels)) for _ in range(len(source))]
-    with _working(task, title) as progress:
-        for work in _works(task, source, budget, outside, progress, n_queries):
+    with _working(task, how) as progress:
+        for work in _works(task, source, how.budget, outside, progress, n_queries):
             for i, row in zip(work.indices, function(work), strict=True):
                 results[i] = row.numpy()
     outside.warn(stacklevel=3)
@@ -536,14 +570,33 @@ def _scaling(task: Task) -> Scaling:
 
 
 @contextmanager
-def _working(task: Task, title: str) -> Iterator["_Progress"]:
+def _working(task: Task, how: _How) -> Iterator["_Progress"]:
     """The task without dropout and gradients, and afterwards as it was; yields what reports progress."""
-    progress = _Progress(title)
+    progress = _Progress(how.title)
     try:
-        with _evaluating(task), torch.no_grad(), without_onednn():
+        with _evaluating(task), torch.no_grad(), without_onednn(), _computing(task, how.precision):
             yield progress
     finally:
         progress.stop()
+
+
+@contextmanager
+def _computing(task: Task, precision: str) -> Iterator[None]:
+    """Products in a precision, as the weights of the task and their device allow."""
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
+    weight = next(task.parameters())
+    on_gpu, is_full = weight.device.type == "cuda", weight.dtype == torch.float32
+    if precision == "auto":
+        has_bf16 = on_gpu and is_full and torch.cuda.is_bf16_supported(including_emulation=False)
+        precision = "bf16" if has_bf16 else "float32"
+    tf32 = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = tf32 or (precision == "tf32" and on_gpu)
+    try:
+        with torch.autocast(weight.device.type, torch.bfloat16, enabled=precision == "bf16" and is_full):
+            yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = tf32
 
 
 class _Progress:
