@@ -578,7 +578,7 @@ def test_the_device_makes_no_difference(name, monkeypatch):
 
 
 def assert_answers_hold_in(precision, device):
-    """Classes but for ties, and numbers to a fiftieth of their spread."""
+    """Classes but for ties, and numbers to a twentieth of their spread."""
     samples = raw_samples((40, 3, 17, 90, 5, 60, 8) * 6)
     classifier, regressor, pretrained = (
         make(kind, scaling=fit_scaling(samples), **more).to(device)
@@ -604,7 +604,7 @@ def assert_answers_hold_in(precision, device):
     ):
         exact, fast = ask("float32"), ask(precision)
         # Sixteen channels of random weights average out less than those of a model.
-        assert np.sqrt(np.mean((exact - fast) ** 2)) < 0.02 * exact.std()
+        assert np.sqrt(np.mean((exact - fast) ** 2)) < 0.05 * exact.std()
 
 
 def test_bfloat16_changes_no_answer_that_matters():
