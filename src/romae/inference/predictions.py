@@ -525,6 +525,12 @@ def _works(
         progress.advance(int(lengths[indices].sum()))
 
 
+def prepared(task: Task, samples: SampleSource, tokens_per_batch: int = TOKENS_PER_BATCH) -> Iterator[Batch]:
+    """The batches that a task answers for, scaled and on its device, for those who measure or export it."""
+    outside, progress = Outside(task.scaling, task.schema), _Progress("preparing")
+    return (work.batch for work in _works(task, _as_source(task, samples), tokens_per_batch, outside, progress))
+
+
 def _runs(costs: list[int], budget: int) -> Iterator[slice]:
     """Stretches of neighbours that fit into the budget together; one that exceeds it stands alone."""
     start, total = 0, 0
