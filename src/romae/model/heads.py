@@ -26,4 +26,4 @@ class Head(nn.Module):
         # Answers are given in the precision of the weights, also where all before was computed in half precision: eight
         # bits would be what is left of a number.
         with torch.autocast(x.device.type, enabled=False):
-            return self.linear(self.norm(x.to(self.linear.weight.dtype)))
+            return self.linear(self.norm(x.to(self.norm.weight.dtype)))
