@@ -157,3 +157,13 @@ def test_growing_samples_and_batches_are_measured_in_training_and_inference():
     assert [row["tokens_per_sample"] for row in section["rows"]] == [8, 8, 32, 32]
     assert [row["tokens_per_sample"] for row in section["inference"]] == [8, 32]
     assert [row["tokens"] for row in section["growing_batches"]] == [8, 8, 16, 32, 64, 128]
+
+
+def test_answers_are_measured_end_to_end_and_by_stage(tmp_path, without_shape_checks):
+    measured = benchmark.SECTIONS["answers"](tmp_path, n_samples=12)
+    assert measured["samples"] == 12 and measured["queries"] == 12 * 50
+    asked = {row["what"] for row in measured["rows"]}
+    assert len(asked) == 5 and any("Parquet" in what for what in asked) and any("store" in what for what in asked)
+    assert all(row["per_second"] > 0 and row["precision"] == "float32" for row in measured["rows"])
+    assert set(measured["stages"]) == {"preparing", "encoding_in_float32"}
+    assert not list(tmp_path.iterdir()), "what was written to be read is taken away"

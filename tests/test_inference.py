@@ -571,7 +571,66 @@ def test_the_device_makes_no_difference(name, monkeypatch):
     expected = CALLS[name](samples)
     on_host = make
     monkeypatch.setitem(globals(), "make", lambda *args, **settings: on_host(*args, **settings).cuda())
+    monkeypatch.setattr(
+        inference, "_computing", lambda task, precision, given=inference._computing: given(task, "float32")
+    )
     assert_alike(CALLS[name](samples), expected, {"rtol": 1e-3, "atol": 1e-3})
+
+
+def assert_answers_hold_in(precision, device):
+    """Classes but for ties, and numbers to a twentieth of their spread."""
+    samples = raw_samples((40, 3, 17, 90, 5, 60, 8) * 6)
+    classifier, regressor, pretrained = (
+        make(kind, scaling=fit_scaling(samples), **more).to(device)
+        for kind, more in (
+            (Classification, {"n_classes": 3}),
+            (Regression, {"n_targets": 2}),
+            (MaskedReconstruction, {}),
+        )
+    )
+    with torch.no_grad():
+        classifier.head.linear.weight /= 4  # logits of about 1, as those of a model that is not sure
+    exact, fast = (predict_proba(classifier, samples, precision=one) for one in ("float32", precision))
+    top = np.sort(exact, axis=1)
+    is_clear = top[:, -1] - top[:, -2] > 1e-3
+    assert_array_equal(exact.argmax(1)[is_clear], fast.argmax(1)[is_clear])
+    assert np.abs(exact - fast).max() < 0.01 and not np.array_equal(exact, fast)
+    for ask in (
+        lambda one: predict(regressor, samples, precision=one),
+        lambda one: embed(pretrained, samples, precision=one),
+        lambda one: np.concatenate(
+            interpolate(pretrained, samples, [np.linspace(0, 1, 5)] * len(samples), precision=one)
+        ),
+    ):
+        exact, fast = ask("float32"), ask(precision)
+        # Sixteen channels of random weights average out less than those of a model.
+        assert np.sqrt(np.mean((exact - fast) ** 2)) < 0.05 * exact.std()
+
+
+def test_bfloat16_changes_no_answer_that_matters():
+    assert_answers_hold_in("bf16", "cpu")
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["auto", "bf16", "tf32"])
+def test_the_precision_of_a_gpu_changes_no_answer_that_matters(precision):
+    assert_answers_hold_in(precision, "cuda")
+
+
+def test_the_precision_is_that_of_the_weights_on_a_cpu_and_is_put_back():
+    samples, task = raw_samples(), make(Classification, n_classes=3)
+    assert_array_equal(predict_proba(task, samples), predict_proba(task, samples, precision="float32"))
+    assert_array_equal(predict_proba(task, samples), predict_proba(task, samples, precision="tf32"))
+    assert not torch.is_autocast_enabled("cpu") and not torch.backends.cuda.matmul.allow_tf32
+    half = task.to(torch.bfloat16)
+    assert_array_equal(predict_proba(half, samples), predict_proba(half, samples, precision="bf16"))
+
+
+def test_precisions_that_there_are_not_are_refused(without_shape_checks):
+    with refused(ValueError, "'int8'", "bf16"):
+        predict_proba(make(Classification, n_classes=3), raw_samples(), precision="int8")
+    with refused(ValueError, "'int8'", "bf16"):
+        InferenceConfig(precision="int8")
 
 
 def sines(n_samples: int, seed: int) -> list[Sample]:

@@ -166,6 +166,32 @@ def test_what_is_left_out_is_listed_through_all_parts_and_a_stop(tmp_path, pretr
     assert len(read(out)) == 38
 
 
+def test_a_part_of_which_nothing_can_be_read_leaves_the_others(tmp_path, pretrained, small_reads):
+    table = measurements()
+    table.loc[table["star"] < 110, "flux"] = np.inf  # more than the first part
+    data, out = written(table, tmp_path / "data.parquet"), tmp_path / "out.csv"
+    predictor = Predictor(pretrained, "embed", device="cpu", on_error="skip")
+    with pytest.warns(UserWarning, match="skipped"):
+        streamed = answer_file(predictor, data, out, rows_per_part=15, quiet=True)
+    assert [int(one.id) for one in streamed.skipped] == list(range(100, 110)) and len(read(out)) == 30
+    with refused(ValueError, "flux"):
+        answer_file(asked(pretrained, "embed"), data, tmp_path / "other.csv", rows_per_part=15, quiet=True)
+    table["flux"] = np.inf
+    written(table, data)
+    with refused(ValueError, "nothing of", "100"):
+        answer_file(predictor, data, out, rows_per_part=15, quiet=True, force=True)
+
+
+def test_a_folder_of_the_users_is_left_alone(tmp_path, pretrained):
+    data = written(measurements(), tmp_path / "data.parquet")
+    (tmp_path / "out.csv.parts").mkdir()
+    (tmp_path / "out.csv.parts" / "letter.txt").write_text("dear")
+    for how in ({"force": True}, {"resume": True}):
+        with refused(ValueError, "out.csv.parts", "something else"):
+            answer_file(asked(pretrained, "embed"), data, tmp_path / "out.csv", quiet=True, **how)
+    assert (tmp_path / "out.csv.parts" / "letter.txt").read_text() == "dear"
+
+
 def test_small_tables_are_answered_at_once(tmp_path, pretrained, monkeypatch):
     table = measurements().sample(frac=1, random_state=0)
     data = written(table, tmp_path / "data.csv")

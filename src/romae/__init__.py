@@ -42,6 +42,8 @@ _HOME = {
     "to_sample_table": "data.export",
     "Store": "data.store",
     "write_store": "data.store",
+    "Stores": "data.stores",
+    "write_stores": "data.stores",
     "Loader": "data.loader",
     "RandAugment": "tokens.augmentation",
     "Noise": "tokens.augmentation",
@@ -109,6 +111,8 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test holds 
     from romae.data.series import from_arrays as from_arrays
     from romae.data.store import Store as Store
     from romae.data.store import write_store as write_store
+    from romae.data.stores import Stores as Stores
+    from romae.data.stores import write_stores as write_stores
     from romae.data.summary import summary_features as summary_features
     from romae.data.tables import from_table as from_table
     from romae.data.tables import from_table_like as from_table_like

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from romae.benchmark.answers import answers
 from romae.benchmark.attached import attached
 from romae.benchmark.attention import attention
 from romae.benchmark.lengths import lengths
@@ -27,6 +28,7 @@ SECTIONS: dict[str, Callable[..., dict[str, Any]]] = {
     "lengths": lengths,
     "attention": attention,
     "loading": loading,
+    "answers": answers,
 }
 
 

@@ -226,7 +226,7 @@ def benchmark(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Measure speed and memory on this machine: steps, attached, positions, lengths, attention, loading.
+    """Measure speed and memory on this machine: steps, attached, positions, lengths, attention, loading, answers.
 
     Example: romae benchmark steps attached
     """

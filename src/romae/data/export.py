@@ -3,7 +3,7 @@
 Shapes: b samples, n tokens of one, t tokens of all, c columns of values.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor
 from romae.data.columns import require_distinct, to_numpy
 from romae.data.dates import dates_from_numbers, durations_from_numbers, positions_as_numbers
 from romae.data.schema import Schema
-from romae.data.sources import SampleSource, as_source, schema_of
+from romae.data.sources import SampleSource, as_source, ids_of, schema_of
 from romae.data.static import without_static
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import channel_index
@@ -79,7 +79,7 @@ def to_table(
         predictions = [sample.values for sample in members]
     all_positions = _positions_of(members, positions, predictions, schema)
     counts = [len(x) for x in all_positions]
-    rows = _stacked(predictions, counts, [_name(i, sample) for i, sample in enumerate(members)])
+    rows = _stacked(predictions, counts, lambda i: _name(i, members[i]))
     if rows.shape[1] != len(names):
         raise ValueError(f"predictions have {rows.shape[1]} columns, but {list(names)} are to be named; use columns=")
     table = _position_columns(torch.cat(all_positions), counts, members, schema)
@@ -131,7 +131,7 @@ def to_sample_table(
     if rows.ndim != 2 or len(rows) != len(members):
         raise ValueError(f"expected one row of predictions for each of {len(samples)} samples, got {list(rows.shape)}")
     label = schema.label or "label"
-    table: dict[str, Any] = {schema.id: _ids(members)}
+    table: dict[str, Any] = {schema.id: ids_of(members)}
     if schema.classes is not None:
         _require_probabilities(rows, members, schema.classes)
         table[label] = [schema.classes[i] for i in rows.argmax(1)]
@@ -161,11 +161,6 @@ def _schema_of(samples: Sequence[Sample], schema: Schema | None) -> Schema:
     if names is None:
         raise ValueError("these samples do not say what their columns are called; hand over a schema")
     return names
-
-
-def _ids(samples: Sequence[Sample]) -> list[Any]:
-    """The id of each sample, or its place where it has none."""
-    return [i if sample.id is None else sample.id for i, sample in enumerate(samples)]
 
 
 def _name(i: int, sample: Sample) -> str:
@@ -199,7 +194,7 @@ def _query_positions(x: np.ndarray, i: int, schema: Schema) -> Float64[Tensor, "
     return torch.from_numpy((x[:, None] if x.ndim == 1 else x).astype(np.float64))
 
 
-def _stacked(predictions: Any, counts: list[int], names: list[str]) -> Float64[np.ndarray, "t c"]:
+def _stacked(predictions: Any, counts: list[int], name: Callable[[int], str]) -> Float64[np.ndarray, "t c"]:
     """The predictions of all samples end to end."""
     if getattr(predictions, "ndim", None) == 2:
         if len(predictions) != sum(counts):
@@ -208,10 +203,10 @@ def _stacked(predictions: Any, counts: list[int], names: list[str]) -> Float64[n
     if len(predictions) != len(counts):
         raise ValueError(f"predictions for {len(predictions)} samples, but there are {len(counts)} samples")
     parts = [to_numpy(prediction) for prediction in predictions]
-    for part, count, name in zip(parts, counts, names, strict=True):
+    for i, (part, count) in enumerate(zip(parts, counts, strict=True)):
         if part.ndim != 2 or len(part) != count or part.shape[1] != parts[0].shape[1]:
             raise ValueError(
-                f"{name} needs predictions of shape [{count}, {parts[0].shape[-1]}], got {list(part.shape)}"
+                f"{name(i)} needs predictions of shape [{count}, {parts[0].shape[-1]}], got {list(part.shape)}"
             )
     return np.concatenate(parts).astype(np.float64)
 
@@ -223,7 +218,7 @@ def _position_columns(
     if positions.shape[1] != schema.position_dims:
         raise ValueError(f"{positions.shape[1]} position axes, but the schema names {schema.position_dims}")
     ids = np.empty(len(samples), dtype=object)
-    ids[:] = _ids(samples)
+    ids[:] = ids_of(samples)
     x = positions.numpy()
     time: Any = x[:, 0]
     if schema.time_unit is not None:

@@ -89,10 +89,13 @@ def gaps_and_spans(
     times: Float64[np.ndarray, "t"], sample: Int64[np.ndarray, "t"], n_samples: int
 ) -> tuple[Float64[np.ndarray, "b"], Float64[np.ndarray, "b"]]:
     """The mean gap between the distinct times of each sample, 0 where it has one time alone, and its span."""
-    order = np.lexsort((times, sample))
-    steps = np.diff(times[order])
-    counts_as_gap = (np.diff(sample[order]) == 0) & (steps > 0)
-    sample_of_step = sample[order][1:][counts_as_gap]
+    steps, is_within = np.diff(times), np.diff(sample) == 0
+    if (steps[is_within] < 0).any() or (np.diff(sample) < 0).any():  # most are in order, and to sort them takes longer
+        order = np.lexsort((times, sample))
+        times, sample = times[order], sample[order]
+        steps, is_within = np.diff(times), np.diff(sample) == 0
+    counts_as_gap = is_within & (steps > 0)
+    sample_of_step = sample[1:][counts_as_gap]
     spans = np.bincount(sample_of_step, weights=steps[counts_as_gap], minlength=n_samples)
     n_gaps = np.bincount(sample_of_step, minlength=n_samples)
     spans = spans.astype(np.float64)  # of no steps, numpy counts in integers

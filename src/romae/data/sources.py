@@ -173,6 +173,13 @@ class InMemory(Source):
         self.schema = schema
         self.all = PackedSamples.of(samples)
 
+    @classmethod
+    def of_packed(cls, packed: PackedSamples, schema: Schema | None = None) -> "InMemory":
+        """Samples that are packed already; each is made when it is asked for."""
+        source = object.__new__(cls)
+        source.samples, source.schema, source.all = None, schema, packed
+        return source
+
     @cached_property
     def lengths(self) -> Int64[np.ndarray, "n"]:  # type: ignore[override]
         # A copy, since torch moves what it hands to worker processes to other memory, under the eyes of numpy.
@@ -198,10 +205,7 @@ class InMemory(Source):
         """The same samples, all of them scaled now."""
         if scaling is None:
             return self
-        scaled = object.__new__(InMemory)
-        scaled.samples, scaled.schema = None, self.schema
-        scaled.all = _scaled_in_parts(self.all, scaling)
-        return scaled
+        return InMemory.of_packed(_scaled_in_parts(self.all, scaling), self.schema)
 
     def digest(self) -> str:
         """All of them are at hand, and all are looked at."""
@@ -315,6 +319,13 @@ def lengths_of(samples: Any) -> Int64[np.ndarray, "n"]:
     if isinstance(samples, list | tuple):
         return np.array([len(sample) for sample in samples], dtype=np.int64)
     return as_source(samples).lengths
+
+
+def ids_of(samples: Any) -> list[Any]:
+    """The id of each sample, or its place where it has none; of samples in memory without making each of them."""
+    inner = samples.samples if isinstance(samples, SampleSet) else samples
+    ids = inner.all.ids if isinstance(inner, InMemory) else [sample.id for sample in inner]
+    return [i if name is None else name for i, name in enumerate(ids)]
 
 
 def schema_of(samples: Any) -> Schema | None:

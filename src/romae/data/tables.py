@@ -27,9 +27,12 @@ from romae.data.containers import as_table, id_and_time, is_table, level_names, 
 from romae.data.dates import TimeUnit, read_times, require_same_zone
 from romae.data.schema import SampleSet, Schema
 from romae.data.skipping import Skipped, refused_parts
+from romae.data.sources import InMemory
 from romae.data.static import one_row_per_id, with_static
 from romae.tokens.arrays import LARGEST_EXACT
+from romae.tokens.layout import Layout
 from romae.tokens.sample import Sample
+from romae.tokens.tokens import PackedSamples
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -259,15 +262,17 @@ def from_schema(
     tokens: TokenForm | None = None,
     for_training: bool = True,
     row_numbers: Int64[np.ndarray, "n"] | None = None,
+    packed: bool = False,
 ) -> SampleSet:
     """Samples from the columns that a schema names, in its time zone where dates have none; labels are what they are.
 
     `channels` fix the names of the channels and their order; `tokens` are as in `from_table`. Data read `for_training`
     are refused where single precision would lose the variation of a column. `row_numbers` are what messages call the
-    rows of a part of a table.
+    rows of a part of a table. `packed` leaves samples end to end and makes each when it is asked for, which is faster
+    where nobody asks for any.
     """
-    schema = replace(schema, classes=None)
-    return _samples(as_table(table), schema, channels, tokens, for_training=for_training, row_numbers=row_numbers)
+    schema, table = replace(schema, classes=None), as_table(table)
+    return _samples(table, schema, channels, tokens, for_training=for_training, row_numbers=row_numbers, packed=packed)
 
 
 def readable_rows(
@@ -385,6 +390,7 @@ def _samples(
     labels_are_numbers: bool = False,
     for_training: bool = True,
     row_numbers: Int64[np.ndarray, "n"] | None = None,
+    packed: bool = False,
 ) -> SampleSet:
     """Samples from the columns of a schema, which comes back with what was found in them."""
 
@@ -447,8 +453,10 @@ def _samples(
         channel_names = schema.values
         schema = replace(schema, channel=scalar_names[0], values=scalar_names[1:])
     # Ties are broken by the values, so that the result does not depend on the order of the rows.
-    order = np.lexsort([*reversed([sample_of_row[rows], *positions.T, *values.T])])
-    rows, positions, values = rows[order], positions[order], values[order]
+    keys = [sample_of_row[rows], *positions.T, *values.T]
+    if not _are_sorted(keys):
+        order = _order(keys)
+        rows, positions, values = rows[order], positions[order], values[order]
     counts = np.bincount(sample_of_row[rows], minlength=len(ids))
     targets, class_names = _read_targets(frame, schema, rows, counts, ids, for_training=for_training)
     schema = replace(
@@ -466,10 +474,38 @@ def _samples(
     elif for_training:
         warn_of_codes(values, schema.values, stacklevel=3)
 
-    all_values = torch.from_numpy(values.astype(np.float32)).split(counts.tolist())
+    singles = torch.from_numpy(values.astype(np.float32))
+    if packed and schema.label is None and bool(torch.isfinite(singles).all()):
+        whole = PackedSamples(singles, torch.from_numpy(positions), Layout.of(counts.tolist()), ids=tuple(ids))
+        return SampleSet(InMemory.of_packed(whole, schema), schema)
+    all_values = singles.split(counts.tolist())
     all_positions = torch.from_numpy(positions).split(counts.tolist())
     parts = zip(all_values, all_positions, targets, ids, strict=True)
     return SampleSet([Sample(v, p, target=target, id=name) for v, p, target, name in parts], schema)
+
+
+def _are_sorted(keys: Sequence[np.ndarray]) -> bool:
+    """Whether rows are in order of the first key, of the second where they agree in that, and so on."""
+    is_open = np.ones(max(len(keys[0]) - 1, 0), dtype=bool)  # pairs of neighbours that agree so far
+    for key in keys:
+        before, after = key[:-1], key[1:]
+        if (is_open & (before > after)).any():
+            return False
+        is_open &= before == after
+    return True
+
+
+def _order(keys: Sequence[np.ndarray]) -> Int64[np.ndarray, "n"]:
+    """What `np.lexsort(keys[::-1])` gives, several times as fast where the first two keys leave few ties."""
+    first, second = (torch.from_numpy(np.ascontiguousarray(key)) for key in keys[:2])
+    by_second = second.argsort(stable=True)
+    order = by_second[first[by_second].argsort(stable=True)].numpy()
+    is_tied = np.logical_and(*(key[order][1:] == key[order][:-1] for key in keys[:2]))
+    group = np.concatenate([[0], np.cumsum(~is_tied)])
+    places = np.flatnonzero(np.append(is_tied, False) | np.insert(is_tied, 0, False))
+    tied = order[places]
+    order[places] = tied[np.lexsort([*(key[tied] for key in keys[:1:-1]), group[places]])]
+    return order
 
 
 def _has_column_per_channel(table: Any, channel: str, channels: Sequence[Name]) -> bool:
@@ -688,6 +724,14 @@ def _typed_names(texts: "pa.ChunkedArray") -> "pa.ChunkedArray":
         return words.cast(pa.bool_())
     floats = _cast(words, pa.float64())
     return texts if floats is None else floats
+
+
+def names_in_table(table: Any, column: str) -> list[Name] | None:
+    """The distinct names in a column of a table, sorted; None where it holds floats, which are no names."""
+    names = read_frame(table, [column], {column: None})[column].dropna()
+    if names.dtype.kind == "f":
+        return None
+    return list(encode_names(names.reset_index(drop=True), None, f"name in column {column!r}", row_number)[1])
 
 
 def _cast(words: "pa.ChunkedArray", dtype: "pa.DataType") -> "pa.ChunkedArray | None":

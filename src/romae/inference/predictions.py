@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Integral
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -38,6 +38,8 @@ from romae.tokens.sample import Sample
 from romae.tokens.tokens import Batch, PackedSamples, Tokens, channel_index
 
 Pooling = Literal["model", "layers"]
+Precision = Literal["auto", "float32", "tf32", "bf16"]
+PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 TOKENS_PER_BATCH = 32_768
 SECONDS_BEFORE_BAR = 3.0
@@ -49,7 +51,11 @@ _LOCK = threading.Lock()
 
 
 def predict(
-    task: Task, samples: SampleSource, *, tokens_per_batch: int = TOKENS_PER_BATCH
+    task: Task,
+    samples: SampleSource,
+    *,
+    tokens_per_batch: int = TOKENS_PER_BATCH,
+    precision: Precision = "auto",
 ) -> Shaped[np.ndarray, "b *k"] | list[Float64[np.ndarray, "_ _"]]:
     """Predict classes, numbers or hidden values of samples, in the data's own units.
 
@@ -62,6 +68,9 @@ def predict(
         shown to the model.
     tokens_per_batch : int, default 32768
         The most tokens at once; lower it if memory is short. It does not change the results.
+    precision : {"auto", "float32", "tf32", "bf16"}, default "auto"
+        What products are computed in. "auto" is bfloat16 on GPUs that have it, several times as fast, and on others and
+        on CPUs what the weights are in. A model whose weights are in half precision keeps to it.
 
     Returns
     -------
@@ -94,19 +103,28 @@ def predict(
     """
     if isinstance(task, Classification):
         names = _class_names(task)
-        return names[predict_proba(task, samples, tokens_per_batch=tokens_per_batch).argmax(1)]
+        probabilities = predict_proba(task, samples, tokens_per_batch=tokens_per_batch, precision=precision)
+        return names[probabilities.argmax(1)]
     if isinstance(task, MaskedReconstruction):
-        return _for_each(task, samples, lambda work: _hidden_values(task, work), tokens_per_batch, "predicting")
+        return _for_each(
+            task, samples, lambda work: _hidden_values(task, work), _How("predicting", tokens_per_batch, precision)
+        )
     if not isinstance(task, Regression):
         raise TypeError(f"predict needs a task of this library, not {type(task).__name__}")
-    numbers = _for_each(task, samples, lambda work: _targets(task, work), tokens_per_batch, "predicting")
     if task.per == "token":
-        return numbers
-    return np.concatenate(numbers).squeeze(1) if task.n_targets == 1 else np.concatenate(numbers)
+        return _for_each(
+            task, samples, lambda work: _targets(task, work), _How("predicting", tokens_per_batch, precision)
+        )
+    numbers = _rows(task, samples, lambda work: _numbers(task, work), _How("predicting", tokens_per_batch, precision))
+    return numbers.squeeze(1) if task.n_targets == 1 else numbers
 
 
 def predict_proba(
-    task: Task, samples: SampleSource, *, tokens_per_batch: int = TOKENS_PER_BATCH
+    task: Task,
+    samples: SampleSource,
+    *,
+    tokens_per_batch: int = TOKENS_PER_BATCH,
+    precision: Precision = "auto",
 ) -> Float64[np.ndarray, "b k"]:
     """Predict the probability of each class.
 
@@ -119,6 +137,9 @@ def predict_proba(
         shown to the model.
     tokens_per_batch : int, default 32768
         The most tokens at once; lower it if memory is short. It does not change the results.
+    precision : {"auto", "float32", "tf32", "bf16"}, default "auto"
+        What products are computed in. "auto" is bfloat16 on GPUs that have it, several times as fast, and on others and
+        on CPUs what the weights are in. A model whose weights are in half precision keeps to it.
 
     Returns
     -------
@@ -149,10 +170,10 @@ def predict_proba(
     if not isinstance(task, Classification):
         raise TypeError(f"probabilities need a Classification task, not {type(task).__name__}")
 
-    def probabilities(work: _Work) -> Sequence[Tensor]:
-        return task.predict(work.batch).cpu().double().softmax(-1).split(1)
+    def probabilities(work: _Work) -> Tensor:
+        return task.predict(work.batch).cpu().double().softmax(-1)
 
-    return np.concatenate(_for_each(task, samples, probabilities, tokens_per_batch, "predicting"))
+    return _rows(task, samples, probabilities, _How("predicting", tokens_per_batch, precision))
 
 
 def embed(
@@ -162,6 +183,7 @@ def embed(
     per: Literal["sample", "token"] = "sample",
     pooling: Pooling = "model",
     tokens_per_batch: int = TOKENS_PER_BATCH,
+    precision: Precision = "auto",
 ) -> Float32[np.ndarray, "b k"] | list[Float32[np.ndarray, "_ _"]]:
     """Embeddings of samples or tokens, for clustering, search, plots or another model.
 
@@ -182,6 +204,9 @@ def embed(
         channels (`romae.model.pooling`).
     tokens_per_batch : int, default 32768
         The most tokens at once; lower it if memory is short. It does not change the results.
+    precision : {"auto", "float32", "tf32", "bf16"}, default "auto"
+        What products are computed in. "auto" is bfloat16 on GPUs that have it, several times as fast, and on others and
+        on CPUs what the weights are in. A model whose weights are in half precision keeps to it.
 
     Returns
     -------
@@ -219,17 +244,20 @@ def embed(
     if per == "token" and pooling != "model":
         raise ValueError("pooling makes one vector of each sample, and per='token' asks for tokens; leave one out")
 
-    def embeddings(work: _Work) -> Sequence[Tensor]:
+    def vectors(work: _Work) -> Tensor:
         tokens = work.batch.tokens
         if pooling == "layers":
-            return pool_layers(task.encode_layers(tokens), task.config).cpu().split(1)
-        encoded = task.encode(tokens)
-        if per == "sample":
-            return task.pooled(encoded).float().cpu().split(1)
-        return task.per_token(encoded, tokens.layout).float().cpu().split(tokens.layout.lengths.tolist())
+            return pool_layers(task.encode_layers(tokens), task.config).cpu()
+        return task.pooled(task.encode(tokens)).float().cpu()
 
-    rows = _for_each(task, samples, embeddings, tokens_per_batch, "embedding")
-    return np.concatenate(rows) if per == "sample" else rows
+    def vectors_of_tokens(work: _Work) -> Sequence[Tensor]:
+        tokens = work.batch.tokens
+        rows = task.per_token(task.encode(tokens), tokens.layout).float().cpu()
+        return rows.split(tokens.layout.lengths.tolist())
+
+    if per == "token":
+        return _for_each(task, samples, vectors_of_tokens, _How("embedding", tokens_per_batch, precision))
+    return _rows(task, samples, vectors, _How("embedding", tokens_per_batch, precision))
 
 
 def require_pooling(pooling: str) -> None:
@@ -246,6 +274,7 @@ def interpolate(
     channels: Any = None,
     grouped: bool = False,
     tokens_per_batch: int = TOKENS_PER_BATCH,
+    precision: Precision = "auto",
 ) -> list[Float64[np.ndarray, "_ *_"]]:
     """Predict values at any positions: interpolation, imputation, forecasts, super-resolution.
 
@@ -270,6 +299,9 @@ def interpolate(
         with independent queries it makes no difference.
     tokens_per_batch : int, default 32768
         The most tokens at once; lower it if memory is short. It does not change the results.
+    precision : {"auto", "float32", "tf32", "bf16"}, default "auto"
+        What products are computed in. "auto" is bfloat16 on GPUs that have it, several times as fast, and on others and
+        on CPUs what the weights are in. A model whose weights are in half precision keeps to it.
 
     Returns
     -------
@@ -329,7 +361,7 @@ def interpolate(
         return scaling.invert_values(rows, raw_positions).split(counts)
 
     n_queries = np.array([len(places) for places in queries], dtype=np.int64)
-    answers = _for_each(task, source, values, tokens_per_batch, "interpolating", n_queries, outside)
+    answers = _for_each(task, source, values, _How("interpolating", tokens_per_batch, precision), n_queries, outside)
     if numbers is None:
         return answers
     return [_by_channel(x, len(numbers)) if is_axis else x[:, numbers] for x in answers]
@@ -366,10 +398,14 @@ def _hidden_values(task: MaskedReconstruction, work: "_Work") -> Sequence[Tensor
     return _scaling(task).invert_values(rows, places).split(hidden.layout.lengths.tolist())
 
 
-def _targets(task: Regression, work: "_Work") -> Sequence[Tensor]:
+def _numbers(task: Regression, work: "_Work") -> Float64[Tensor, "n k"]:
     """Numbers in the data's own units, one row per sample or per token."""
-    numbers = _scaling(task).invert_target(task.predict(work.batch).cpu())
-    return numbers.split(work.batch.tokens.layout.lengths.tolist() if task.per == "token" else 1)
+    return _scaling(task).invert_target(task.predict(work.batch).cpu())
+
+
+def _targets(task: Regression, work: "_Work") -> Sequence[Tensor]:
+    """The numbers of the tokens of each sample."""
+    return _numbers(task, work).split(work.batch.tokens.layout.lengths.tolist())
 
 
 def _decoded(
@@ -408,6 +444,14 @@ def _decoded(
     return outputs
 
 
+class _How(NamedTuple):
+    """How samples are answered for: under which title, how many tokens at once, and in which precision."""
+
+    title: str
+    budget: int
+    precision: str
+
+
 class _Work(NamedTuple):
     """Samples as they were handed over, packed, the batch made of them, their places, and what reports progress."""
 
@@ -417,12 +461,27 @@ class _Work(NamedTuple):
     advance: Callable[[int], None]
 
 
+def _rows(task: Task, samples: SampleSource, function: Callable[[_Work], Tensor], how: _How) -> np.ndarray:
+    """What a function makes of the samples of a batch, a row for each, in the order of the samples."""
+    source = _as_source(task, samples)
+    outside = Outside(task.scaling, task.schema)
+    result: np.ndarray | None = None
+    with _working(task, how) as progress:
+        for work in _works(task, source, how.budget, outside, progress):
+            rows = function(work).numpy()
+            if result is None:
+                result = np.empty((len(source), *rows.shape[1:]), dtype=rows.dtype)
+            result[work.indices] = rows
+    outside.warn(stacklevel=3)
+    assert result is not None  # no source is empty
+    return result
+
+
 def _for_each(
     task: Task,
     samples: SampleSource,
     function: Callable[[_Work], Sequence[Tensor]],
-    budget: int,
-    title: str,
+    how: _How,
     n_queries: Int64[np.ndarray, "b"] | None = None,
     outside: Outside | None = None,
 ) -> list[np.ndarray]:
@@ -433,24 +492,43 @@ def _for_each(
     """
     source = _as_source(task, samples)
     outside = Outside(task.scaling, task.schema) if outside is None else outside
+    results = [np.zeros((0, task.config.channels)) for _ in range(len(source))]
+    with _working(task, how) as progress:
+        for work in _works(task, source, how.budget, outside, progress, n_queries):
+            for i, row in zip(work.indices, function(work), strict=True):
+                results[i] = row.numpy()
+    outside.warn(stacklevel=3)
+    return results
+
+
+def _works(
+    task: Task,
+    source: Source,
+    budget: int,
+    outside: Outside,
+    progress: "_Progress",
+    n_queries: Int64[np.ndarray, "b"] | None = None,
+) -> Iterator[_Work]:
+    """The samples in batches, those of one length together; with `n_queries`, those that are asked anything."""
     if isinstance(budget, bool) or not isinstance(budget, Integral) or budget < 1:
         raise ValueError(f"tokens_per_batch must be a whole number of at least 1, not {budget!r}")
     lengths = source.lengths + task.config.cls
     costs = lengths if n_queries is None else np.where(n_queries > 0, lengths + n_queries, 0)
-    order = np.argsort(costs, kind="stable")  # samples of one length meet
+    order = np.argsort(costs, kind="stable")
     order = order[costs[order] > 0]
-    results = [np.zeros((0, task.config.channels)) for _ in range(len(source))]
-    with _working(task, title, int(costs.sum())) as advance:
-        for run in _runs(costs[order].tolist(), budget):
-            indices = order[run]
-            packed = _packed(task, source, indices)
-            outside.add(packed)
-            rows = function(_Work(indices, packed, _batch(task, packed), advance))
-            advance(int(lengths[indices].sum()))
-            for i, row in zip(indices, rows, strict=True):
-                results[i] = row.numpy()
-    outside.warn(stacklevel=3)
-    return results
+    progress.total = int(costs.sum())
+    for run in _runs(costs[order].tolist(), budget):
+        indices = order[run]
+        packed = _packed(task, source, indices)
+        outside.add(packed)
+        yield _Work(indices, packed, _batch(task, packed), progress.advance)
+        progress.advance(int(lengths[indices].sum()))
+
+
+def prepared(task: Task, samples: SampleSource, tokens_per_batch: int = TOKENS_PER_BATCH) -> Iterator[Batch]:
+    """The batches that a task answers for, scaled and on its device, for those who measure or export it."""
+    outside, progress = Outside(task.scaling, task.schema), _Progress("preparing")
+    return (work.batch for work in _works(task, _as_source(task, samples), tokens_per_batch, outside, progress))
 
 
 def _runs(costs: list[int], budget: int) -> Iterator[slice]:
@@ -498,32 +576,60 @@ def _scaling(task: Task) -> Scaling:
 
 
 @contextmanager
-def _working(task: Task, title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """The task without dropout and gradients, and afterwards as it was; yields a function that reports progress.
+def _working(task: Task, how: _How) -> Iterator["_Progress"]:
+    """The task without dropout and gradients, and afterwards as it was; yields what reports progress."""
+    progress = _Progress(how.title)
+    try:
+        with _evaluating(task), torch.no_grad(), without_onednn(), _computing(task, how.precision):
+            yield progress
+    finally:
+        progress.stop()
 
-    A bar appears on a terminal once the work has taken a while.
-    """
-    began, done, bar = time.monotonic(), 0, None
 
-    def advance(n: int) -> None:
-        nonlocal done, bar
-        done += n
-        if bar is None and time.monotonic() - began > SECONDS_BEFORE_BAR and sys.stderr.isatty():
+@contextmanager
+def _computing(task: Task, precision: str) -> Iterator[None]:
+    """Products in a precision, as the weights of the task and their device allow."""
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
+    weight = next(task.parameters())
+    on_gpu, is_full = weight.device.type == "cuda", weight.dtype == torch.float32
+    if precision == "auto":
+        has_bf16 = on_gpu and is_full and torch.cuda.is_bf16_supported(including_emulation=False)
+        precision = "bf16" if has_bf16 else "float32"
+    tf32 = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = tf32 or (precision == "tf32" and on_gpu)
+    try:
+        with torch.autocast(weight.device.type, torch.bfloat16, enabled=precision == "bf16" and is_full):
+            yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+
+
+class _Progress:
+    """How far the work is: a bar appears on a terminal once it has taken a while."""
+
+    def __init__(self, title: str) -> None:
+        self.title, self.total, self.done = title, 0, 0
+        self.began = time.monotonic()
+        self.bar: Any = None
+
+    def advance(self, n: int) -> None:
+        """So much more is done."""
+        self.done += n
+        if self.bar is None and time.monotonic() - self.began > SECONDS_BEFORE_BAR and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import Progress
 
-            bar = Progress(console=Console(stderr=True), transient=True)
-            bar.add_task(title, total=total)
-            bar.start()
-        if bar is not None:
-            bar.update(bar.task_ids[0], completed=done)
+            self.bar = Progress(console=Console(stderr=True), transient=True)
+            self.bar.add_task(self.title, total=self.total)
+            self.bar.start()
+        if self.bar is not None:
+            self.bar.update(self.bar.task_ids[0], completed=self.done)
 
-    try:
-        with _evaluating(task), torch.no_grad(), without_onednn():
-            yield advance
-    finally:
-        if bar is not None:
-            bar.stop()
+    def stop(self) -> None:
+        """Take the bar away."""
+        if self.bar is not None:
+            self.bar.stop()
 
 
 @contextmanager

@@ -5,7 +5,7 @@ on behind the last part that is there. OUT.parts holds
 
     job.json               the table, the model and the settings; another job is refused
     START-STOP.parquet     the answers to the rows from START up to STOP, or .csv
-    START-STOP.json        what was left out of them
+    START-STOP.json        what was left out of them; where that is all, there is START-STOP.none instead of answers
     gathered/              the rows by ranges of ids, where those of an id do not lie together
 """
 
@@ -25,7 +25,7 @@ import numpy as np
 
 from romae.config import differences, to_dict
 from romae.data.schema import Schema
-from romae.data.skipping import Skipped
+from romae.data.skipping import Skipped, warn_of
 from romae.data.streams import (
     Ids,
     Part,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ROWS_PER_PART = 500_000
+JOB, NONE = "job.json", ".none"
 SMALLEST_ROW = 8  # bytes, of a row of a CSV file, to tell that it has few rows; a tenth of that if it is compressed
 
 
@@ -110,6 +111,10 @@ def answer_file(
             f"{folder} holds what a run that was stopped has done; go on with it with --resume (resume=True), or begin "
             "anew with --force (force=True)"
         )
+    if folder.exists() and not (folder / JOB).is_file():
+        raise ValueError(
+            f"{folder} is there and holds something else than parts of answers; name another file for them"
+        )
     if force and not resume:
         shutil.rmtree(folder, ignore_errors=True)
     file = _table_file(predictor, data)
@@ -126,19 +131,36 @@ def answer_file(
     ending = ".parquet" if out.suffix in (".parquet", ".pq") else ".csv"
     with _one_warning_of_each(), _Rows(predictor.answer, ids.n_rows, done, quiet) as rows:
         for part in parts:
-            skipped = []
-            table = predictor.frame(part.table, skipped)
-            if ids.are_together:
-                table = _in_order(table, order_of_ids(part.table, file.id), file.id)
-            name = f"{part.start:015d}-{part.stop:015d}"
-            write_whole_text(folder / f"{name}.json", json.dumps([[str(id), reason] for id, reason in skipped]))
-            write_table(table, folder / f"{name}{ending}", escape=predictor.config.escape)
+            _answer(predictor, part, file.id, folder, ending, in_order=ids.are_together)
             rows.advance(len(part.table))
     answered = _done(folder)
     left_out = [Skipped(*entry) for one in answered for entry in json.loads(one.path.with_suffix(".json").read_text())]
-    n, columns = _put_together([one.path for one in answered], out)
+    paths = [one.path for one in answered if one.path.suffix != NONE]
+    if not paths:
+        raise ValueError(f"nothing of {data} can be answered: {left_out[0].id!r} ({left_out[0].reason}) and all others")
+    n, columns = _put_together(paths, out)
     shutil.rmtree(folder)
     return Streamed(n, columns, left_out)
+
+
+def _answer(predictor: Predictor, part: Part, id: str, folder: Path, ending: str, *, in_order: bool) -> None:
+    """Write the answers to a part, and what was left out of it."""
+    place = folder / f"{part.start:015d}-{part.stop:015d}"
+    skipped: list[Skipped] = []
+    table = None
+    try:
+        table = predictor.frame(part.table, skipped)
+    except (ValueError, TypeError) as error:  # of whom all are left out, nobody is
+        if predictor.config.on_error == "raise":
+            raise
+        skipped = [Skipped(name, str(error)) for name in order_of_ids(part.table, id)]
+        warn_of(skipped, len(skipped))
+    write_whole_text(place.with_suffix(".json"), json.dumps([[str(name), reason] for name, reason in skipped]))
+    if table is None:
+        write_whole_text(place.with_suffix(NONE), "")
+        return
+    table = _in_order(table, order_of_ids(part.table, id), id) if in_order else table
+    write_table(table, place.with_suffix(ending), escape=predictor.config.escape)
 
 
 def _table_file(predictor: Predictor, data: Path) -> TableFile:
@@ -181,7 +203,7 @@ def _done(folder: Path) -> list[_Answered]:
     """The parts that have been answered, in order, up to the first that lacks."""
     found: list[_Answered] = []
     for path in sorted(folder.iterdir()):
-        if path.suffix in (".parquet", ".csv") and not path.name.startswith("."):
+        if path.suffix in (".parquet", ".csv", NONE) and not path.name.startswith("."):
             start, stop = map(int, path.stem.split("-"))
             if start != (found[-1].stop if found else 0):
                 break
@@ -228,7 +250,7 @@ def _digest(task: Task) -> str:
 
 def _begin(folder: Path, job: dict[str, Any], *, resume: bool) -> None:
     """The folder of parts, with the job that they are of."""
-    place = folder / "job.json"
+    place = folder / JOB
     if resume and place.exists():
         before = json.loads(place.read_text(encoding="utf-8"))
         free = ("settings.device", "settings.tokens_per_batch")  # they change no answer

@@ -36,12 +36,20 @@ class InferenceConfig:
     columns: Columns = Columns()
     device: str = "auto"
     tokens_per_batch: int = inference.TOKENS_PER_BATCH
+    precision: inference.Precision = "auto"
     escape: bool = True
     on_error: OnError = "raise"
 
     def __post_init__(self) -> None:
         require_device_name(self.device)
+        if self.precision not in inference.PRECISIONS:
+            raise ValueError(f"precision must be one of {', '.join(inference.PRECISIONS)}, not {self.precision!r}")
         require_on_error(self.on_error)
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """What every question takes."""
+        return {"tokens_per_batch": self.tokens_per_batch, "precision": self.precision}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +90,12 @@ def predict_table(
         )
     schema = replace(samples.schema, label=model_schema.label, classes=model_schema.classes)
     if isinstance(task, Classification):
-        probabilities = inference.predict_proba(task, samples, tokens_per_batch=config.tokens_per_batch)
+        probabilities = inference.predict_proba(task, samples, **config.how)
         classes = model_schema.classes or tuple(range(task.n_classes))
         return to_sample_table(samples, probabilities, replace(schema, classes=classes))
     if not isinstance(task, Regression):
         raise ValueError(f"the model in {model} was only pre-trained; finetune it to predict, or embed and interpolate")
-    numbers = inference.predict(task, samples, tokens_per_batch=config.tokens_per_batch)
+    numbers = inference.predict(task, samples, **config.how)
     if task.per == "sample":
         return to_sample_table(samples, numbers, schema)
     label = model_schema.label or "label"
@@ -104,7 +112,7 @@ def embed_table(
     """
     task, samples, _ = _load_and_read(config, data, model, skipped)
     pooling = config.pooling if isinstance(config, EmbedConfig) else "model"
-    rows = np.asarray(inference.embed(task, samples, pooling=pooling, tokens_per_batch=config.tokens_per_batch))
+    rows = np.asarray(inference.embed(task, samples, pooling=pooling, **config.how))
     names = [f"embedding_{i}" for i in range(rows.shape[1])]
     return to_sample_table(samples, rows, samples.schema, columns=names)
 
@@ -141,9 +149,7 @@ def interpolate_table(
         order = np.arange(sum(map(len, positions)))
     else:
         positions, order = read_queries(queries, samples, [name for name, _ in left_out])
-    values = inference.interpolate(
-        task, samples, positions, grouped=config.grouped, tokens_per_batch=config.tokens_per_batch
-    )
+    values = inference.interpolate(task, samples, positions, grouped=config.grouped, **config.how)
     columns = None
     if numbers is not None and not has_axis:
         values, columns = [x[:, numbers] for x in values], [schema.values[i] for i in numbers]

@@ -3,6 +3,7 @@
 Shapes: n embeddings, w width, k outputs.
 """
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -20,4 +21,9 @@ class Head(nn.Module):
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, x: Float[Tensor, "*n w"]) -> Float[Tensor, "*n k"]:
-        return self.linear(self.norm(x))
+        if self.training:
+            return self.linear(self.norm(x))
+        # Answers are given in the precision of the weights, also where all before was computed in half precision: eight
+        # bits would be what is left of a number.
+        with torch.autocast(x.device.type, enabled=False):
+            return self.linear(self.norm(x.to(self.norm.weight.dtype)))

@@ -487,6 +487,25 @@ class PackedSamples:
             weight=_packed_weights(samples),
         )
 
+    @classmethod
+    def joined(cls, parts: Sequence["PackedSamples"]) -> "PackedSamples":
+        """The samples of several of these, end to end; all of them have the same of what is optional."""
+
+        def cat(name: str) -> Any:
+            found = [getattr(part, name) for part in parts]
+            return None if found[0] is None else torch.cat(found)
+
+        return cls(
+            cat("values"),
+            cat("positions"),
+            Layout.of(torch.cat([part.layout.lengths for part in parts])),
+            target=cat("target"),
+            ids=tuple(name for part in parts for name in part.ids),
+            hidden=cat("hidden"),
+            is_target_per_token=parts[0].is_target_per_token,
+            weight=cat("weight"),
+        )
+
     def __len__(self) -> int:
         return self.layout.n_samples
 

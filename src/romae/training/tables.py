@@ -291,9 +291,18 @@ def read_table(
     tokens = "steps"
     if schema.channel is None and set(schema.values) == set(model_schema.channels):
         schema, tokens = replace(schema, values=tuple(map(str, model_schema.channels))), "scalars"
-    samples = from_schema(data, schema, channels, tokens=tokens, for_training=for_training, row_numbers=row_numbers)
+    has_facts = static is not None or bool(model_schema.static)
+    samples = from_schema(
+        data,
+        schema,
+        channels,
+        tokens=tokens,
+        for_training=for_training,
+        row_numbers=row_numbers,
+        packed=not (for_training or has_facts),
+    )
     require_same_clock(samples.schema, model_schema, subject=f"column {samples.schema.time!r}")
-    if static is None and not model_schema.static:
+    if not has_facts:
         return samples
     columns = [*dict.fromkeys(fact.column for fact in model_schema.static)]
     return with_static(samples, static_facts(columns if static is None else static, samples, data), model_schema.static)
