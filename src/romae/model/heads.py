@@ -21,7 +21,7 @@ class Head(nn.Module):
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, x: Float[Tensor, "*n w"]) -> Float[Tensor, "*n k"]:
-        if self.training:
+        if self.training or not torch.is_autocast_enabled(x.device.type):
             return self.linear(self.norm(x))
         # Answers are given in the precision of the weights, also where all before was computed in half precision: eight
         # bits would be what is left of a number.
