@@ -185,10 +185,10 @@ def test_settings_are_tried_on_training_data_and_written_under_their_name(tmp_pa
             choices.read_settings(text)
 
 
-def of(name, **scores):
+def of(name, fold=0, **scores):
     return trial.Trial(
         problem=name,
-        fold=0,
+        fold=fold,
         metric="accuracy",
         scores=scores,
         seconds=dict.fromkeys(scores, 1.0),
@@ -292,3 +292,30 @@ def test_complete_and_thinned_series_are_of_the_same_cases(real_data, monkeypatc
         kept = part.positions[:, 0].long()
         assert (full.values[kept] == part.values).all()
     assert all(sample.target is None for sample in (*whole.train, *whole.test))
+
+
+def test_what_needs_no_gpu_is_run_on_a_cpu_alone_and_ours_says_which_folds_count():
+    name = "plasticc"
+    on_cpu = [of(name, 0, RoMAE=0.3, boosting=0.5), of(name, 1, boosting=0.7)]
+    on_gpu = [of(name, 0, RoMAE=0.6), of(name, 1, RoMAE=0.8, boosting=0.1)]
+    whole = table.completed({"cpu": {name: on_cpu}, "gpu": {name: on_gpu}})
+    assert [trial.scores for trial in whole["gpu"][name]] == [
+        {"RoMAE": 0.6, "boosting": 0.5},
+        {"RoMAE": 0.8, "boosting": 0.1},
+    ], "ours is never taken over, and what a machine has run stays"
+    assert whole["cpu"][name] == on_cpu
+    (row,) = table.rows(whole["cpu"])
+    assert row.n_folds == 1 and row.scores == {"RoMAE": 0.3, "boosting": 0.5}
+    (row,) = table.rows({name: [of(name, 0, boosting=0.5), of(name, 1, boosting=0.7)]})
+    assert row.n_folds == 2
+
+
+def test_settings_of_the_embedder_are_chosen_too(tmp_path, monkeypatch):
+    monkeypatch.setitem(METHODS["classification"], VECTORS, lambda division, *_, **__: np.eye(2)[division.truth])
+    one = problem("classification", "accuracy")
+    path = choices.run(one, {}, tmp_path, method=VECTORS, device="cpu")
+    assert path.name == "vectors-defaults.json" and choices.read(path).method == VECTORS
+    with refused(ValueError, "'boosting'", OURS):
+        choices.run(one, {}, tmp_path, method="boosting", device="cpu")
+    with refused(ValueError, VECTORS, "regression"):
+        choices.run(problem("regression", "R²"), {}, tmp_path, method=VECTORS, device="cpu")

@@ -39,14 +39,14 @@ def compare(
 
     What has been run before is not run again without --force. With --method, other methods keep the scores that they
     have. --try is how defaults are chosen: it learns from three quarters of a problem's training data and asks for the
-    rest, and what comes of it is written to RESULTS/choices; test data take no part. The data are read from ROMAE_DATA;
-    `romae data list` says where they come from.
+    rest, and what comes of it is written to RESULTS/choices; test data take no part (--method "RoMAE vectors" tries
+    the embedder). The data are read from ROMAE_DATA; `romae data list` says where they come from.
 
     Example: romae compare Epilepsy-complete LSST-complete --device cpu
     """
     from romae.experiments.compare import trial
     from romae.experiments.compare.problems import PROBLEMS, find
-    from romae.experiments.compare.table import TITLE, mean_ranks, rows, to_markdown
+    from romae.experiments.compare.table import TITLE, completed, mean_ranks, rows, to_markdown
 
     problems = [find(name) for name in names] if names else list(PROBLEMS)
     if only_list:
@@ -54,7 +54,7 @@ def compare(
         typer.echo(json.dumps(listed)) if as_json else print_table("", listed)
         return
     if tried:
-        _choose(problems, tried, results, device, quick=quick, force=force, as_json=as_json)
+        _choose(problems, tried, methods, results, device, quick=quick, force=force, as_json=as_json)
         return
     if markdown is not None:
         require_free(markdown, force=force, is_ours=lambda path: path.read_text(encoding="utf-8").startswith(TITLE))
@@ -75,6 +75,7 @@ def compare(
     trials = {home: trial.read_all(root, home) for home in homes if home not in (trial.TRIALS, trial.CHOICES)}
     if markdown is not None:
         write_whole_text(markdown, to_markdown(trials))
+    trials = completed(trials)
     shown: list[dict[str, Any]] = []
     for home, found in trials.items():
         for row in rows(found):
@@ -97,14 +98,23 @@ def compare(
 
 
 def _choose(
-    problems: list["Problem"], tried: list[str], results: Path, device: str, *, quick: bool, force: bool, as_json: bool
+    problems: list["Problem"],
+    tried: list[str],
+    methods: list[str] | None,
+    results: Path,
+    device: str,
+    *,
+    quick: bool,
+    force: bool,
+    as_json: bool,
 ) -> None:
     from romae.experiments.compare import choices
 
     settings = [choices.read_settings(text) for text in tried]
     places = [
-        choices.run(problem, one, results, device=device, quick=quick, force=force)
+        choices.run(problem, one, results, method=method, device=device, quick=quick, force=force)
         for problem in problems
+        for method in methods or [choices.OURS]
         for one in settings
     ]
     found = [choices.read(place) for place in places]

@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from romae.config import from_dict, parsed_json, to_dict
-from romae.data.sources import lengths_of
-from romae.experiments.compare.methods import OURS, answer
+from romae.experiments.compare.methods import METHODS, OURS, VECTORS, answer
 from romae.experiments.compare.problems import Problem, smaller
-from romae.experiments.compare.trial import CHOICES, SEED, TRIALS, machine_name, score
-from romae.experiments.results import commit, device_name, versions
+from romae.experiments.compare.trial import CHOICES, SEED, TRIALS, circumstances, machine_name, score
 from romae.files import require_free, write_whole_text
 
 LONGEST_NAME = 60
@@ -40,6 +38,7 @@ class Choice:
     n_threads: int
     commit: str
     versions: Mapping[str, str]
+    method: str = OURS
     quick: bool = False
 
 
@@ -48,20 +47,25 @@ def run(
     settings: Mapping[str, Any],
     folder: str | Path,
     *,
+    method: str = OURS,
     device: str = "auto",
     quick: bool = False,
     force: bool = False,
 ) -> Path:
-    """Fit the estimator with these settings, judge it, and write what came of it; returns where that is."""
-    import torch
+    """Fit the estimator with these settings, judge it, and write what came of it; returns where that is.
 
+    `method` is one of ours: the estimator of the problem's task, or the embedder under a linear model.
+    """
+    if method not in (OURS, VECTORS) or method not in METHODS[problem.task]:
+        raise ValueError(f"{method!r} has no defaults that could be chosen on {problem.name}; try {OURS!r}")
     parts = [TRIALS] if quick else []
-    path = Path(folder, *parts, CHOICES, machine_name(device), problem.name, f"{name_of(settings)}.json")
+    name = name_of(settings) if method == OURS else f"vectors-{name_of(settings)}"
+    path = Path(folder, *parts, CHOICES, machine_name(device), problem.name, f"{name}.json")
     require_free(path, force=force, is_ours=lambda _: False)
     division = problem.for_choosing(SEED)
     division = smaller(division) if quick else division
     begin = time.perf_counter()
-    answers = answer(problem.task, OURS, division, seed=SEED, device=device, settings=settings)
+    answers = answer(problem.task, method, division, seed=SEED, device=device, settings=settings)
     seconds = time.perf_counter() - begin
     choice = Choice(
         problem=problem.name,
@@ -69,14 +73,9 @@ def run(
         metric=problem.metric,
         score=score(problem, division, answers),
         seconds=round(seconds, 1),
-        n_train=len(division.train),
-        n_test=len(division.test),
-        n_tokens=int(lengths_of(division.train).sum()),
-        machine=device_name(device),
-        n_threads=torch.get_num_threads(),
-        commit=commit(),
-        versions=versions(),
+        method=method,
         quick=quick,
+        **circumstances(division, device),
     )
     write_whole_text(path, json.dumps(to_dict(choice), indent=1) + "\n")
     return path

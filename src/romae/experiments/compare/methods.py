@@ -91,11 +91,11 @@ def _on_features(division: Division, seed: int, device: str) -> Scores:
     return _logistic(*_features(division), division, seed)
 
 
-def _on_vectors(division: Division, seed: int, device: str) -> Scores:
+def _on_vectors(division: Division, seed: int, device: str, **settings: Any) -> Scores:
     """The vectors of a default embedder, which sees no label, under the same model as summary features."""
     from romae.estimators.unsupervised import RoMAEEmbedder
 
-    embedder = RoMAEEmbedder(random_state=seed, device=device).fit(division.train)
+    embedder = RoMAEEmbedder(random_state=seed, device=device, **settings).fit(division.train)
     train, test = (np.asarray(embedder.transform(part), dtype=np.float64) for part in (division.train, division.test))
     return _logistic(train, test, division, seed)
 

@@ -1,6 +1,7 @@
 """What the comparison comes to: a row for each problem, mean ranks, and whether the targets are met, as Markdown."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -30,11 +31,39 @@ class Row(NamedTuple):
         return self.scores[OURS] - max(others) if OURS in self.scores and others else None
 
 
-def rows(trials: Mapping[str, Sequence[Trial]]) -> list[Row]:
-    """The problems that have been run, in their order; methods that lack a fold are left out of its row."""
+Trials = Mapping[str, Sequence[Trial]]  # of a machine, by problem
+
+
+def completed(by_machine: Mapping[str, Trials]) -> dict[str, Trials]:
+    """What was run on GPUs, with the methods that use none as they were run on a CPU for the same folds."""
+    at_home = {name: {trial.fold: trial for trial in folds} for name, folds in by_machine.get("cpu", {}).items()}
+
+    def whole(trial: Trial) -> Trial:
+        other = at_home.get(trial.problem, {}).get(trial.fold)
+        if other is None:
+            return trial
+        kept = [name for name in other.scores if name not in (OURS, VECTORS, *trial.scores)]
+        return replace(
+            trial,
+            scores={**trial.scores, **{name: other.scores[name] for name in kept}},
+            seconds={**trial.seconds, **{name: other.seconds[name] for name in kept}},
+        )
+
+    return {
+        machine: {name: [whole(trial) for trial in folds] for name, folds in trials.items()}
+        for machine, trials in by_machine.items()
+    }
+
+
+def rows(trials: Trials) -> list[Row]:
+    """The problems that have been run, in their order, by the folds that ours has, where it has any.
+
+    Methods that lack one of these folds are left out of the row.
+    """
     result = []
     for problem in PROBLEMS:
         folds = trials.get(problem.name, ())
+        folds = [trial for trial in folds if OURS in trial.scores] or folds
         if not folds:
             continue
         names = [name for name in METHODS[problem.task] if all(name in trial.scores for trial in folds)]
@@ -66,7 +95,7 @@ def mean_ranks(of: Sequence[Row]) -> dict[str, float]:
     return dict(sorted(((name, float(np.mean(found))) for name, found in ranks.items()), key=lambda pair: pair[1]))
 
 
-def to_markdown(by_machine: Mapping[str, Mapping[str, Sequence[Trial]]]) -> str:
+def to_markdown(by_machine: Mapping[str, Trials]) -> str:
     """The tables of all machines."""
     lines = [
         TITLE,
@@ -74,16 +103,17 @@ def to_markdown(by_machine: Mapping[str, Mapping[str, Sequence[Trial]]]) -> str:
         "Written by `romae compare` from the files under results/compare; nothing is tuned for any data set. Scores "
         "are means over folds on test data, each better the higher it is. \\* marks problems on whose training data "
         "defaults were chosen (a quarter of it as test); the others show whether they carry over. Seconds are those "
-        "of the wall, from samples in memory to answers for the test, in the order of the methods.",
+        "of the wall, from samples in memory to answers for the test, in the order of the methods. Methods that use no "
+        "GPU are run on a CPU alone, and repeated in the tables of GPUs.",
         "",
     ]
-    for machine, trials in by_machine.items():
+    for machine, trials in completed(by_machine).items():
         if trials:
             lines += _section(machine, rows(trials), trials)
     return "\n".join(lines)
 
 
-def _section(machine: str, of: Sequence[Row], trials: Mapping[str, Sequence[Trial]]) -> list[str]:
+def _section(machine: str, of: Sequence[Row], trials: Trials) -> list[str]:
     threads = sorted({trial.n_threads for folds in trials.values() for trial in folds})
     lines = [f"## {machine} ({' or '.join(map(str, threads))} threads)", ""]
     for task in METHODS:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -60,8 +61,6 @@ def run(
     A trial that is there and lacks methods gets these; with `methods`, only they run, again where they have been, and
     what it says of others is kept. `report` hears the name, score and seconds of each method when it is done.
     """
-    import torch
-
     path = trial_path(folder, problem, fold, machine_name(device), quick=quick)
     known = METHODS[problem.task]
     for name in methods or ():
@@ -86,17 +85,26 @@ def run(
             metric=problem.metric,
             scores={name: scores[name] for name in known if name in scores},
             seconds={name: seconds[name] for name in known if name in seconds},
-            n_train=len(division.train),
-            n_test=len(division.test),
-            n_tokens=int(lengths_of(division.train).sum()),
-            machine=device_name(device),
-            n_threads=torch.get_num_threads(),
-            commit=commit(),
-            versions=versions(),
             quick=quick,
+            **circumstances(division, device),
         )
         write_whole_text(path, json.dumps(to_dict(trial), indent=1) + "\n")  # what is done stays if the next is killed
     return path
+
+
+def circumstances(division: Division, device: str) -> dict[str, Any]:
+    """How much there was to learn from and to ask, and what it ran on."""
+    import torch
+
+    return {
+        "n_train": len(division.train),
+        "n_test": len(division.test),
+        "n_tokens": int(lengths_of(division.train).sum()),
+        "machine": device_name(device),
+        "n_threads": torch.get_num_threads(),
+        "commit": commit(),
+        "versions": versions(),
+    }
 
 
 def is_complete(path: Path, problem: Problem) -> bool:
