@@ -392,8 +392,9 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         How it is trained, or some settings of it, such as `{"ema": 0.99, "weight_decay": 0.1}`.
     time_limit : float, optional
         Seconds that training may take: it gets fewer epochs, by a few steps that are timed first.
-    scaling : {"standard", "robust", "asinh", "robust-asinh", "auto", "none"}, default "standard"
-        The normalisation of values, by channel, as in `fit_scaling`.
+    scaling : {"auto", "standard", "robust", "asinh", "robust-asinh", "none"}, default "auto"
+        The normalisation of values, by channel, as in `fit_scaling`: by default median and quartiles, far values bent,
+        but "standard" for series that are centred by themselves.
     center : {"auto", "global", "sample", "instance"}, default "auto"
         Whether values are learned relative to the level of their own series and channel ("sample"), as in
         `fit_scaling`, and to their own spread ("instance"); embeddings see something of both all the same. "auto" takes
@@ -475,7 +476,7 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         masking: Strategy | Masking | Mapping[str, Any] | None = None,
         train: TrainConfig | Mapping[str, Any] | None = None,
         time_limit: float | None = None,
-        scaling: Values = "standard",
+        scaling: Values = "auto",
         center: Center = "auto",
         clock: Clock = "sample",
         learn_hidden: bool = False,
