@@ -106,6 +106,18 @@ def test_a_trial_is_written_once_and_a_method_can_be_run_again(tmp_path, monkeyp
         trial.run(one, 0, tmp_path, device="cpu", methods=["1-NN"])
 
 
+def test_processes_that_run_methods_of_one_trial_keep_what_the_other_wrote(tmp_path, monkeypatch):
+    one, known = problem("classification", "accuracy"), METHODS["classification"]
+
+    def slow(division, seed, device):
+        trial.run(one, 0, tmp_path, device="cpu", methods=["1-NN"])  # ends while this is under way
+        return known["1-NN"](division, seed, device)
+
+    monkeypatch.setitem(known, "boosting", slow)
+    path = trial.run(one, 0, tmp_path, device="cpu", methods=["boosting"])
+    assert set(trial.read(path).scores) == {"1-NN", "boosting"}
+
+
 def test_our_estimators_take_part_with_their_defaults(monkeypatch):
     """Which settings they are given is the point: none but the seed and the device."""
     given = []

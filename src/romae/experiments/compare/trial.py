@@ -66,19 +66,20 @@ def run(
     for name in methods or ():
         if name not in known:
             raise ValueError(f"there is no method {name!r} for {problem.name}; there are {', '.join(known)}")
-    before = read(path) if path.exists() and (methods is not None or not force) else None
-    scores = {} if before is None else dict(before.scores)
-    seconds = {} if before is None else dict(before.seconds)
-    names = list(methods or [name for name in known if name not in scores])
+    keeps = methods is not None or not force
+    before = read(path).scores if path.exists() and keeps else {}
+    names = list(methods or [name for name in known if name not in before])
     require_free(path, force=force or bool(names), is_ours=lambda _: False)
     division = problem.division(fold, quick=quick)
-    for name in names:
+    for i, name in enumerate(names):
         begin = time.perf_counter()
         answers = answer(problem.task, name, division, seed=SEED, device=device)
-        seconds[name] = round(time.perf_counter() - begin, 1)
-        scores[name] = score(problem, division, answers)
+        spent, reached = round(time.perf_counter() - begin, 1), score(problem, division, answers)
         if report is not None:
-            report(name, scores[name], seconds[name])
+            report(name, reached, spent)
+        there = read(path) if path.exists() and (keeps or i) else None  # now: another process may have written to it
+        scores = {**({} if there is None else there.scores), name: reached}
+        seconds = {**({} if there is None else there.seconds), name: spent}
         trial = Trial(
             problem=problem.name,
             fold=fold,
