@@ -1019,7 +1019,7 @@ def test_rules_hold_from_small_data_to_large(n, length):
             epochs = rules.fitting_epochs(lengths, batch, size, course, device)
             assert course.at_least <= epochs <= course.at_most
             n_steps = -(-n // batch)
-            seconds = epochs * n_steps * rules.step_seconds(n * length / n_steps, size, device)
+            seconds = epochs * n_steps * rules.step_seconds(lengths, n_steps, size, device)
             assert seconds <= device.budget or epochs == course.at_least
             assert (epochs - 1) * n_steps <= course.n_steps or epochs == course.at_least
     assert 0 <= rules.fitting_share(n) <= 0.2

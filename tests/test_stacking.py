@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax, softmax
 
-from romae.estimators import members
+from romae.estimators import members, stacking
 from romae.estimators.members import PENALTIES, Convolutions, _ridge
 from romae.estimators.stacking import Fold, Stack, Views, fit_class_pool, fit_number_weights, fit_stack
 
@@ -215,3 +215,24 @@ def test_a_stack_weighs_its_models_and_their_parts_by_the_weights_of_samples(n_c
 
     assert accuracy(light) > 0.85 > accuracy(plain)
     assert light.weights[1:].sum() > 0.9 and (n_classes is None or plain.weights[1:].sum() < 0.8)
+
+
+def test_models_that_would_take_too_long_are_left_out_by_a_rule_and_not_by_a_clock(monkeypatch):
+    random = np.random.default_rng(0)
+    features, labels = random.normal(size=(60, 4)), np.arange(60) % 3
+    views = stacking.Views(features)
+    whole = stacking.fit_stack(views, labels, [], n_classes=3, seed=0)
+    assert list(whole.members) == ["trees", "linear"]
+    told = stacking.fitting_seconds(60, 3, 4, 0)
+    monkeypatch.setattr(stacking, "LONGEST", (told["trees"] + told["linear"]) / 2)
+    few = stacking.fit_stack(views, labels, [], n_classes=3, seed=0)
+    assert list(few.members) == ["linear"] and few.weights.tolist() == [0.5, 0.5]
+    network = np.log(np.full((60, 3), 1 / 3))
+    assert few.answers(network, views).shape == (60, 3)
+    again = stacking.Stack.from_arrays(few.arrays())
+    np.testing.assert_array_equal(again.answers(network, views), few.answers(network, views))
+    assert (
+        stacking.fitting_seconds(1_600, 50, 1_800, 124)["trees"]
+        > 60
+        > stacking.fitting_seconds(5_000, 14, 100, 0)["trees"]
+    )

@@ -75,14 +75,14 @@ def compare(
     trials = {home: trial.read_all(root, home) for home in homes if home not in (trial.TRIALS, trial.CHOICES)}
     if markdown is not None:
         write_whole_text(markdown, to_markdown(trials))
-    trials = completed(trials)
+    whole = completed(trials)
     shown: list[dict[str, Any]] = []
-    for home, found in trials.items():
+    for home, found in whole.items():
         for row in rows(found):
             ahead = None if row.ahead is None else round(row.ahead, 4)
             scores = {name: round(score, 4) for name, score in row.scores.items()}
             shown.append({"machine": home, "problem": row.problem.name, "ahead": ahead, "scores": scores})
-    ranks = {home: mean_ranks(rows(found)) for home, found in trials.items() if found}
+    ranks = {home: mean_ranks(rows(found)) for home, found in whole.items() if found}
     if as_json:
         typer.echo(json.dumps({"rows": shown, "mean_ranks": ranks}))
         return

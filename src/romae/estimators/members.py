@@ -31,6 +31,7 @@ A = TypeVar("A", bound="_Arrays")
 ROUNDS, RATE, LEAVES, PENALTY = 200, 0.05, 16, 5.0
 SHARE, FEWEST_FEATURES = 0.1, 8
 STRENGTHS = tuple(np.logspace(-4, 1, 6).tolist())  # inverse regularisation of classes; cross-validation takes one
+MANY = 30_000_000  # features of all samples and classes, from which on two folds choose the strength, and not five
 PENALTIES = tuple(np.logspace(-2, 4, 7).tolist())  # of regression
 N_CONVOLUTIONS = 2_016  # features of convolutions: 24 of each of 84 kernels, over all dilations
 FAR = 5.0  # standard deviations; a feature farther out counts as this far, so that one outlier decides nothing
@@ -330,7 +331,10 @@ def _standardised(
 
 
 def _logistic(standard: Features, labels: Labels, seed: int, weights: Weights | None) -> Any:
-    """Logistic regression of the strength with the best log loss over five folds, or fewer for rare classes."""
+    """Logistic regression of the strength with the best log loss over five folds, or fewer for rare classes.
+
+    Strengths are tried from the weakest on, until one is worse than the one before: strong ones take longest.
+    """
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import log_loss
     from sklearn.model_selection import StratifiedKFold
@@ -341,7 +345,8 @@ def _logistic(standard: Features, labels: Labels, seed: int, weights: Weights | 
 
     everything = np.arange(len(labels))
 
-    n_folds = int(min(5, np.bincount(labels)[np.unique(labels)].min()))
+    rarest = np.bincount(labels)[np.unique(labels)].min()
+    n_folds = int(min(5 if standard.size * len(np.unique(labels)) < MANY else 2, rarest))
     if n_folds < 2:
         return fitted(STRENGTHS[2], everything)
     folds = list(StratifiedKFold(n_folds, shuffle=True, random_state=seed).split(standard, labels))
@@ -351,4 +356,6 @@ def _logistic(standard: Features, labels: Labels, seed: int, weights: Weights | 
         for training, held_out in folds:
             probabilities[held_out] = fitted(strength, training).predict_proba(standard[held_out])
         losses.append(log_loss(labels, probabilities, sample_weight=weights))
+        if losses[-1] > min(losses):
+            break
     return fitted(STRENGTHS[int(np.argmin(losses))], everything)

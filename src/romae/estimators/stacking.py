@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from romae.estimators.members import Convolutions, Features, Grid, Labels, Linear, Member, Trees, Weights
+from romae.estimators.members import MANY, Convolutions, Features, Grid, Labels, Linear, Member, Trees, Weights
 
 MEMBERS: Mapping[str, type[Trees] | type[Linear] | type[Convolutions]] = {
     "trees": Trees,
@@ -25,6 +25,7 @@ MEMBERS: Mapping[str, type[Trees] | type[Linear] | type[Convolutions]] = {
 }
 Outputs = Float64[np.ndarray, "b o"]
 
+LONGEST = 60.0  # seconds of one fit; a model that takes longer by `fitting_seconds` is left out, whatever the machine
 PRIOR_SAMPLES = 20.0  # about as many samples outweigh equal parts; fewer cannot tell models apart
 
 
@@ -169,9 +170,13 @@ def fit_stack(
 ) -> Stack:
     """Fit the models to all samples, and the parts of the answer that they have to what was left out of each fold.
 
-    A network says logarithms of probabilities, or numbers. Without folds, all have equal parts.
+    A network says logarithms of probabilities, or numbers. Without folds, all have equal parts. Models that would take
+    longer than `LONGEST` are left out, as trees for 50 classes and 2 000 features.
     """
-    names = [name for name in MEMBERS if views.of(name) is not None]
+    n_outputs = labels[0].size if n_classes is None else 1 if n_classes == 2 else n_classes
+    n_points = 0 if views.grid is None else views.grid.shape[2]
+    seconds = fitting_seconds(len(labels), n_outputs, views.summary.shape[1], n_points)
+    names = [name for name in MEMBERS if views.of(name) is not None and seconds[name] <= LONGEST]
 
     def weights_at(indices: Int64[np.ndarray, "i"]) -> Float64[np.ndarray, "i"] | None:
         return None if sample_weights is None else sample_weights[indices]
@@ -200,13 +205,14 @@ def fit_stack(
     return Stack(everything, pool.weights, pool.bias)
 
 
-def fitting_seconds(n_samples: int, n_outputs: int, n_features: int, n_points: int, n_fits: int) -> float:
-    """About how long the models beside the network take on two cores; `n_points` are those of a grid, or 0.
+def fitting_seconds(n_samples: int, n_outputs: int, n_features: int, n_points: int) -> dict[str, float]:
+    """About how long each of the models beside the network takes on two cores; `n_points` are those of a grid, or 0.
 
     Measured: 2 459 samples of 14 classes and 70 features, on a grid of 36 points, 10, 5 and 6 s for trees, linear model
-    and convolutions; 4 000 samples of two classes and 535 features 6 and 6 s; on one core.
+    and convolutions; 4 000 samples of two classes and 535 features 6 and 6 s; on one core. Two are not twice as fast.
     """
     trees = n_samples * n_outputs * (2.6e-4 + 2.5e-6 * n_features)
-    linear = 2.4e-6 * n_samples * n_outputs * n_features
+    linear = 2.4e-6 * n_samples * n_outputs * n_features * (0.4 if n_samples * n_outputs * n_features >= MANY else 1.0)
     convolutions = 2.0 + n_samples * (1e-3 + 2e-5 * n_points) if n_points > 0 else 0.0
-    return n_fits * (trees + linear + convolutions) / 1.5  # two cores are not twice as fast
+    on_one_core = {"trees": trees, "linear": linear, "convolutions": convolutions}
+    return {name: seconds / 1.5 for name, seconds in on_one_core.items()}

@@ -24,7 +24,7 @@ from romae.estimators.base import MASK_RATIO, Clock, Estimator, Part
 from romae.estimators.folds import TableRows
 from romae.estimators.inputs import Tokens, opened
 from romae.estimators.labels import labels_of
-from romae.estimators.stacking import Fold, Stack, Views, fit_stack, fitting_seconds
+from romae.estimators.stacking import LONGEST, Fold, Stack, Views, fit_stack, fitting_seconds
 from romae.estimators.weights import ClassWeight, Weights, class_factors, normalised, sample_weights, weights_of
 from romae.inference import predictions as inference
 from romae.model.config import ModelConfig, Size
@@ -140,13 +140,14 @@ class _Supervised(Estimator):
         targets = np.stack([np.asarray(sample.target) for sample in samples])
         n_outputs = int(targets.max()) + 1 if targets.dtype.kind == "i" else targets[0].size
         times = _fitting_grid(samples)
-        return fitting_seconds(
+        of_one = fitting_seconds(
             n_samples=len(samples),
             n_outputs=1 if n_outputs == 2 else n_outputs,
             n_features=n_kinds * (len(PER_VALUE) * n_values + len(PER_KIND)),
             n_points=0 if times is None else len(times),
-            n_fits=1 + sum(len(part.held_out) > 0 for part in parts),
         )
+        n_fits = 1 + sum(len(part.held_out) > 0 for part in parts)
+        return n_fits * sum(seconds for seconds in of_one.values() if seconds <= LONGEST)
 
     def _require_series(self, samples: Sequence[Sample]) -> None:
         """Refuse summary features of what is no series, before anything is trained."""

@@ -20,6 +20,7 @@ from romae.training.stages import Stage, run_stages
 
 WORTH_SAYING = 20.0  # seconds; nobody wonders what a shorter fit is doing
 N_TIMED = 3  # steps
+WORTH_REPEATING = 0.5  # seconds; of steps that take longer, one is enough
 N_RECORDED = 100  # steps, where a GPU records them: what it plays back is far quicker than the first few
 LONG_STEP = 0.03  # seconds; such a step is no quicker for being recorded
 
@@ -35,7 +36,7 @@ class Work(NamedTuple):
         """About how long it takes on the machine that the rules were made on."""
         lengths, batch_size = lengths_of(self.samples), self.stage.train.batch_size
         n_steps = -(-len(lengths) // batch_size)
-        one_pass = n_steps * rules.step_seconds(float(lengths.sum()) / n_steps, size, device)
+        one_pass = n_steps * rules.step_seconds(lengths, n_steps, size, device)
         return self.n_models * self.stage.train.epochs * one_pass
 
 
@@ -46,8 +47,8 @@ def slowness(
     batch_size = work.stage.train.batch_size
     lengths = lengths_of(work.samples)
     order = np.argsort(np.abs(lengths - lengths.mean()), kind="stable")  # those of about the mean length
-    expected = rules.step_seconds(batch_size * float(lengths[order[:batch_size]].mean()), size, device)
-    n_batches = min(1 + N_TIMED, len(lengths) // batch_size)
+    expected = rules.step_seconds(lengths[order[:batch_size]], 1, size, device)
+    n_batches = min(1 + (N_TIMED if expected < WORTH_REPEATING else 1), len(lengths) // batch_size)
 
     def seconds(n_batches: int, epochs: int = 1) -> float:
         few = [work.samples[i] for i in order[: n_batches * batch_size].tolist()]

@@ -24,20 +24,23 @@ SMALLEST_SPLIT = 20  # samples; of fewer, none can be spared
 class Device(NamedTuple):
     """How long a step takes, in seconds: what every step costs, and every layer, and each token in a layer of width w.
 
-    The latter is `per_width` w + `per_square` w². `budget` is what all steps of a fit may take.
+    The latter is `per_width` w + `per_square` w² + `per_pair` w l, where the token attends to l others. `budget` is
+    what all steps of a fit may take.
     """
 
     per_step: float
     per_layer: float
     per_width: float
     per_square: float
+    per_pair: float
     budget: float
 
 
-# Two cores of a Neoverse N1, both busy; and an H200 with bfloat16 and recorded steps, where a layer takes 0.2 ms or
-# more: 1.3 ms for 2 layers of width 180 and 4 600 tokens, 4.0 ms for 12 layers; with 28 000 tokens 2.1 and 11.6.
-CPU = Device(per_step=0.012, per_layer=0.0, per_width=2.2e-7, per_square=7.2e-10, budget=220.0)
-GPU = Device(per_step=0.001, per_layer=2.2e-4, per_width=8e-11, per_square=3e-13, budget=80.0)
+# Two cores of a Neoverse N1, both busy, where a token of 2 layers of width 72 takes 50, 70 and 114 µs in samples of
+# 120, 450 and 1 000; and an H200 with bfloat16 and recorded steps, where a layer takes 0.2 ms or more: 1.3 ms for
+# 2 layers of width 180 and 4 600 tokens, 4.0 ms for 12 layers; with 28 000 tokens 2.1 and 11.6.
+CPU = Device(per_step=0.012, per_layer=0.0, per_width=2.2e-7, per_square=7.2e-10, per_pair=5.1e-10, budget=220.0)
+GPU = Device(per_step=0.001, per_layer=2.2e-4, per_width=8e-11, per_square=3e-13, per_pair=0.0, budget=80.0)
 
 
 class Course(NamedTuple):
@@ -51,7 +54,7 @@ class Course(NamedTuple):
 
 
 PRETRAINING = Course(lr=1e-3, width=180, n_steps=4_000, at_least=5, at_most=400)
-FINE_TUNING = Course(lr=1e-3, width=90, n_steps=3_000, at_least=3, at_most=60)
+FINE_TUNING = Course(lr=1e-3, width=90, n_steps=3_000, at_least=2, at_most=60)
 PROBING = Course(lr=1e-2, width=180, n_steps=1_500, at_least=10, at_most=60)  # a head on a frozen encoder
 
 # Of the budget, for pre-training before labels are learned, where it then is long enough to teach anything; with
@@ -70,10 +73,13 @@ def fitting_batch(lengths: Int64[np.ndarray, "b"]) -> int:
     return int(np.clip(power, 8, max(1, min(128, TOKENS_PER_BATCH // max(int(lengths.mean()), 1)))))
 
 
-def step_seconds(n_tokens: float, size: Size, device: Device) -> float:
-    """About how long a step over so many tokens takes."""
+def step_seconds(lengths: Int64[np.ndarray, "b"], n_steps: int, size: Size, device: Device) -> float:
+    """About how long one of so many steps over samples of these lengths takes."""
+    n_tokens, n_pairs = float(lengths.sum()) / n_steps, float((lengths.astype(np.float64) ** 2).sum()) / n_steps
     per_token = device.per_width * size.width + device.per_square * size.width**2
-    return device.per_step + size.depth * (device.per_layer + n_tokens * per_token)
+    return device.per_step + size.depth * (
+        device.per_layer + n_tokens * per_token + n_pairs * device.per_pair * size.width
+    )
 
 
 def fitting_precision(device: str) -> Precision:
@@ -92,7 +98,7 @@ def fitting_epochs(
 ) -> int:
     """Passes for the steps that are wanted, or for those that a share of the budget allows, within limits."""
     steps_per_pass = -(-len(lengths) // batch_size)
-    pass_seconds = steps_per_pass * step_seconds(float(lengths.sum()) / steps_per_pass, size, device)
+    pass_seconds = steps_per_pass * step_seconds(lengths, steps_per_pass, size, device)
     wanted = min(-(-course.n_steps // steps_per_pass), int(share * device.budget / pass_seconds))
     return int(np.clip(wanted, course.at_least, course.at_most))
 
