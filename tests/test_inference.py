@@ -594,7 +594,10 @@ def assert_answers_hold_in(precision, device):
     top = np.sort(exact, axis=1)
     is_clear = top[:, -1] - top[:, -2] > 1e-3
     assert_array_equal(exact.argmax(1)[is_clear], fast.argmax(1)[is_clear])
-    assert np.abs(exact - fast).max() < 0.01 and not np.array_equal(exact, fast)
+    most = {"cpu": 0.01, "cuda": 0.02}[
+        torch.device(device).type
+    ]  # 0.018 on an H200, of random weights
+    assert np.abs(exact - fast).max() < most and not np.array_equal(exact, fast)
     for ask in (
         lambda one: predict(regressor, samples, precision=one),
         lambda one: embed(pretrained, samples, precision=one),
@@ -609,6 +612,22 @@ def assert_answers_hold_in(precision, device):
 
 def test_bfloat16_changes_no_answer_that_matters():
     assert_answers_hold_in("bf16", "cpu")
+
+
+def test_classes_that_are_all_but_equal_are_decided_in_full_precision(monkeypatch):
+    samples = raw_samples((40, 3, 17, 90, 5, 60, 8) * 6)
+    task = make(Classification, n_classes=3, scaling=fit_scaling(samples))
+    exact = predict_proba(task, samples, precision="float32")
+    monkeypatch.setattr(inference, "CLOSE", 0.0)
+    fast = predict_proba(task, samples, precision="bf16")
+    gap = np.diff(np.sort(fast, axis=1)[:, -2:], axis=1)[:, 0]
+    monkeypatch.setattr(inference, "CLOSE", np.median(gap))
+    mixed = predict_proba(task, samples, precision="bf16")
+    is_close = gap < np.median(gap)
+    assert is_close.sum() == 21
+    assert_allclose(mixed[is_close], exact[is_close], atol=1e-6)
+    assert_array_equal(mixed[~is_close], fast[~is_close])
+    assert np.abs(fast - exact)[is_close].max() > 1e-5, "bfloat16 would have said something else"
 
 
 @pytest.mark.cuda

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Int64, UInt64
 
-from romae.data.tables import column_names, names_in_csv, unreadable, written_names
+from romae.data.tables import names_in_csv, require_columns, unreadable, written_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -200,11 +200,7 @@ class TableFile:
 def table_file(path: str | Path, id: str, columns: Sequence[str], names: dict[str, Sequence[Any] | None]) -> TableFile:
     """A table on disk, if it has these columns; `names` are as in `read_frame`."""
     path = Path(path)
-    existing = column_names(path)
-    for column in columns:
-        if existing.count(column) != 1:
-            problem = "occurs more than once" if column in existing else "is not there"
-            raise ValueError(f"column {column!r} {problem}; the table has {existing}")
+    require_columns(path, columns)
     texts = frozenset(name for name, words in names.items() if words and all(isinstance(word, str) for word in words))
     return TableFile(path, id, tuple(columns), texts, tuple(names))
 

@@ -635,6 +635,15 @@ def unreadable(path: str | Path, error: Exception) -> ValueError:
     return ValueError(f"cannot read {path}: {'its text is not UTF-8; save it as UTF-8' if is_encoding else error}")
 
 
+def require_columns(table: Any, columns: Sequence[str]) -> None:
+    """Refuse a table, or a file that holds one, without one of the columns or with two of the same name."""
+    existing = column_names(table)
+    for column in columns:
+        if existing.count(column) != 1:
+            problem = "occurs more than once" if column in existing else "is not there"
+            raise ValueError(f"column {column!r} {problem}; the table has {existing}")
+
+
 def read_frame(table: Any, columns: Sequence[str], names: Mapping[str, Sequence[Hashable] | None]) -> "pd.DataFrame":
     """The columns, that of ids first, as a pandas table whose rows are numbered from 0.
 
@@ -646,11 +655,7 @@ def read_frame(table: Any, columns: Sequence[str], names: Mapping[str, Sequence[
     from pyarrow import csv, parquet
 
     table = as_table(table)
-    existing = column_names(table)
-    for column in columns:
-        if existing.count(column) != 1:
-            problem = "occurs more than once" if column in existing else "is not there"
-            raise ValueError(f"column {column!r} {problem}; the table has {existing}")
+    require_columns(table, columns)
     if isinstance(table, pd.DataFrame):
         levels = [name for name in level_names(table) if name in columns]
         frame = table.reset_index(level=levels)[list(columns)].reset_index(drop=True)

@@ -42,6 +42,8 @@ Precision = Literal["auto", "float32", "tf32", "bf16"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 TOKENS_PER_BATCH = 32_768
+# Of 2 781 stars under a trained classifier bfloat16 changed 12 classes, whose probabilities were up to 0.009 apart.
+CLOSE = 0.01
 SECONDS_BEFORE_BAR = 3.0
 
 _LARGEST_POSITION = np.finfo(np.float32).max
@@ -139,7 +141,8 @@ def predict_proba(
         The most tokens at once; lower it if memory is short. It does not change the results.
     precision : {"auto", "float32", "tf32", "bf16"}, default "auto"
         What products are computed in. "auto" is bfloat16 on GPUs that have it, several times as fast, and on others and
-        on CPUs what the weights are in. A model whose weights are in half precision keeps to it.
+        on CPUs what the weights are in. A model whose weights are in half precision keeps to it. Samples whose two
+        likeliest classes are within 0.01 of each other are asked again in "float32", so that it decides them.
 
     Returns
     -------
@@ -173,7 +176,14 @@ def predict_proba(
     def probabilities(work: _Work) -> Tensor:
         return task.predict(work.batch).cpu().double().softmax(-1)
 
-    return _rows(task, samples, probabilities, _How("predicting", tokens_per_batch, precision))
+    source, how = _as_source(task, samples), _How("predicting", tokens_per_batch, precision)
+    result = _rows(task, source, probabilities, how)
+    if _resolved(task, precision) != "float32" and result.shape[1] > 1:
+        best = np.partition(result, -2, axis=1)[:, -2:]
+        close = np.flatnonzero(best[:, 1] - best[:, 0] < CLOSE)
+        if len(close) > 0:
+            _rows(task, source, probabilities, how._replace(precision="float32"), _Again(result, close))
+    return result
 
 
 def embed(
@@ -461,18 +471,32 @@ class _Work(NamedTuple):
     advance: Callable[[int], None]
 
 
-def _rows(task: Task, samples: SampleSource, function: Callable[[_Work], Tensor], how: _How) -> np.ndarray:
+class _Again(NamedTuple):
+    """Answers that there are, and those of them that are to be replaced."""
+
+    rows: np.ndarray
+    indices: Int64[np.ndarray, "i"]
+
+
+def _rows(
+    task: Task,
+    samples: SampleSource,
+    function: Callable[[_Work], Tensor],
+    how: _How,
+    again: _Again | None = None,
+) -> np.ndarray:
     """What a function makes of the samples of a batch, a row for each, in the order of the samples."""
     source = _as_source(task, samples)
     outside = Outside(task.scaling, task.schema)
-    result: np.ndarray | None = None
+    result, chosen = (None, None) if again is None else again
     with _working(task, how) as progress:
-        for work in _works(task, source, how.budget, outside, progress):
+        for work in _works(task, source, how.budget, outside, progress, chosen=chosen):
             rows = function(work).numpy()
             if result is None:
                 result = np.empty((len(source), *rows.shape[1:]), dtype=rows.dtype)
             result[work.indices] = rows
-    outside.warn(stacklevel=3)
+    if again is None:
+        outside.warn(stacklevel=3)
     assert result is not None  # no source is empty
     return result
 
@@ -508,15 +532,19 @@ def _works(
     outside: Outside,
     progress: "_Progress",
     n_queries: Int64[np.ndarray, "b"] | None = None,
+    chosen: Int64[np.ndarray, "i"] | None = None,
 ) -> Iterator[_Work]:
-    """The samples in batches, those of one length together; with `n_queries`, those that are asked anything."""
+    """The samples in batches, those of one length together.
+
+    With `n_queries` they are those that are asked anything, with `chosen` those at these places.
+    """
     if isinstance(budget, bool) or not isinstance(budget, Integral) or budget < 1:
         raise ValueError(f"tokens_per_batch must be a whole number of at least 1, not {budget!r}")
     lengths = source.lengths + task.config.cls
     costs = lengths if n_queries is None else np.where(n_queries > 0, lengths + n_queries, 0)
-    order = np.argsort(costs, kind="stable")
-    order = order[costs[order] > 0]
-    progress.total = int(costs.sum())
+    order = np.flatnonzero(costs > 0) if chosen is None else chosen
+    order = order[np.argsort(costs[order], kind="stable")]
+    progress.total = int(costs[order].sum())
     for run in _runs(costs[order].tolist(), budget):
         indices = order[run]
         packed = _packed(task, source, indices)
@@ -589,20 +617,27 @@ def _working(task: Task, how: _How) -> Iterator["_Progress"]:
 @contextmanager
 def _computing(task: Task, precision: str) -> Iterator[None]:
     """Products in a precision, as the weights of the task and their device allow."""
+    precision, device = _resolved(task, precision), next(task.parameters()).device.type
+    tf32 = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = tf32 or precision == "tf32"
+    try:
+        with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
+            yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+
+
+def _resolved(task: Task, precision: str) -> Literal["float32", "tf32", "bf16"]:
+    """The precision that products of this task have; "float32" is that of the weights, whatever they are in."""
     if precision not in PRECISIONS:
         raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
     weight = next(task.parameters())
     on_gpu, is_full = weight.device.type == "cuda", weight.dtype == torch.float32
-    if precision == "auto":
-        has_bf16 = on_gpu and is_full and torch.cuda.is_bf16_supported(including_emulation=False)
-        precision = "bf16" if has_bf16 else "float32"
-    tf32 = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = tf32 or (precision == "tf32" and on_gpu)
-    try:
-        with torch.autocast(weight.device.type, torch.bfloat16, enabled=precision == "bf16" and is_full):
-            yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = tf32
+    if precision == "tf32" and on_gpu:
+        return "tf32"
+    has_bf16 = on_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
+    wants_bf16 = precision == "bf16" or (precision == "auto" and has_bf16)
+    return "bf16" if wants_bf16 and is_full else "float32"
 
 
 class _Progress:
