@@ -1,8 +1,10 @@
 """The comparison: divisions that do not overlap, methods that answer alike, trials on disk, ranks and tables."""
 
 import json
+import re
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -331,3 +333,15 @@ def test_settings_of_the_embedder_are_chosen_too(tmp_path, monkeypatch):
         choices.run(one, {}, tmp_path, method="boosting", device="cpu")
     with refused(ValueError, VECTORS, "regression"):
         choices.run(problem("regression", "R²"), {}, tmp_path, method=VECTORS, device="cpu")
+
+
+def test_what_the_table_of_defaults_calls_measured_is_in_the_files():
+    root = Path(__file__).resolve().parents[1]
+    found = [choices.read(path) for path in (root / "results" / "compare" / "choices").rglob("*.json")]
+    scores = {f"{one.score:.3f}" for one in found}
+    text = (root / "docs" / "estimators.md").read_text(encoding="utf-8")
+    table = text.partition("| setting | rule | measured |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    rows = [line.split(" | ") for line in table.splitlines()]
+    told = [number for row in rows for number in re.findall(r"\b[01]\.\d{3}\b", row[2])]
+    assert len(rows) > 10 and len(told) > 30 and all(re.findall(r"\b[01]\.\d{3}\b", row[2]) for row in rows)
+    assert set(told) <= scores and not any(one.quick for one in found)

@@ -45,7 +45,7 @@ def strangers(folder: str | Path) -> list[str]:
     root, names = Path(folder), set()
     for path in root.rglob("*.json"):
         name = path.parent.relative_to(root).as_posix()
-        if is_seed(path.stem) and renamed(name) not in discover() and not name.startswith(f"{TRIALS}/"):
+        if is_seed(path.stem) and renamed(name) not in discover() and not name.startswith((f"{TRIALS}/", "compare/")):
             names.add(name)
     return sorted(names)
 
