@@ -594,9 +594,7 @@ def assert_answers_hold_in(precision, device):
     top = np.sort(exact, axis=1)
     is_clear = top[:, -1] - top[:, -2] > 1e-3
     assert_array_equal(exact.argmax(1)[is_clear], fast.argmax(1)[is_clear])
-    most = {"cpu": 0.01, "cuda": 0.02}[
-        torch.device(device).type
-    ]  # 0.018 on an H200, of random weights
+    most = {"cpu": 0.01, "cuda": 0.02}[torch.device(device).type]  # 0.018 on an H200, of random weights
     assert np.abs(exact - fast).max() < most and not np.array_equal(exact, fast)
     for ask in (
         lambda one: predict(regressor, samples, precision=one),
@@ -650,6 +648,45 @@ def test_precisions_that_there_are_not_are_refused(without_shape_checks):
         predict_proba(make(Classification, n_classes=3), raw_samples(), precision="int8")
     with refused(ValueError, "'int8'", "bf16"):
         InferenceConfig(precision="int8")
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_batches_that_a_thread_prepares_change_nothing(name, monkeypatch):
+    samples = samples_for(name)
+    expected = CALLS[name](samples)
+    ahead = []
+
+    def through_a_thread(task, works):
+        for work in inference._ahead(works, 2):
+            ahead.append(work)
+            yield work
+
+    monkeypatch.setattr(inference, "_in_time", through_a_thread)
+    assert_alike(CALLS[name](samples), expected, {"rtol": 0, "atol": 0})
+    assert ahead
+
+
+def test_what_is_prepared_ahead_comes_in_order_is_bounded_and_fails_in_its_place():
+    made = []
+
+    def items(n, fails_at=None):
+        for i in range(n):
+            if i == fails_at:
+                raise ValueError(f"no {i}")
+            made.append(i)
+            yield i
+
+    assert list(inference._ahead(items(20), 3)) == list(range(20)) and list(inference._ahead(items(0), 3)) == []
+    made.clear()
+    few = inference._ahead(items(20), 3)
+    assert [next(few), next(few)] == [0, 1]
+    few.close()
+    assert made == list(range(len(made))) and len(made) <= 2 + 3
+    seen = []
+    with pytest.raises(ValueError, match="no 4"):
+        for item in inference._ahead(items(9, fails_at=4), 3):
+            seen.append(item)
+    assert seen == [0, 1, 2, 3]
 
 
 def sines(n_samples: int, seed: int) -> list[Sample]:
