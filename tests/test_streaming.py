@@ -65,7 +65,14 @@ def measurements(n_ids=40, ids=None):
 
 
 def written(table, path):
-    table.to_parquet(path, row_group_size=17) if path.suffix == ".parquet" else table.to_csv(path, index=False)
+    if path.suffix == ".arrow":
+        whole = pa.Table.from_pandas(table)
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, whole.schema) as writer:
+            writer.write_table(whole, max_chunksize=17)
+    elif path.suffix == ".feather":
+        table.to_feather(path, compression="lz4")
+    else:
+        table.to_parquet(path, row_group_size=17) if path.suffix == ".parquet" else table.to_csv(path, index=False)
     return path
 
 
@@ -104,7 +111,36 @@ def test_parts_give_what_the_whole_gives(answer, ending, tmp_path, classifier, p
     assert not (tmp_path / f"out{ending}.parts").exists(), "nothing is left behind"
 
 
-@pytest.mark.parametrize("ending", [".parquet", ".csv"])
+@pytest.mark.parametrize("ending", [".arrow", ".feather"])
+@pytest.mark.parametrize("rows_per_part", [25, 1_000])
+def test_arrow_files_are_tables_as_those_of_parquet_are(ending, rows_per_part, tmp_path, classifier, small_reads):
+    table, answers = measurements(), []
+    for data in (tmp_path / "data.parquet", tmp_path / f"data{ending}"):
+        out = tmp_path / f"out{len(answers)}.parquet"
+        answer_file(asked(classifier, "predict"), written(table, data), out, rows_per_part=rows_per_part, quiet=True)
+        answers.append(read(out))
+    assert_frame_equal(*answers)
+    file = table_file(tmp_path / f"data{ending}", "star", ["star", "flux"], {"star": None})
+    assert file.has_at_most(len(table)) and not file.has_at_most(len(table) - 1)
+    rest = pa.concat_tables(file.batches(skip=30)).to_pandas()
+    assert_frame_equal(rest, table[["star", "flux"]].iloc[30:].reset_index(drop=True))
+
+
+def test_a_store_of_samples_is_no_table_and_says_what_it_is(tmp_path, classifier):
+    store = tmp_path / "night.arrow"
+    romae.write_store(romae.from_arrays(np.zeros((3, 4, 1))), store)
+    with refused(ValueError, "night.arrow", "store", "romae.Store"):
+        answer_file(asked(classifier, "predict"), store, tmp_path / "out.csv", quiet=True)
+    with refused(ValueError, "night.arrow", "romae.Store"):
+        romae.from_table(store, id="star", time="day", values="flux")
+    for name in ("data.arrow", "data.feather"):
+        (tmp_path / name).write_bytes(b"ARROW1, but no more")
+        with refused(ValueError, f"cannot read {tmp_path / name}"):
+            answer_file(asked(classifier, "predict"), tmp_path / name, tmp_path / "out.csv", quiet=True)
+    assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".arrow", ".csv"])
 @pytest.mark.parametrize("ids", [None, [f"star {i % 7}{chr(97 + i)}" for i in range(26)]], ids=["numbers", "text"])
 def test_rows_in_any_order_give_the_answers_of_the_sorted_table(ending, ids, tmp_path, pretrained, small_reads, capsys):
     table = measurements(ids=ids)

@@ -11,6 +11,7 @@ from romae.data.audio import from_audio_folder
 from romae.data.columns import in_order, require_one_label
 from romae.data.export import to_sample_table, to_table
 from romae.data.filterbank import dequantise, quantise
+from romae.data.frames import read_frame
 from romae.data.images import from_image, from_video
 from romae.data.loader import _with_plain_errors
 from romae.data.pixels import Pixels
@@ -18,7 +19,7 @@ from romae.data.queries import grid_of_times, read_queries
 from romae.data.schema import Schema
 from romae.data.series import from_arrays
 from romae.data.sources import Lazy, as_source, common_schema
-from romae.data.tables import from_table, from_table_like, read_frame
+from romae.data.tables import from_table, from_table_like
 from romae.tokens.sample import Sample
 
 

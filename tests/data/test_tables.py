@@ -12,10 +12,11 @@ import torch
 from dateutil import tz
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyarrow import parquet
+from pyarrow import feather, parquet
 
 from messages import refused, warned
 from romae.config import from_dict, to_dict
+from romae.data import tables
 from romae.data.export import to_table
 from romae.data.schema import Schema
 from romae.data.tables import from_table, from_table_like
@@ -124,9 +125,11 @@ def test_every_kind_of_table_gives_the_same_samples(frame, tmp_path):
     frame.to_csv(tmp_path / "a.csv", index=False)
     frame.to_csv(tmp_path / "a.csv.gz", index=False)
     parquet.write_table(arrow, tmp_path / "a.parquet")
+    feather.write_feather(arrow, tmp_path / "a.feather")
     labelled = frame.set_index(pd.Index([7, 7, 7, 7, 7])).astype({"object": "category", "band": "category"})
     backed = frame.convert_dtypes(dtype_backend="pyarrow")
     tables = [arrow, tmp_path / "a.csv", str(tmp_path / "a.csv.gz"), tmp_path / "a.parquet", labelled, backed]
+    tables.append(tmp_path / "a.feather")
     for table in tables:
         assert same(from_table(table, **COLUMNS), expected), table
 
@@ -606,3 +609,15 @@ def test_metadata_that_pandas_would_stumble_over_does_not_matter(tmp_path):
     parquet.write_table(table.replace_schema_metadata({"pandas": b"\xff"}), tmp_path / "table.parquet")
     [sample] = from_table(tmp_path / "table.parquet", id="id", time="time", values="value")
     assert sample.values.tolist() == [[1.0], [2.0]]
+
+
+@given(
+    st.lists(st.tuples(*[st.integers(0, 3)] * 3), min_size=1, max_size=60),
+    st.integers(2, 3),
+)
+def test_rows_are_ordered_as_by_a_sort_of_all_keys(rows, n_keys):
+    keys = [np.array(key) * scale for key, scale in zip(zip(*rows, strict=True), (1, 0.25, -1), strict=True)][:n_keys]
+    np.testing.assert_array_equal(tables._order(keys), np.lexsort(keys[::-1]))
+    assert tables._are_sorted([key[np.lexsort(keys[::-1])] for key in keys])
+    as_rows = list(zip(*keys, strict=True))
+    assert tables._are_sorted(keys) == (as_rows == sorted(as_rows))

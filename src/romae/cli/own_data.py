@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     C = TypeVar("C", PretrainConfig, FinetuneConfig, InferenceConfig, EmbedConfig, InterpolateConfig)
     J = TypeVar("J", PretrainConfig, FinetuneConfig)
 
-Data = Annotated[Path, typer.Argument(help="A table with one row per measurement: .csv, .csv.gz or .parquet.")]
+Data = Annotated[Path, typer.Argument(help="A table with one row per measurement: .csv, .csv.gz, .parquet or .arrow.")]
 Id = Annotated[str | None, typer.Option("--id", help="The column that says which rows belong together.")]
 Time = Annotated[str | None, typer.Option("--time", help="The column of times: numbers or dates.")]
 Channel = Annotated[

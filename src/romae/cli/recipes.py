@@ -175,7 +175,8 @@ def report(
 def page(
     run: Annotated[Path, typer.Argument(help="The folder of a run: --out of pretrain, finetune or run.")],
     data: Annotated[
-        Path | None, typer.Option(help="A table to show the model on: .csv, .csv.gz or .parquet, as in training.")
+        Path | None,
+        typer.Option(help="A table to show the model on, of the kinds that training takes."),
     ] = None,
     label: Annotated[str | None, typer.Option(help="The column of labels, if not the one of the training.")] = None,
     kept_out: Annotated[

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from romae.data import tables
+from romae.data import frames
 from romae.data.columns import Name, as_numbers, encode_names
 from romae.data.dates import read_times, require_same_zone
 from romae.data.schema import SampleSet, Schema
@@ -77,7 +77,7 @@ def _time(text: str, schema: Schema) -> float:
             number = float(text)
         else:
             cell = pd.Series([text if schema.durations else pd.Timestamp(text)])
-            times = read_times(cell, schema.time_unit, schema.time_zone, "the grid", tables.row_number)
+            times = read_times(cell, schema.time_unit, schema.time_zone, "the grid", frames.row_number)
             number, zone = float(times.numbers[0]), times.zone
     except (ValueError, TypeError, OverflowError):
         number = float("nan")
@@ -106,25 +106,25 @@ def read_queries(
     optional = [] if schema.channel is None else [schema.channel]
     try:
         vocabularies = {schema.id: [sample.id for sample in samples]} | dict.fromkeys(optional, schema.channels)
-        frame = tables.read_frame(table, [schema.id, schema.time, *schema.positions, *optional], vocabularies)
+        frame = frames.read_frame(table, [schema.id, schema.time, *schema.positions, *optional], vocabularies)
         if left_out:
             frame = frame[~frame[schema.id].isin(left_out)].reset_index(drop=True)
         if len(frame) == 0:
             raise ValueError("the table has no rows")
-        ids, names = encode_names(frame[schema.id], None, f"id in column {schema.id!r}", tables.row_number)
+        ids, names = encode_names(frame[schema.id], None, f"id in column {schema.id!r}", frames.row_number)
         unit, time_column = schema.time_unit or "second", f"column {schema.time!r}"
         every = np.arange(len(frame))  # queries come in any order
-        times = read_times(frame[schema.time], unit, schema.time_zone, time_column, tables.row_number, every)
+        times = read_times(frame[schema.time], unit, schema.time_zone, time_column, frames.row_number, every)
         require_same_clock(
             replace(schema, time_unit=times.unit, durations=times.are_durations), schema, subject=time_column
         )
         require_same_zone(times.zone, schema.time_zone, time_column)
         coordinates = {schema.time: times.numbers}
         for axis in schema.positions:
-            coordinates[axis] = as_numbers(frame[axis], f"column {axis!r}", tables.row_number)
+            coordinates[axis] = as_numbers(frame[axis], f"column {axis!r}", frames.row_number)
         if schema.channel is not None:
             role = f"channel in column {schema.channel!r}"
-            index, _ = encode_names(frame[schema.channel], schema.channels, role, tables.row_number)
+            index, _ = encode_names(frame[schema.channel], schema.channels, role, frames.row_number)
             coordinates[schema.channel] = np.where(index < 0, np.nan, index)
         wrong = {schema.id: ids < 0} | {name: ~np.isfinite(x) for name, x in coordinates.items()}
         for column, mask in wrong.items():

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from romae.config import from_dict, parsed_json, to_dict
+from romae.data.frames import names_in_table
 from romae.data.schema import Schema
 from romae.data.sources import Indices, Source
 from romae.data.store import Store, write_store
-from romae.data.tables import from_table, names_in_table
+from romae.data.tables import from_table
 from romae.files import readable_path, write_whole_folder
 from romae.tokens.tokens import PackedSamples
 

@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Int64, UInt64
 
-from romae.data.tables import names_in_csv, require_columns, unreadable, written_names
+from romae.data.frames import (
+    is_arrow,
+    is_parquet,
+    names_in_csv,
+    opened_arrow,
+    require_columns,
+    unreadable,
+    written_names,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,6 +36,7 @@ ROWS_AT_ONCE = 65_536
 CSV_BLOCK = 16 << 20  # bytes; the first one says of what type a column is
 MOST_FILES = 400  # that are written at once, below what systems allow a process
 NO_NUMBER = -(2**31)  # stands for an id that is missing among whole numbers
+SMALLEST_ROW = 8  # bytes, of a row of a CSV file, to tell that it has few rows; a tenth of that if it is compressed
 SAMPLED = 200_000  # ids that tell where to divide the range of ids
 
 
@@ -50,7 +59,7 @@ class Ids(NamedTuple):
 
 @dataclass(frozen=True)
 class TableFile:
-    """A CSV or Parquet file whose columns are read a few rows at a time.
+    """A CSV, Parquet or Arrow file whose columns are read a few rows at a time.
 
     `id` is the column of ids, and `names` are columns that hold names, with their vocabulary if it is fixed; `columns`
     are all that are read.
@@ -62,17 +71,35 @@ class TableFile:
     texts: frozenset[str] = frozenset()  # columns of names that are text, whatever is written there
     names: tuple[str, ...] = ()  # columns that hold names
 
-    @property
-    def is_parquet(self) -> bool:
-        """Whether it is a Parquet file."""
-        return self.path.suffix in (".parquet", ".pq")
+    def has_at_most(self, n: int) -> bool:
+        """Whether it has no more than n rows, as far as can be told without reading it."""
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        if is_parquet(self.path):
+            return parquet.read_metadata(self.path).num_rows <= n
+        if is_arrow(self.path):
+            n_rows = 0
+            try:
+                with opened_arrow(self.path) as reader:
+                    for i in range(reader.num_record_batches):
+                        n_rows += reader.get_batch(i).num_rows
+                        if n_rows > n:
+                            return False
+            except (pa.ArrowException, OSError) as error:
+                raise unreadable(self.path, error) from None
+            return True
+        smallest = SMALLEST_ROW / (10 if self.path.suffix == ".gz" else 1)
+        return self.path.stat().st_size < n * smallest
 
     def batches(self, columns: Sequence[str] | None = None, *, skip: int = 0) -> Iterator["pa.Table"]:
         """Its rows in order, a few at a time, without the first `skip`; all of the columns, or some."""
         import pyarrow as pa
 
         chosen = list(self.columns if columns is None else columns)
-        read = self._parquet_batches if self.is_parquet else self._csv_batches
+        read = self._csv_batches
+        if is_parquet(self.path) or is_arrow(self.path):
+            read = self._parquet_batches if is_parquet(self.path) else self._arrow_batches
         try:
             for batch in read(chosen, skip):
                 if len(batch):
@@ -100,6 +127,18 @@ class TableFile:
                 cut = min(rest, len(table))
                 rest -= cut
                 yield table.slice(cut)
+
+    def _arrow_batches(self, columns: list[str], skip: int) -> Iterator["pa.Table"]:
+        import pyarrow as pa
+
+        with opened_arrow(self.path) as reader:
+            rest = skip
+            for i in range(reader.num_record_batches):
+                table = pa.Table.from_batches([reader.get_batch(i)]).select(columns).replace_schema_metadata(None)
+                cut = min(rest, len(table))
+                rest -= cut
+                for start in range(cut, len(table), ROWS_AT_ONCE):
+                    yield table.slice(start, ROWS_AT_ONCE)
 
     def _csv_batches(self, columns: list[str], skip: int) -> Iterator["pa.Table"]:
         import pyarrow as pa

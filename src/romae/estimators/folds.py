@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import UInt64
 
 from romae.data.containers import is_table
+from romae.data.frames import read_frame
 from romae.data.schema import Schema
-from romae.data.tables import read_frame
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from romae.data.columns import in_order, require_one_label, to_numpy
 from romae.data.containers import is_table
+from romae.data.frames import read_frame
 from romae.data.schema import Schema
 from romae.data.sources import schema_of
-from romae.data.tables import read_frame
 from romae.tokens.sample import Sample
 
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from romae.config import differences, to_dict
+from romae.data.frames import column_names
 from romae.data.schema import Schema
 from romae.data.skipping import Skipped, warn_of
 from romae.data.streams import (
@@ -36,7 +37,7 @@ from romae.data.streams import (
     parts_together,
     table_file,
 )
-from romae.data.tables import are_columns, column_names
+from romae.data.tables import are_columns
 from romae.files import require_free, write_whole, write_whole_text
 from romae.inference.predictor import Predictor
 from romae.inference.tables import require_output, write_table
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 
 ROWS_PER_PART = 500_000
 JOB, NONE = "job.json", ".none"
-SMALLEST_ROW = 8  # bytes, of a row of a CSV file, to tell that it has few rows; a tenth of that if it is compressed
 
 
 class Streamed(NamedTuple):
@@ -76,8 +76,8 @@ def answer_file(
     predictor : Predictor
         The model, and what is asked of it.
     data : str or Path
-        A CSV or Parquet file. It is fastest where the rows of each id lie together; else they are gathered first, in
-        temporary files beside the answers that take as much room as the table.
+        A CSV, Parquet or Arrow file. It is fastest where the rows of each id lie together; else they are gathered
+        first, in temporary files beside the answers that take as much room as the table.
     out : str or Path
         Where the answers go, a CSV (also .csv.gz) or Parquet file. Ids come in the order in which they begin in the
         table, or sorted where rows had to be gathered, or where the table has no more rows than a part.
@@ -118,7 +118,7 @@ def answer_file(
     if force and not resume:
         shutil.rmtree(folder, ignore_errors=True)
     file = _table_file(predictor, data)
-    ids = None if _is_small(file, rows_per_part) else file.look_at_ids()
+    ids = None if file.has_at_most(rows_per_part) else file.look_at_ids()
     if ids is None or ids.n_rows <= rows_per_part:
         skipped: list[Skipped] = []
         table = predictor.frame(data, skipped)
@@ -181,16 +181,6 @@ def _table_file(predictor: Predictor, data: Path) -> TableFile:
     if schema.channel in columns:
         names[str(schema.channel)] = model_schema.channels
     return table_file(data, schema.id, columns, names)
-
-
-def _is_small(file: TableFile, n: int) -> bool:
-    """Whether a table has no more than n rows, as far as can be told without reading it."""
-    if file.is_parquet:
-        from pyarrow import parquet
-
-        return parquet.read_metadata(file.path).num_rows <= n
-    smallest = SMALLEST_ROW / (10 if file.path.suffix == ".gz" else 1)
-    return file.path.stat().st_size < n * smallest
 
 
 class _Answered(NamedTuple):
