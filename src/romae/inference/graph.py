@@ -241,14 +241,14 @@ class Graph(nn.Module):
             values = enlarged.float().reshape(values.shape)
         encoded, _, _ = self._encoded(rows, values, tokens.positions)
         if self.answer == "predict" and isinstance(task, Regression) and task.per == "token":
-            numbers = self.scaling.invert_target(task.head(encoded[:, : values.shape[1]]).float())
+            numbers = self.scaling.invert_target(task.point(task.head(encoded[:, : values.shape[1]]).float()))
             is_answered = rows.valid & tokens.is_answered[rows.sample]
             numbers = torch.where(is_answered.unsqueeze(-1), numbers, torch.nan)
             return numbers.squeeze(0) if self.is_packed else numbers
         output = self._pooled(rows, encoded, tokens.positions)
         if self.answer == "predict":
             assert isinstance(task, Classification | Regression)
-            output = task.head(output).float()
+            output = task.point(task.head(output).float())
             if isinstance(task, Classification):
                 if task.calibration is not None:
                     output = task.calibration.apply(output, task.confidence).float()
@@ -277,7 +277,7 @@ class Graph(nn.Module):
         x, seen = torch.cat([decoder.projection(encoded), queries], 1), torch.cat([seen, places], 1)
         joined = context.followed_by(asked)
         x = _transformed(decoder.transformer, x, seen, joined, joined if decoder.is_joint else context)
-        output = task.head(x[:, encoded.shape[1] :]).double()
+        output = task.point(task.head(x[:, encoded.shape[1] :]).double())
         if levels is not None:
             output = levels.absolute_in(self._cell(asked, channel), output.flatten(0, 1)).reshape(output.shape)
         if self.scaling.method != "none":

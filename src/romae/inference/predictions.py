@@ -453,7 +453,7 @@ def _decoded(
         )
         positions = torch.cat([queries[sample][start:stop] for sample, start, stop in part])
         layout = Layout.of([stop - start for _, start, stop in part], encoded.device)
-        outputs.append(task.head(task.decoder(context, positions.to(encoded.device), layout)).float().cpu())
+        outputs.append(task.point(task.head(task.decoder(context, positions.to(encoded.device), layout)).float()).cpu())
         advance(len(positions))
     return outputs
 

@@ -19,6 +19,7 @@ from romae.model.autoencoder import Decoder, Encoder
 from romae.model.calibration import Calibration
 from romae.model.config import ModelConfig
 from romae.model.heads import Head
+from romae.model.likelihoods import Likelihood, Name, Numbers, as_likelihood, loss_of_normal
 from romae.model.pooling import pooled_layers
 from romae.tokens.augmentation import Augmentation, Noise, RandAugment
 from romae.tokens.layout import Layout
@@ -141,6 +142,21 @@ class Task(nn.Module):
     def config(self) -> ModelConfig:
         """The architecture of the encoder."""
         return self.encoder.config
+
+    def point(self, output: Float[Tensor, "*n k"]) -> Float[Tensor, "*n j"]:
+        """What the output of the head tells in one number each: itself, or the mean where there is a likelihood.
+
+        Parameters
+        ----------
+        output : Tensor
+            The output of the head.
+
+        Returns
+        -------
+        Tensor
+            With as many entries in a row as there are numbers to predict.
+        """
+        return output
 
     @property
     def scaling(self) -> Any:
@@ -491,11 +507,14 @@ class MaskedReconstruction(Task):
     drop_tokens : float, default 0.0
         The largest share of each sample's tokens that is dropped at each step of training, from 0 to below 1: the
         regulariser for small data.
+    likelihood : {"normal", "student", "mixture", "quantiles"} or a likelihood, optional
+        The distribution that is learned of each hidden number, whose mean is the prediction, such as
+        `Mixture(n=4)`; None learns the mean alone, by a squared error.
 
     Raises
     ------
     ValueError
-        If `normalise` is asked of tokens with one channel, or a number lies outside its range.
+        If `normalise` is asked of tokens with one channel, a number lies outside its range, or the likelihood is none.
     TypeError
         If the masking is no strategy.
 
@@ -518,8 +537,11 @@ class MaskedReconstruction(Task):
         masking: Strategy | Masking = UniformTokens(),  # noqa: B008  (a frozen value)
         normalise: bool = False,
         drop_tokens: float = 0.0,
+        likelihood: Likelihood | Name | None = None,
     ) -> None:
-        super().__init__(encoder, drop_tokens, {"masking": masking, "normalise": normalise})
+        likelihood = as_likelihood(likelihood)
+        settings = {"masking": masking, "normalise": normalise}
+        super().__init__(encoder, drop_tokens, settings | _kept_likelihood(likelihood))
         config = self.config
         if isinstance(masking, type) or not isinstance(masking, Masking):
             raise TypeError(f"masking must be a strategy such as UniformTokens(ratio=0.5), not {masking!r}")
@@ -527,9 +549,12 @@ class MaskedReconstruction(Task):
             raise ValueError(
                 "normalise needs tokens of several values (a patch); with one channel nothing would be left"
             )
-        self.masking, self.normalise = masking, normalise
+        self.masking, self.normalise, self.likelihood = masking, normalise, likelihood
         self.decoder = Decoder(config)
-        self.head = Head(config.decoder.width, config.channels, config.norm_eps)
+        self.head = Head(config.decoder.width, config.channels * _n_parameters(likelihood), config.norm_eps)
+
+    def point(self, output: Float[Tensor, "*n k"]) -> Float[Tensor, "*n j"]:
+        return _mean(self.likelihood, output)
 
     def _draw(self, batch: Batch, source: RandomSource) -> Batch:
         if batch.hidden is not None:
@@ -544,8 +569,8 @@ class MaskedReconstruction(Task):
         assert batch.hidden is not None
         hidden = batch.hidden
         levels = self.levels(batch.tokens)
-        output = self._relative(batch.tokens, hidden.positions, hidden.layout, levels).float()
-        return _squared_error(output, self._targets(hidden, levels), _counts(batch, hidden.layout))
+        output = self._output(batch.tokens, hidden.positions, hidden.layout, levels).float()
+        return _loss(self.likelihood, output, self._targets(hidden, levels), _counts(batch, hidden.layout))
 
     def trivial(self, batch: Batch) -> Loss:
         """The loss of the best simple prediction: a constant, or the mean of what is visible of sample and channel.
@@ -568,7 +593,7 @@ class MaskedReconstruction(Task):
         target = self._targets(hidden, levels)
         counts = _counts(batch, hidden.layout)
         constant = _average(target, counts).expand_as(target)
-        of_constant = _squared_error(constant, target, counts)
+        of_constant = _simple_loss(self.likelihood, constant, target, counts)
         if self.normalise:
             return of_constant
         mean = torch.zeros_like(target)  # what is centred already lies around 0
@@ -576,7 +601,7 @@ class MaskedReconstruction(Task):
             gain = torch.ones(1, 1, dtype=torch.float64, device=visible.device)
             own = Levels.of(visible, gain, self._n_channels())
             mean = own.absolute(mean, hidden.positions, hidden.layout).to(target.dtype)
-        of_mean = _squared_error(mean, target, counts)
+        of_mean = _simple_loss(self.likelihood, mean, target, counts)
         return Loss(torch.minimum(of_constant.total, of_mean.total), of_constant.weight)
 
     def _n_channels(self) -> int:
@@ -609,8 +634,8 @@ class MaskedReconstruction(Task):
         Returns
         -------
         Tensor [q, c]
-            The output of the head, with the level of each sample where the scaling centres samples; normalised if the
-            targets were.
+            The values, with the level of each sample where the scaling centres samples; normalised if the targets
+            were.
 
         Raises
         ------
@@ -618,7 +643,7 @@ class MaskedReconstruction(Task):
             If the positions do not fit the layout or the model.
         """
         levels = self.levels(visible)
-        output = self._relative(visible, positions, layout, levels)
+        output = self.point(self._output(visible, positions, layout, levels))
         return output if levels is None else levels.absolute(output, positions, layout).to(output.dtype)
 
     def centred(self, visible: Tokens, levels: Levels | None) -> Tokens:
@@ -638,9 +663,9 @@ class MaskedReconstruction(Task):
         """
         return visible if levels is None else self._cast(levels.relative(visible))
 
-    def _relative(
+    def _output(
         self, visible: Tokens, positions: Float[Tensor, "q d"], layout: Layout, levels: Levels | None
-    ) -> Float[Tensor, "q c"]:
+    ) -> Float[Tensor, "q k"]:
         """The output of the head: relative to the levels where there are such."""
         encoded = self.encoder(self.centred(visible, levels))
         if positions.ndim != 2 or positions.shape[1] != self.config.position_dims or len(positions) != layout.n_tokens:
@@ -667,7 +692,7 @@ class MaskedReconstruction(Task):
         assert batch.hidden is not None
         hidden = batch.hidden
         levels = self.levels(batch.tokens)
-        output = self._relative(batch.tokens, hidden.positions, hidden.layout, levels).float()
+        output = self.point(self._output(batch.tokens, hidden.positions, hidden.layout, levels).float())
         if self.normalise:
             mean, deviation = _moments((hidden if levels is None else levels.relative(hidden)).values.float())
             output = output * deviation + mean
@@ -800,7 +825,7 @@ class Classification(Task):
 
 
 class Regression(Task):
-    """Regression: one or several numbers per sample, or per token, with a squared error.
+    """Regression: one or several numbers per sample, or per token, with a squared error or a likelihood.
 
     Parameters
     ----------
@@ -815,11 +840,14 @@ class Regression(Task):
         regulariser for small data.
     augment : Noise, optional
         Augmentation of values in training.
+    likelihood : {"normal", "student", "mixture", "quantiles"} or a likelihood, optional
+        The distribution that is learned of each target, whose mean is the prediction, such as `Mixture(n=4)`; None
+        learns the mean alone, by a squared error.
 
     Raises
     ------
     ValueError
-        If there is no target, or `per` is something else.
+        If there is no target, `per` is something else, or the likelihood is none.
     TypeError
         If the augmentation is none.
 
@@ -845,17 +873,24 @@ class Regression(Task):
         per: Literal["sample", "token"] = "sample",
         drop_tokens: float = 0.0,
         augment: Noise | None = None,
+        likelihood: Likelihood | Name | None = None,
     ) -> None:
         if not isinstance(n_targets, SupportsIndex) or operator.index(n_targets) < 1:
             raise ValueError(f"regression needs at least one target, n_targets=1 or more, not {n_targets!r}")
         n_targets = operator.index(n_targets)
-        super().__init__(encoder, drop_tokens, {"n_targets": n_targets, "per": per, "augment": augment})
+        likelihood = as_likelihood(likelihood)
+        settings = {"n_targets": n_targets, "per": per, "augment": augment}
+        super().__init__(encoder, drop_tokens, settings | _kept_likelihood(likelihood))
         if not isinstance(augment, Noise | None):
             raise TypeError(f"augment is Noise(…), not {augment!r}")
         if per not in ("sample", "token"):
             raise ValueError(f"per must be 'sample' or 'token', not {per!r}")
-        self.n_targets, self.per, self.augment = n_targets, per, augment
-        self.head = Head(self.config.encoder.width, n_targets, self.config.norm_eps)
+        self.n_targets, self.per, self.augment, self.likelihood = n_targets, per, augment, likelihood
+        n_outputs = n_targets * _n_parameters(likelihood)
+        self.head = Head(self.config.encoder.width, n_outputs, self.config.norm_eps)
+
+    def point(self, output: Float[Tensor, "*n k"]) -> Float[Tensor, "*n j"]:
+        return _mean(self.likelihood, output)
 
     def _draw(self, batch: Batch, source: RandomSource) -> Batch:
         target = _require_target(batch)
@@ -878,14 +913,15 @@ class Regression(Task):
 
     def forward(self, batch: Batch) -> Loss:
         batch = self.prepare(batch)
-        output = self.predict(batch)
+        output = self._output(batch)
         counts = _counts(batch, None if self.per == "sample" else batch.tokens.layout)
-        return _squared_error(output, _require_target(batch).float().reshape(output.shape), counts)
+        target = _require_target(batch).float().reshape(len(output), self.n_targets)
+        return _loss(self.likelihood, output, target, counts)
 
     def trivial(self, batch: Batch) -> Loss:
         target = _require_target(batch).float().reshape(-1, self.n_targets)
         counts = _counts(batch, None if self.per == "sample" else batch.tokens.layout)
-        return _squared_error(_average(target, counts).expand_as(target), target, counts)
+        return _simple_loss(self.likelihood, _average(target, counts).expand_as(target), target, counts)
 
     def predict(self, batch: Batch) -> Float[Tensor, "n k"]:
         """The targets of each sample, or of each token.
@@ -900,6 +936,9 @@ class Regression(Task):
         Tensor [n, k]
             One row per sample or token.
         """
+        return self.point(self._output(batch))
+
+    def _output(self, batch: Batch) -> Float[Tensor, "n k"]:
         tokens = batch.tokens
         encoded = self.encode(tokens)
         if self.per == "sample":
@@ -925,6 +964,37 @@ def _counts(batch: Batch, layout: Layout | None = None) -> Counts:
     if batch.weight is not None:
         counts = batch.weight if batch.real is None else torch.where(batch.real, batch.weight, 0.0)
     return counts if counts is None or layout is None else counts[layout.sample_of_token]
+
+
+def _n_parameters(likelihood: Likelihood | None) -> int:
+    return 1 if likelihood is None else likelihood.n_parameters
+
+
+def _kept_likelihood(likelihood: Likelihood | None) -> dict[str, Likelihood]:
+    """For the settings of a checkpoint; without one they are those of older versions."""
+    return {} if likelihood is None else {"likelihood": likelihood}
+
+
+def _mean(likelihood: Likelihood | None, output: Float[Tensor, "*n k"]) -> Float[Tensor, "*n j"]:
+    if likelihood is None:
+        return output
+    raw = output.unflatten(-1, (-1, likelihood.n_parameters))
+    return likelihood.mean(raw.flatten(0, -3)).reshape(raw.shape[:-1])
+
+
+def _loss(likelihood: Likelihood | None, output: Float[Tensor, "n p"], target: Numbers, counts: Counts) -> Loss:
+    if likelihood is None:
+        return _squared_error(output, target, counts)
+    return _summed(likelihood.loss(output.unflatten(-1, (-1, likelihood.n_parameters)), target), counts)
+
+
+def _simple_loss(likelihood: Likelihood | None, prediction: Numbers, target: Numbers, counts: Counts) -> Loss:
+    """The loss of a prediction that nothing was learned for; a likelihood is that of a normal with its mean error."""
+    squared = _squared_error(prediction, target, counts)
+    if likelihood is None:
+        return squared
+    spread = squared.mean.sqrt().clamp(min=1e-3).to(target.dtype)
+    return _summed(loss_of_normal(likelihood, target, prediction, spread), counts)
 
 
 def _squared_error(output: Float[Tensor, "n k"], target: Float[Tensor, "n k"], counts: Counts = None) -> Loss:

@@ -139,7 +139,7 @@ def _judged(task: Any, source: Source, scoring: str | None, *, seed: int, worker
                 loss = plain(prepared)
             sums += torch.stack([loss.total.double(), loss.weight]) * part
             if scoring is not None and batch is not None:
-                answers.append(_Answers.of(outputs[0], prepared))
+                answers.append(_Answers.of(plain.point(outputs[0].float()), prepared))
         if accelerator is not None:
             sums = accelerator.reduce(sums, "sum")
         if scoring is not None and accelerator is not None and accelerator.num_processes > 1:

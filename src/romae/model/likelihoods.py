@@ -1,0 +1,303 @@
+"""Likelihoods: what a head says of a number beyond its mean, and the loss that teaches it.
+
+A likelihood reads a few raw parameters for each number, of any size, and makes a distribution of them. Numbers are as
+the model sees them: scaled, of the order of 1.
+
+Shapes: n rows, k numbers in a row, p raw parameters of each, m components, l levels.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+Name = Literal["normal", "student", "mixture", "quantiles"]
+Raw = Float[Tensor, "n k p"]
+Numbers = Float[Tensor, "n k"]
+
+LOG_RANGE = 7.0  # scales lie between exp(-7) and exp(7), so that a density is bounded and a step is, too
+FAR = 6.0  # scales; beyond, a loss grows as a logarithm and not as a square, so that one value decides no step
+LEAST_FREEDOM, MOST_FREEDOM = 2.1, 100.0  # degrees of freedom; of fewer than two there is no variance
+HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
+
+
+def scale_of(raw: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    """A scale above 0: the exponential of a raw parameter, which is bounded smoothly. 1 for 0."""
+    return torch.exp(LOG_RANGE * torch.tanh(raw / LOG_RANGE))
+
+
+def _with_noise(scale: Float[Tensor, "*n"], variance: Numbers | None) -> Float[Tensor, "*n"]:
+    """The scale of a sum with independent noise of a known variance."""
+    if variance is None:
+        return scale
+    return torch.sqrt(scale.square() + (variance if scale.ndim == variance.ndim else variance.unsqueeze(-1)))
+
+
+def _log_normal(z: Float[Tensor, "*n"], scale: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    """The logarithm of a normal density, z scales from its centre; far out, where 2e-9 lies, it falls as a power."""
+    far = z.abs().clamp(min=FAR) / FAR
+    return -0.5 * z.clamp(-FAR, FAR).square() - FAR**2 * torch.log(far) - torch.log(scale) - HALF_LOG_TAU
+
+
+@dataclass(frozen=True, kw_only=True)
+class Normal:
+    """A normal distribution: a mean and a standard deviation.
+
+    Parameters
+    ----------
+    mean_weight : float, default 0.0
+        How much the squared error of the mean counts beside the logarithm of the density.
+    kind : "normal"
+        The name of this likelihood in a configuration file.
+
+    Raises
+    ------
+    ValueError
+        If `mean_weight` is negative.
+    """
+
+    mean_weight: float = 0.0
+    kind: Literal["normal"] = "normal"
+
+    def __post_init__(self) -> None:
+        _require_weight(self.mean_weight)
+
+    @property
+    def n_parameters(self) -> int:
+        """How many raw parameters a number has."""
+        return 2
+
+    def log_density(self, raw: Raw, x: Numbers, variance: Numbers | None = None) -> Numbers:
+        """The logarithm of the density at x, of numbers that were measured with noise of a known variance."""
+        scale = _with_noise(scale_of(raw[..., 1]), variance)
+        return _log_normal((x - raw[..., 0]) / scale, scale)
+
+    def mean(self, raw: Raw) -> Numbers:
+        """The mean."""
+        return raw[..., 0]
+
+    def loss(self, raw: Raw, x: Numbers, variance: Numbers | None = None) -> Numbers:
+        """What training makes small."""
+        return _loss(self, raw, x, variance)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Student:
+    """Student's t distribution: a centre, a scale and degrees of freedom, for values that now and then lie far out.
+
+    Parameters
+    ----------
+    mean_weight : float, default 0.0
+        How much the squared error of the mean counts beside the logarithm of the density.
+    kind : "student"
+        The name of this likelihood in a configuration file.
+
+    Raises
+    ------
+    ValueError
+        If `mean_weight` is negative.
+    """
+
+    mean_weight: float = 0.0
+    kind: Literal["student"] = "student"
+
+    def __post_init__(self) -> None:
+        _require_weight(self.mean_weight)
+
+    @property
+    def n_parameters(self) -> int:
+        """How many raw parameters a number has."""
+        return 3
+
+    def freedom(self, raw: Raw) -> Numbers:
+        """The degrees of freedom; 8 for a raw parameter of 0."""
+        low, high = math.log(LEAST_FREEDOM), math.log(MOST_FREEDOM)
+        middle = (math.log(8.0) - low) / (high - low)
+        return torch.exp(low + (high - low) * torch.sigmoid(raw[..., 2] + math.log(middle / (1 - middle))))
+
+    def log_density(self, raw: Raw, x: Numbers, variance: Numbers | None = None) -> Numbers:
+        """The logarithm of the density at x; with noise of a known variance, which is added to that of the scale."""
+        scale, freedom = _with_noise(scale_of(raw[..., 1]), variance), self.freedom(raw)
+        z = (x - raw[..., 0]) / scale
+        norm = torch.lgamma((freedom + 1) / 2) - torch.lgamma(freedom / 2) - 0.5 * torch.log(freedom * math.pi)
+        return norm - torch.log(scale) - (freedom + 1) / 2 * torch.log1p(z.square() / freedom)
+
+    def mean(self, raw: Raw) -> Numbers:
+        """The mean."""
+        return raw[..., 0]
+
+    def loss(self, raw: Raw, x: Numbers, variance: Numbers | None = None) -> Numbers:
+        """What training makes small."""
+        return _loss(self, raw, x, variance)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixture:
+    """A mixture of normal distributions, for values of several levels, skewed or with heavy tails.
+
+    Parameters
+    ----------
+    n : int, default 8
+        The number of components.
+    mean_weight : float, default 0.0
+        How much the squared error of the mean counts beside the logarithm of the density.
+    kind : "mixture"
+        The name of this likelihood in a configuration file.
+
+    Raises
+    ------
+    ValueError
+        If there is no component, or `mean_weight` is negative.
+    """
+
+    n: int = 8
+    mean_weight: float = 0.0
+    kind: Literal["mixture"] = "mixture"
+
+    def __post_init__(self) -> None:
+        if self.n < 1:
+            raise ValueError(f"a mixture has at least one component, n=1 or more, not {self.n}")
+        _require_weight(self.mean_weight)
+
+    @property
+    def n_parameters(self) -> int:
+        """How many raw parameters a number has."""
+        return 3 * self.n
+
+    def parts(self, raw: Raw) -> tuple[Float[Tensor, "n k m"], Float[Tensor, "n k m"], Float[Tensor, "n k m"]]:
+        """The logarithms of the weights, the centres and the scales of the components.
+
+        Where the raw parameters are 0, centres are spread over the bulk of a standard normal, so that components differ
+        from the start.
+        """
+        weight, centre, scale = raw.unflatten(-1, (3, self.n)).unbind(-2)
+        levels = (torch.arange(self.n, device=raw.device, dtype=raw.dtype) + 0.5) / self.n
+        return F.log_softmax(weight, -1), centre + torch.special.ndtri(levels), scale_of(scale)
+
+    def log_density(self, raw: Raw, x: Numbers, variance: Numbers | None = None) -> Numbers:
+        """The logarithm of the density at x, of numbers that were measured with noise of a known variance."""
+        weight, centre, scale = self.parts(raw)
+        scale = _with_noise(scale, variance)
+        return torch.logsumexp(weight + _log_normal((x.unsqueeze(-1) - centre) / scale, scale), -1)
+
+    def mean(self, raw: Raw) -> Numbers:
+        """The mean."""
+        weight, centre, _ = self.parts(raw)
+        return (weight.exp() * centre).sum(-1)
+
+    def loss(self, raw: Raw, x: Numbers, variance: Numbers | None = None) -> Numbers:
+        """What training makes small."""
+        return _loss(self, raw, x, variance)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantiles:
+    """Quantiles of levels that are evenly spaced, which assume nothing about the form of a distribution.
+
+    Parameters
+    ----------
+    n : int, default 19
+        The number of quantiles, an odd one, so that the median is among them: 19 are those of 0.05, 0.10, … 0.95.
+    mean_weight : float, default 0.0
+        How much the squared error of the mean counts beside that of the quantiles.
+    kind : "quantiles"
+        The name of this likelihood in a configuration file.
+
+    Raises
+    ------
+    ValueError
+        If n is no odd number of at least 3, or `mean_weight` is negative.
+    """
+
+    n: int = 19
+    mean_weight: float = 0.0
+    kind: Literal["quantiles"] = "quantiles"
+
+    def __post_init__(self) -> None:
+        if self.n < 3 or self.n % 2 == 0:
+            raise ValueError(f"the number of quantiles is odd and at least 3, so that one is the median, not {self.n}")
+        _require_weight(self.mean_weight)
+
+    @property
+    def n_parameters(self) -> int:
+        """How many raw parameters a number has."""
+        return self.n
+
+    def levels(self, like: Tensor) -> Float[Tensor, "l"]:
+        """The levels, from the lowest to the highest."""
+        return torch.arange(1, self.n + 1, device=like.device, dtype=like.dtype) / (self.n + 1)
+
+    def values(self, raw: Raw) -> Float[Tensor, "n k l"]:
+        """The quantiles, in rising order: the median, and the steps from each to the next.
+
+        Where the raw parameters are 0, they are those of a standard normal.
+        """
+        middle = self.n // 2
+        steps = torch.special.ndtri(self.levels(raw)).diff() * scale_of(raw[..., 1:])
+        median = raw[..., :1]
+        below = median - steps[..., :middle].flip(-1).cumsum(-1).flip(-1)
+        return torch.cat([below, median, median + steps[..., middle:].cumsum(-1)], -1)
+
+    def mean(self, raw: Raw) -> Numbers:
+        """The mean of the quantiles."""
+        return self.values(raw).mean(-1)
+
+    def loss(self, raw: Raw, x: Numbers, variance: Numbers | None = None) -> Numbers:
+        """Twice the mean pinball loss: about the continuous ranked probability score."""
+        if variance is not None:
+            raise ValueError("quantiles know nothing of measurement errors; take 'normal', 'student' or 'mixture'")
+        return _pinball(self.values(raw), x, self.levels(raw)) + _squared(self, raw, x)
+
+
+Likelihood = Normal | Student | Mixture | Quantiles
+NAMES: dict[str, type[Normal] | type[Student] | type[Mixture] | type[Quantiles]] = {
+    "normal": Normal,
+    "student": Student,
+    "mixture": Mixture,
+    "quantiles": Quantiles,
+}
+
+
+def as_likelihood(given: object) -> Likelihood | None:
+    """A likelihood as it is given: one of these, its name, or None for a squared error."""
+    if given is None or isinstance(given, Likelihood):
+        return given
+    if isinstance(given, str) and given in NAMES:
+        return NAMES[given]()
+    names = ", ".join(map(repr, NAMES))
+    raise ValueError(f"likelihood is one of {names}, or a value such as Mixture(n=4), or None, not {given!r}")
+
+
+def loss_of_normal(likelihood: Likelihood, x: Numbers, mean: Numbers, spread: Tensor) -> Numbers:
+    """The loss of numbers under normal distributions around means: what a simple prediction would have."""
+    z = (x - mean) / spread
+    squared = likelihood.mean_weight * (x - mean).square()
+    if isinstance(likelihood, Quantiles):
+        levels = likelihood.levels(x)
+        quantiles = mean.unsqueeze(-1) + torch.special.ndtri(levels) * spread
+        return _pinball(quantiles, x, levels) + squared
+    return squared - _log_normal(z, torch.as_tensor(spread, dtype=x.dtype, device=x.device).expand_as(z))
+
+
+def _loss(likelihood: Normal | Student | Mixture, raw: Raw, x: Numbers, variance: Numbers | None) -> Numbers:
+    return _squared(likelihood, raw, x) - likelihood.log_density(raw, x, variance)
+
+
+def _squared(likelihood: Likelihood, raw: Raw, x: Numbers) -> Numbers | float:
+    if likelihood.mean_weight == 0:
+        return 0.0
+    return likelihood.mean_weight * (likelihood.mean(raw) - x).square()
+
+
+def _pinball(quantiles: Float[Tensor, "n k l"], x: Numbers, levels: Float[Tensor, "l"]) -> Numbers:
+    error = x.unsqueeze(-1) - quantiles
+    return 2 * torch.maximum(levels * error, (levels - 1) * error).mean(-1)
+
+
+def _require_weight(weight: float) -> None:
+    if not 0 <= weight < math.inf:
+        raise ValueError(f"mean_weight is how much the squared error counts, 0 or more, not {weight}")
