@@ -243,8 +243,57 @@ class Quantiles:
         return torch.cat([below, median, median + steps[..., middle:].cumsum(-1)], -1)
 
     def mean(self, raw: Raw) -> Numbers:
-        """The mean of the quantiles."""
-        return self.values(raw).mean(-1)
+        """The mean: quantiles are joined by lines, and tails fall off as exponentials."""
+        values, low, high = self._tails(raw)
+        between = (values[..., 1:] + values[..., :-1]).sum(-1) / 2
+        return (between + (values[..., 0] - low) + (values[..., -1] + high)) / (self.n + 1)
+
+    def spread(self, raw: Raw) -> Numbers:
+        """The standard deviation."""
+        values, low, high = self._tails(raw)
+        mean = self.mean(raw)
+        values = values - mean.unsqueeze(-1)
+        a, b = values[..., :-1], values[..., 1:]
+        between = ((a.square() + a * b + b.square()) / 3).sum(-1)
+        ends = (values[..., 0] - low).square() + low.square() + (values[..., -1] + high).square() + high.square()
+        return torch.sqrt((between + ends) / (self.n + 1))
+
+    def quantile(self, raw: Raw, level: Numbers) -> Numbers:
+        """The quantile of any level."""
+        values, low, high = self._tails(raw)
+        step = level * (self.n + 1)  # the k-th quantile lies at k
+        i = step.floor().clamp(1, self.n - 1).long()
+        before, after = values.gather(-1, (i - 1).unsqueeze(-1)), values.gather(-1, i.unsqueeze(-1))
+        inside = (before + (after - before) * (step - i).unsqueeze(-1)).squeeze(-1)
+        below = values[..., 0] + low * torch.log(step.clamp(max=1))
+        above = values[..., -1] - high * torch.log((self.n + 1 - step).clamp(max=1))
+        return torch.where(step < 1, below, torch.where(step > self.n, above, inside))
+
+    def cdf(self, raw: Raw, x: Numbers) -> Numbers:
+        """The probability of a number of at most x."""
+        values, low, high = self._tails(raw)
+        i = (x.unsqueeze(-1) >= values).sum(-1).clamp(1, self.n - 1)
+        before, after = values.gather(-1, (i - 1).unsqueeze(-1)), values.gather(-1, i.unsqueeze(-1))
+        inside = i + ((x.unsqueeze(-1) - before) / (after - before)).squeeze(-1)
+        below = torch.exp(((x - values[..., 0]) / low).clamp(max=0))
+        above = self.n + 1 - torch.exp(((values[..., -1] - x) / high).clamp(max=0))
+        step = torch.where(x < values[..., 0], below, torch.where(x > values[..., -1], above, inside))
+        return step / (self.n + 1)
+
+    def log_density(self, raw: Raw, x: Numbers) -> Numbers:
+        """The logarithm of the density at x."""
+        values, low, high = self._tails(raw)
+        i = (x.unsqueeze(-1) >= values).sum(-1).clamp(1, self.n - 1)
+        gap = (values.gather(-1, i.unsqueeze(-1)) - values.gather(-1, (i - 1).unsqueeze(-1))).squeeze(-1)
+        below = (x - values[..., 0]) / low - torch.log(low)
+        above = (values[..., -1] - x) / high - torch.log(high)
+        logarithm = torch.where(x < values[..., 0], below, torch.where(x > values[..., -1], above, -torch.log(gap)))
+        return logarithm - math.log(self.n + 1)
+
+    def _tails(self, raw: Raw) -> tuple[Float[Tensor, "n k l"], Numbers, Numbers]:
+        """The quantiles, and the lengths of the two tails, whose densities go on where those between quantiles end."""
+        values = self.values(raw)
+        return values, values[..., 1] - values[..., 0], values[..., -1] - values[..., -2]
 
     def loss(self, raw: Raw, x: Numbers, variance: Numbers | None = None) -> Numbers:
         """Twice the mean pinball loss: about the continuous ranked probability score."""
