@@ -231,7 +231,7 @@ def test_the_spread_is_learned_where_it_differs(likelihood):
     torch.manual_seed(0)
     model = romae.ModelConfig(channels=1, position_dims=1, encoder=SIZE, decoder=SIZE, cls=False)
     task = romae.Regression(model, likelihood=likelihood)
-    config = romae.TrainConfig(epochs=20, batch_size=32, lr=1e-2, device="cpu")
+    config = romae.TrainConfig(epochs=12, batch_size=32, lr=1e-2, device="cpu")
     history = romae.train(task, noisy(320, 0), config, quiet=True)
     test = romae.collate(noisy(2, 1))
     outputs = []
