@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy import stats
 
+import romae
 from messages import refused
+from romae.data.schema import SampleSet, Schema
 from romae.inference.distributions import Distribution, Units
 from romae.model.likelihoods import Mixture, Normal, Quantiles, Student, scale_of
 
@@ -115,3 +117,94 @@ def test_what_is_no_level_and_numbers_that_do_not_fit_are_refused():
             ask(np.zeros(3))
     with refused(ValueError, "n=1"):
         one.sample(0)
+
+
+# From a model
+
+SIZE = romae.Size(width=16, heads=2, depth=1)
+SCHEMA = Schema(time="day", channel="band", channels=("g", "r"))
+
+
+def stars(n=12, seed=0):
+    random, samples = np.random.default_rng(seed), []
+    for i in range(n):
+        length = 6 + i % 5
+        band = np.arange(length) % 2
+        values = 15 + 3 * random.normal() + band + 0.3 * random.normal(size=length)
+        positions = np.stack([np.sort(random.uniform(0, 9, length)), band], axis=1)
+        samples.append(romae.Sample(values[:, None], positions, id=i))
+    return SampleSet(samples, SCHEMA)
+
+
+@pytest.fixture(scope="module", params=[("standard", "global"), ("robust-asinh", "global"), ("standard", "sample")])
+def model(request):
+    method, center = request.param
+    samples = stars()
+    torch.manual_seed(0)
+    config = romae.ModelConfig(channels=1, position_dims=2, kinds=2, encoder=SIZE, decoder=SIZE, cls=False)
+    task = romae.MaskedReconstruction(config, likelihood=Mixture(n=3))
+    scaling = romae.fit_scaling(samples, values=method, center=center)
+    romae.train(task, samples, romae.TrainConfig(epochs=2, batch_size=4, device="cpu"), scaling=scaling, quiet=True)
+    return task
+
+
+def test_a_model_tells_distributions_at_any_position_in_the_units_of_the_data(model):
+    samples, places = stars(4, seed=1), [np.linspace(0, 9, n) for n in (3, 0, 5, 2)]
+    told = romae.interpolate(model, samples, places, channels=["r", "g"], returns="distribution")
+    means = romae.interpolate(model, samples, places, channels=["r", "g"])
+    assert [one.shape for one in told] == [(3, 2), (0, 2), (5, 2), (2, 2)] == [one.shape for one in means]
+    low, high = told[0].interval(0.9)
+    assert (low < told[0].median()).all() and (told[0].median() < high).all() and (high - low > 0.01).all()
+    assert 5 < told[0].mean().mean() < 25, "magnitudes, as the data are"
+    if model.scaling.method == "standard":
+        assert_allclose(told[0].mean(), means[0], rtol=1e-5)
+    alone = romae.interpolate(model, samples[2:3], places[2:3], returns="distribution", channels=["g"])
+    assert_allclose(alone[0].quantile(0.2)[:, 0], told[2].quantile(0.2)[:, 1], rtol=1e-4)
+
+
+def test_hidden_values_have_the_density_that_the_loss_is_of(model):
+    samples = romae.hide(stars(5, seed=2), romae.UniformTokens(ratio=0.5))
+    told = romae.predict(model, samples, returns="distribution")
+    means = romae.predict(model, samples)
+    assert [one.shape for one in told] == [one.shape for one in means]
+    truth = [sample.values[sample.hidden].double().numpy() for sample in samples]
+    logarithms = np.concatenate([one.log_prob(x) for one, x in zip(told, truth, strict=True)])
+    slopes = np.concatenate([one.units.log_slope(x) for one, x in zip(told, truth, strict=True)])
+    batch = romae.collate([model.scaling.apply(sample) for sample in samples])
+    with torch.no_grad():
+        loss = float(model.eval()(batch).mean)
+    assert -(logarithms - slopes).mean() == pytest.approx(loss, rel=1e-3)
+
+
+@pytest.mark.parametrize("per", ["sample", "token"])
+def test_numbers_come_as_distributions_too(per):
+    random = np.random.default_rng(0)
+    samples = [
+        romae.Sample(
+            random.normal(size=(5, 1)),
+            np.arange(5.0)[:, None],
+            target=100 + 10 * random.normal(size=(2,) if per == "sample" else (5, 2)),
+        )
+        for _ in range(8)
+    ]
+    torch.manual_seed(0)
+    config = romae.ModelConfig(channels=1, position_dims=1, encoder=SIZE, decoder=SIZE, cls=False)
+    task = romae.Regression(config, n_targets=2, per=per, likelihood="student")
+    scaling = romae.fit_scaling(samples, target=True)
+    romae.train(task, samples, romae.TrainConfig(epochs=1, batch_size=4, device="cpu"), scaling=scaling, quiet=True)
+    told, means = romae.predict(task, samples, returns="distribution"), romae.predict(task, samples)
+    whole, expected = (told, means) if per == "sample" else (told[3], means[3])
+    assert whole.shape == expected.shape and ((whole.std() > 1) & (whole.std() < 100)).all()
+    assert_allclose(whole.mean(), expected, rtol=1e-6)
+
+
+def test_what_has_learned_no_distribution_says_so():
+    config = romae.ModelConfig(channels=1, position_dims=1, encoder=SIZE, decoder=SIZE, cls=False)
+    samples = romae.from_arrays(np.zeros((2, 4, 1)))
+    for task in (romae.MaskedReconstruction(config), romae.Regression(config)):
+        with refused(ValueError, "no distribution", "likelihood"):
+            romae.predict(task, samples, returns="distribution")
+    with refused(ValueError, "predict_proba"):
+        romae.predict(romae.Classification(config, n_classes=2), samples, returns="distribution")
+    with refused(ValueError, "'std'", "'distribution'"):
+        romae.interpolate(romae.MaskedReconstruction(config), samples, [[0.5]] * 2, returns="std")

@@ -268,6 +268,28 @@ class Scaling:
         centre, scale = self._value_tables(values, positions)
         return straightened(values, self.method) * scale + centre
 
+    def tables_at(
+        self, positions: Float[Tensor, "n d"], n_columns: int
+    ) -> tuple[Float64[Tensor, "#n c"], Float64[Tensor, "#n c"]]:
+        """What `invert_values` adds to values at positions, and what it multiplies them by, once they are straightened.
+
+        Parameters
+        ----------
+        positions : Tensor [n, d]
+            In the data's own units; they say what channel each belongs to.
+        n_columns : int
+            The number of values at a position.
+
+        Returns
+        -------
+        tuple of two Float64 Tensors [n, c] or [1, c]
+            Centres and scales.
+        """
+        zero = torch.zeros(len(positions), n_columns, dtype=torch.float64)
+        if self.method == "none":
+            return zero[:1], zero[:1] + 1
+        return self._value_tables(zero, positions)
+
     def origin(self, positions: Float[Tensor, "n d"]) -> Float64[Tensor, "d"]:
         """What `apply` subtracts from the positions of a sample; keep it to invert positions later.
 

@@ -65,9 +65,6 @@ class Units:
         slope = 0.0 if bend is None else -0.5 * np.log1p((y / bend) ** 2)
         return slope - np.log(self.scale) + np.log(self.gain)
 
-    def __getitem__(self, index: Any) -> "Units":
-        return Units(self.gain[index], self.level[index], self.scale[index], self.centre[index], self.method)
-
 
 class Distribution:
     """The distributions of predicted numbers, in the data's own units.
@@ -109,7 +106,31 @@ class Distribution:
         return len(self.raw)
 
     def __getitem__(self, index: Any) -> "Distribution":
-        return Distribution(self.likelihood, self.raw[index], self.units[index])
+        return self._at(np.arange(int(np.prod(self.shape))).reshape(self.shape)[index])
+
+    def reshape(self, shape: tuple[int, ...]) -> "Distribution":
+        """The same distributions in another shape.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            The shape.
+
+        Returns
+        -------
+        Distribution
+            Of this shape.
+        """
+        return self._at(np.arange(int(np.prod(self.shape))).reshape(shape))
+
+    def _at(self, places: Any) -> "Distribution":
+        """The distributions at places in the flattened array."""
+        given = self.units
+        gain, level, scale, centre = (
+            part.reshape(-1)[places] for part in (given.gain, given.level, given.scale, given.centre)
+        )
+        raw = self.raw.reshape(-1, self.raw.shape[-1])[places]
+        return Distribution(self.likelihood, raw, Units(gain, level, scale, centre, given.method))
 
     def mean(self) -> Array:
         """The mean.

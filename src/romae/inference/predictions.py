@@ -31,16 +31,19 @@ from romae.data.scaling import Scaling
 from romae.data.schema import Schema, require_same_names
 from romae.data.skipping import refused_parts
 from romae.data.sources import SampleSource, Source, as_source
+from romae.inference.distributions import Distribution, Units
 from romae.inference.outside import Outside
 from romae.model.kernels.onednn import without_onednn
 from romae.model.pooling import pool_layers
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens.layout import Layout
+from romae.tokens.levels import Levels
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import Batch, PackedSamples, Tokens, channel_index
 
 Pooling = Literal["model", "layers"]
 Precision = Literal["auto", "float32", "tf32", "bf16"]
+Returns = Literal["mean", "distribution"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 T = TypeVar("T")
 
@@ -60,9 +63,10 @@ def predict(
     task: Task,
     samples: SampleSource,
     *,
+    returns: Returns = "mean",
     tokens_per_batch: int = TOKENS_PER_BATCH,
     precision: Precision = "auto",
-) -> Shaped[np.ndarray, "b *k"] | list[Float64[np.ndarray, "_ _"]]:
+) -> Shaped[np.ndarray, "b *k"] | list[Float64[np.ndarray, "_ _"]] | Distribution | list[Distribution]:
     """Predict classes, numbers or hidden values of samples, in the data's own units.
 
     Parameters
@@ -72,6 +76,9 @@ def predict(
     samples : sequence of Sample
         The samples, as they were read: they are scaled as the training data were. Tokens that a sample hides are not
         shown to the model.
+    returns : {"mean", "distribution"}, default "mean"
+        "distribution" gives a `Distribution` in place of each array of numbers; the model must have learned one
+        (`likelihood=`).
     tokens_per_batch : int, default 32768
         The most tokens at once; lower it if memory is short. It does not change the results.
     precision : {"auto", "float32", "tf32", "bf16"}, default "auto"
@@ -80,7 +87,7 @@ def predict(
 
     Returns
     -------
-    array or list of arrays
+    array or list of arrays, Distribution or list of them
         Classification: the most probable class [b], by name where the task's schema names its classes, else by index.
         Regression: numbers [b], or [b, k] for several targets, or a list of arrays [n, k] for targets per token. Masked
         reconstruction: a list of arrays [n, c] with the values of the tokens that each sample hides; those of one
@@ -89,7 +96,8 @@ def predict(
     Raises
     ------
     ValueError
-        If samples do not fit the model; the message names the sample.
+        If samples do not fit the model; the message names the sample. If a distribution is asked of a model without a
+        likelihood.
     TypeError
         If the task is none of this library, or something else than samples is given.
 
@@ -107,21 +115,27 @@ def predict(
     >>> romae.predict(task, samples).shape
     (16,)
     """
+    as_distribution = _wants_distribution(task, returns)
     if isinstance(task, Classification):
         names = _class_names(task)
         probabilities = predict_proba(task, samples, tokens_per_batch=tokens_per_batch, precision=precision)
         return names[probabilities.argmax(1)]
     if isinstance(task, MaskedReconstruction):
+        hidden = _hidden_distributions if as_distribution else _hidden_values
         return _for_each(
-            task, samples, lambda work: _hidden_values(task, work), _How("predicting", tokens_per_batch, precision)
+            task, samples, lambda work: hidden(task, work), _How("predicting", tokens_per_batch, precision)
         )
     if not isinstance(task, Regression):
         raise TypeError(f"predict needs a task of this library, not {type(task).__name__}")
+    how = _How("predicting", tokens_per_batch, precision)
     if task.per == "token":
-        return _for_each(
-            task, samples, lambda work: _targets(task, work), _How("predicting", tokens_per_batch, precision)
-        )
-    numbers = _rows(task, samples, lambda work: _numbers(task, work), _How("predicting", tokens_per_batch, precision))
+        targets = _target_distributions if as_distribution else _targets
+        return _for_each(task, samples, lambda work: targets(task, work), how)
+    if as_distribution:
+        raw = _rows(task, samples, lambda work: task.output(work.batch).cpu().double(), how)
+        whole = _distribution_of_targets(task, torch.from_numpy(raw))
+        return whole[:, 0] if task.n_targets == 1 else whole
+    numbers = _rows(task, samples, lambda work: _numbers(task, work), how)
     return numbers.squeeze(1) if task.n_targets == 1 else numbers
 
 
@@ -287,9 +301,10 @@ def interpolate(
     *,
     channels: Any = None,
     grouped: bool = False,
+    returns: Returns = "mean",
     tokens_per_batch: int = TOKENS_PER_BATCH,
     precision: Precision = "auto",
-) -> list[Float64[np.ndarray, "_ *_"]]:
+) -> list[Float64[np.ndarray, "_ *_"]] | list[Distribution]:
     """Predict values at any positions: interpolation, imputation, forecasts, super-resolution.
 
     Parameters
@@ -311,6 +326,9 @@ def interpolate(
         queries see each other. By default each is decoded as if it were alone, so that a result does not depend on what
         else is asked; but such models were trained with many queries at a time and may do worse with one. For models
         with independent queries it makes no difference.
+    returns : {"mean", "distribution"}, default "mean"
+        "distribution" gives a `Distribution` for each sample, with quantiles, intervals and densities; the model must
+        have learned one (`MaskedReconstruction(likelihood="mixture")`).
     tokens_per_batch : int, default 32768
         The most tokens at once; lower it if memory is short. It does not change the results.
     precision : {"auto", "float32", "tf32", "bf16"}, default "auto"
@@ -319,7 +337,7 @@ def interpolate(
 
     Returns
     -------
-    list of Float64 arrays [q, c]
+    list of Float64 arrays [q, c], or of Distribution
         One array per sample, in the order of its positions, in the data's own units. With `channels` there is a column
         for each of them, in their order; where channels are an axis and a measurement has several values, these are
         the last axis, [q, c, k].
@@ -327,7 +345,8 @@ def interpolate(
     Raises
     ------
     ValueError
-        If samples, positions or channels do not fit the model, or it was trained with normalise=True.
+        If samples, positions or channels do not fit the model, it was trained with normalise=True, or a distribution is
+        asked of a model without a likelihood.
     TypeError
         If the task is no MaskedReconstruction, or positions are no numbers.
 
@@ -353,12 +372,13 @@ def interpolate(
             "this model was trained with normalise=True: it predicts values relative to each token's own mean and "
             "spread, which are unknown at new positions; train with normalise=False to interpolate"
         )
+    as_distribution = _wants_distribution(task, returns)
     source = _as_source(task, samples)
     numbers, is_axis = _chosen_channels(task, channels)
     scaling, queries = _scaling(task), _read_queries(task, source, positions, numbers if is_axis else None)
     outside = Outside(task.scaling, task.schema)
 
-    def values(work: _Work) -> Sequence[Tensor]:
+    def values(work: _Work) -> Sequence[Any]:
         counts = [len(queries[i]) for i in work.indices]
         raw_positions = torch.cat([queries[i] for i in work.indices])
         origin = scaling.origins_of(work.samples).repeat_interleave(torch.tensor(counts), 0)
@@ -369,13 +389,19 @@ def interpolate(
                 raise ValueError(f"the positions for sample {name!r} lie too far from it for single precision")
         levels = task.levels(work.batch.tokens)
         encoded = task.encoder(task.centred(work.batch.tokens, levels))
-        rows = torch.cat(_decoded(task, encoded, list(scaled), grouped, tokens_per_batch, work.advance))
+        raw = torch.cat(_decoded(task, encoded, list(scaled), grouped, tokens_per_batch, work.advance))
+        where = torch.cat(scaled), Layout.of(counts)
+        if as_distribution:
+            return _distributions(task, raw, raw_positions, where, None if levels is None else levels.cpu())
+        rows = task.point(raw)
         if levels is not None:
-            rows = levels.cpu().absolute(rows, torch.cat(scaled), Layout.of(counts))
+            rows = levels.cpu().absolute(rows, *where)
         return scaling.invert_values(rows, raw_positions).split(counts)
 
     n_queries = np.array([len(places) for places in queries], dtype=np.int64)
     answers = _for_each(task, source, values, _How("interpolating", tokens_per_batch, precision), n_queries, outside)
+    if as_distribution:
+        answers = [x if isinstance(x, Distribution) else _no_distribution(task) for x in answers]
     if numbers is None:
         return answers
     return [_by_channel(x, len(numbers)) if is_axis else x[:, numbers] for x in answers]
@@ -392,24 +418,28 @@ def _chosen_channels(task: Task, channels: Any) -> tuple[list[int] | None, bool]
     return channel_numbers(channels, schema.channels if is_axis else schema.values), is_axis
 
 
-def _by_channel(rows: Float64[np.ndarray, "t k"], n_channels: int) -> Float64[np.ndarray, "q *c"]:
+def _by_channel(rows: Any, n_channels: int) -> Any:
     """Rows of which so many in turn belong to one position; a single value has no axis."""
-    table = rows.reshape(len(rows) // n_channels, n_channels, rows.shape[1])
+    table = rows.reshape((len(rows) // n_channels, n_channels, rows.shape[1]))
     return table[..., 0] if rows.shape[1] == 1 else table
 
 
 def _hidden_values(task: MaskedReconstruction, work: "_Work") -> Sequence[Tensor]:
     """The values of hidden tokens in the data's own units."""
+    _require_hidden(work)
     samples, hidden = work.samples, work.batch.hidden
-    if hidden is None:
-        lacking = samples.n_hidden.argmin()
-        raise ValueError(
-            f"masked reconstruction predicts hidden tokens, and sample {samples.ids[int(lacking)]!r} hides none: "
-            "set Sample(hidden=…), or use interpolate"
-        )
-    assert samples.hidden is not None
+    assert hidden is not None and samples.hidden is not None
     rows, places = task.predict(work.batch).cpu(), samples.positions[samples.hidden].cpu()
     return _scaling(task).invert_values(rows, places).split(hidden.layout.lengths.tolist())
+
+
+def _require_hidden(work: "_Work") -> None:
+    if work.batch.hidden is None:
+        lacking = work.samples.n_hidden.argmin()
+        raise ValueError(
+            f"masked reconstruction predicts hidden tokens, and sample {work.samples.ids[int(lacking)]!r} hides none: "
+            "set Sample(hidden=…), or use interpolate"
+        )
 
 
 def _numbers(task: Regression, work: "_Work") -> Float64[Tensor, "n k"]:
@@ -420,6 +450,87 @@ def _numbers(task: Regression, work: "_Work") -> Float64[Tensor, "n k"]:
 def _targets(task: Regression, work: "_Work") -> Sequence[Tensor]:
     """The numbers of the tokens of each sample."""
     return _numbers(task, work).split(work.batch.tokens.layout.lengths.tolist())
+
+
+def _wants_distribution(task: Task, returns: str) -> bool:
+    """Whether a distribution is asked for; refused where the model has learned none."""
+    if returns not in get_args(Returns):
+        raise ValueError(f"returns must be one of {', '.join(map(repr, get_args(Returns)))}, not {returns!r}")
+    if returns == "mean":
+        return False
+    if isinstance(task, Classification):
+        raise ValueError("a classifier has no distribution of numbers; predict_proba gives probabilities of classes")
+    if getattr(task, "likelihood", None) is None:
+        raise ValueError(
+            f"this {type(task).__name__} has learned no distribution; train it with likelihood='mixture', or ask for "
+            "the mean"
+        )
+    return True
+
+
+def _distribution_of_targets(task: Regression, raw: Float64[Tensor, "n q"]) -> Distribution:
+    assert task.likelihood is not None
+    shaped = raw.unflatten(-1, (task.n_targets, -1)).numpy()
+    one, zero = torch.ones(1, task.n_targets), torch.zeros(1, task.n_targets)
+    centre = _scaling(task).invert_target(zero)
+    scale = _scaling(task).invert_target(one) - centre
+    units = Units(np.ones(()), np.zeros(()), scale.numpy(), centre.numpy())
+    return Distribution(task.likelihood, shaped, units)
+
+
+def _no_distribution(task: MaskedReconstruction) -> Distribution:
+    """That of a sample that is asked nothing."""
+    assert task.likelihood is not None
+    nothing = np.zeros((0, task.config.channels, task.likelihood.n_parameters))
+    return Distribution(task.likelihood, nothing, Units(*(np.ones(()) for _ in range(4))))
+
+
+def _target_distributions(task: Regression, work: "_Work") -> list[Distribution]:
+    """The distributions of the targets of the tokens of each sample."""
+    whole = _distribution_of_targets(task, task.output(work.batch).cpu().double())
+    ends = np.cumsum(work.batch.tokens.layout.lengths.tolist())
+    return [whole[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def _hidden_distributions(task: MaskedReconstruction, work: "_Work") -> list[Distribution]:
+    """The distributions of the values of hidden tokens."""
+    _require_hidden(work)
+    hidden, samples = work.batch.hidden, work.samples
+    assert hidden is not None and samples.hidden is not None
+    if task.normalise:
+        raise ValueError(
+            "this model was trained with normalise=True, and tells no distribution in the data's own units"
+        )
+    levels = task.levels(work.batch.tokens)
+    raw = task.output(work.batch.tokens, hidden.positions, hidden.layout, levels).float().cpu()
+    places = samples.positions[samples.hidden].cpu()
+    where = hidden.positions.float().cpu(), Layout.of(hidden.layout.lengths.tolist())
+    return _distributions(task, raw, places, where, None if levels is None else levels.cpu())
+
+
+def _distributions(
+    task: MaskedReconstruction,
+    raw: Float32[Tensor, "q p"],
+    places: Tensor,
+    where: tuple[Float32[Tensor, "q d"], Layout],
+    levels: Levels | None,
+) -> list[Distribution]:
+    """The distributions at positions, a row of raw parameters for each, in the data's own units.
+
+    `places` are the positions in the data's own units, `where` are those that the model sees, with their layout.
+    """
+    assert task.likelihood is not None
+    scaling, (positions, layout) = _scaling(task), where
+    shape = len(raw), task.config.channels
+    gain, level = torch.ones(shape, dtype=torch.float64), torch.zeros(shape, dtype=torch.float64)
+    if levels is not None:
+        level = levels.absolute(level, positions, layout)
+        gain = 1 / (levels.absolute(gain, positions, layout) - level)
+    centre, scale = scaling.tables_at(places, task.config.channels)
+    units = Units(gain.numpy(), level.numpy(), scale.numpy(), centre.numpy(), scaling.method)
+    whole = Distribution(task.likelihood, raw.double().unflatten(-1, (shape[1], -1)).numpy(), units)
+    ends = np.cumsum(layout.lengths.tolist())
+    return [whole[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
 def _decoded(
@@ -453,7 +564,7 @@ def _decoded(
         )
         positions = torch.cat([queries[sample][start:stop] for sample, start, stop in part])
         layout = Layout.of([stop - start for _, start, stop in part], encoded.device)
-        outputs.append(task.point(task.head(task.decoder(context, positions.to(encoded.device), layout)).float()).cpu())
+        outputs.append(task.head(task.decoder(context, positions.to(encoded.device), layout)).float().cpu())
         advance(len(positions))
     return outputs
 
@@ -512,11 +623,11 @@ def _rows(
 def _for_each(
     task: Task,
     samples: SampleSource,
-    function: Callable[[_Work], Sequence[Tensor]],
+    function: Callable[[_Work], Sequence[Any]],
     how: _How,
     n_queries: Int64[np.ndarray, "b"] | None = None,
     outside: Outside | None = None,
-) -> list[np.ndarray]:
+) -> list[Any]:
     """What a function makes of each sample of a batch, in the order of the samples.
 
     With `n_queries`, samples are batched with their queries, and those without any are left out. What lies far outside
@@ -524,11 +635,11 @@ def _for_each(
     """
     source = _as_source(task, samples)
     outside = Outside(task.scaling, task.schema) if outside is None else outside
-    results = [np.zeros((0, task.config.channels)) for _ in range(len(source))]
+    results: list[Any] = [np.zeros((0, task.config.channels)) for _ in range(len(source))]
     with _working(task, how) as progress:
         for work in _in_time(task, _works(task, source, how.budget, outside, progress, n_queries)):
             for i, row in zip(work.indices, function(work), strict=True):
-                results[i] = row.numpy()
+                results[i] = row.numpy() if isinstance(row, Tensor) else row
     outside.warn(stacklevel=3)
     return results
 

@@ -569,7 +569,7 @@ class MaskedReconstruction(Task):
         assert batch.hidden is not None
         hidden = batch.hidden
         levels = self.levels(batch.tokens)
-        output = self._output(batch.tokens, hidden.positions, hidden.layout, levels).float()
+        output = self.output(batch.tokens, hidden.positions, hidden.layout, levels).float()
         return _loss(self.likelihood, output, self._targets(hidden, levels), _counts(batch, hidden.layout))
 
     def trivial(self, batch: Batch) -> Loss:
@@ -643,7 +643,7 @@ class MaskedReconstruction(Task):
             If the positions do not fit the layout or the model.
         """
         levels = self.levels(visible)
-        output = self.point(self._output(visible, positions, layout, levels))
+        output = self.point(self.output(visible, positions, layout, levels))
         return output if levels is None else levels.absolute(output, positions, layout).to(output.dtype)
 
     def centred(self, visible: Tokens, levels: Levels | None) -> Tokens:
@@ -663,10 +663,32 @@ class MaskedReconstruction(Task):
         """
         return visible if levels is None else self._cast(levels.relative(visible))
 
-    def _output(
+    def output(
         self, visible: Tokens, positions: Float[Tensor, "q d"], layout: Layout, levels: Levels | None
     ) -> Float[Tensor, "q k"]:
-        """The output of the head: relative to the levels where there are such."""
+        """The output of the head at positions: values, or raw parameters of their distributions.
+
+        Parameters
+        ----------
+        visible : Tokens
+            The tokens that are seen.
+        positions : Float32 Tensor [q, d]
+            Where to decode, sample by sample, as the model sees positions.
+        layout : Layout
+            How many of these positions belong to each sample.
+        levels : Levels or None
+            Those of the visible tokens, from `levels`; the output is relative to them.
+
+        Returns
+        -------
+        Tensor [q, k]
+            For each position as many numbers as there are channels, times the parameters of a likelihood.
+
+        Raises
+        ------
+        ValueError
+            If the positions do not fit the layout or the model.
+        """
         encoded = self.encoder(self.centred(visible, levels))
         if positions.ndim != 2 or positions.shape[1] != self.config.position_dims or len(positions) != layout.n_tokens:
             raise ValueError(
@@ -692,7 +714,7 @@ class MaskedReconstruction(Task):
         assert batch.hidden is not None
         hidden = batch.hidden
         levels = self.levels(batch.tokens)
-        output = self.point(self._output(batch.tokens, hidden.positions, hidden.layout, levels).float())
+        output = self.point(self.output(batch.tokens, hidden.positions, hidden.layout, levels).float())
         if self.normalise:
             mean, deviation = _moments((hidden if levels is None else levels.relative(hidden)).values.float())
             output = output * deviation + mean
@@ -913,7 +935,7 @@ class Regression(Task):
 
     def forward(self, batch: Batch) -> Loss:
         batch = self.prepare(batch)
-        output = self._output(batch)
+        output = self.output(batch)
         counts = _counts(batch, None if self.per == "sample" else batch.tokens.layout)
         target = _require_target(batch).float().reshape(len(output), self.n_targets)
         return _loss(self.likelihood, output, target, counts)
@@ -936,9 +958,21 @@ class Regression(Task):
         Tensor [n, k]
             One row per sample or token.
         """
-        return self.point(self._output(batch))
+        return self.point(self.output(batch))
 
-    def _output(self, batch: Batch) -> Float[Tensor, "n k"]:
+    def output(self, batch: Batch) -> Float[Tensor, "n k"]:
+        """The output of the head: numbers, or raw parameters of their distributions.
+
+        Parameters
+        ----------
+        batch : Batch
+            The batch.
+
+        Returns
+        -------
+        Tensor [n, k]
+            One row per sample or token.
+        """
         tokens = batch.tokens
         encoded = self.encode(tokens)
         if self.per == "sample":
