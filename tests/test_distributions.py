@@ -198,7 +198,7 @@ def test_numbers_come_as_distributions_too(per):
     assert_allclose(whole.mean(), expected, rtol=1e-6)
 
 
-def test_what_has_learned_no_distribution_says_so():
+def test_what_has_learned_no_distribution_says_so(without_shape_checks):
     config = romae.ModelConfig(channels=1, position_dims=1, encoder=SIZE, decoder=SIZE, cls=False)
     samples = romae.from_arrays(np.zeros((2, 4, 1)))
     for task in (romae.MaskedReconstruction(config), romae.Regression(config)):

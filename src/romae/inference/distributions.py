@@ -33,10 +33,10 @@ class Units:
     It is divided by `gain`, `level` is added, it is straightened, multiplied by `scale`, and `centre` is added.
     """
 
-    gain: Array
-    level: Array
-    scale: Array
-    centre: Array
+    gain: Float64[np.ndarray, "..."]
+    level: Float64[np.ndarray, "..."]
+    scale: Float64[np.ndarray, "..."]
+    centre: Float64[np.ndarray, "..."]
     method: Method = "none"
 
     @property

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Integral
-from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, overload
 
 import numpy as np
 import torch
@@ -59,6 +59,27 @@ _IN_USE: dict[int, tuple[int, list[tuple[torch.nn.Module, bool]]]] = {}
 _LOCK = threading.Lock()
 
 
+Predicted = Shaped[np.ndarray, "b *k"] | list[Float64[np.ndarray, "_ _"]]
+
+
+@overload
+def predict(
+    task: Task,
+    samples: SampleSource,
+    *,
+    returns: Literal["mean"] = ...,
+    tokens_per_batch: int = ...,
+    precision: Precision = ...,
+) -> Predicted: ...
+@overload
+def predict(
+    task: Task,
+    samples: SampleSource,
+    *,
+    returns: Literal["distribution"],
+    tokens_per_batch: int = ...,
+    precision: Precision = ...,
+) -> Distribution | list[Distribution]: ...
 def predict(
     task: Task,
     samples: SampleSource,
@@ -66,7 +87,7 @@ def predict(
     returns: Returns = "mean",
     tokens_per_batch: int = TOKENS_PER_BATCH,
     precision: Precision = "auto",
-) -> Shaped[np.ndarray, "b *k"] | list[Float64[np.ndarray, "_ _"]] | Distribution | list[Distribution]:
+) -> Predicted | Distribution | list[Distribution]:
     """Predict classes, numbers or hidden values of samples, in the data's own units.
 
     Parameters
@@ -294,6 +315,30 @@ def require_pooling(pooling: str) -> None:
         raise ValueError(f"pooling must be 'model' or 'layers', not {pooling!r}")
 
 
+@overload
+def interpolate(
+    task: Task,
+    samples: SampleSource,
+    positions: Any,
+    *,
+    channels: Any = ...,
+    grouped: bool = ...,
+    returns: Literal["mean"] = ...,
+    tokens_per_batch: int = ...,
+    precision: Precision = ...,
+) -> list[Float64[np.ndarray, "_ *_"]]: ...
+@overload
+def interpolate(
+    task: Task,
+    samples: SampleSource,
+    positions: Any,
+    *,
+    channels: Any = ...,
+    grouped: bool = ...,
+    returns: Literal["distribution"],
+    tokens_per_batch: int = ...,
+    precision: Precision = ...,
+) -> list[Distribution]: ...
 def interpolate(
     task: Task,
     samples: SampleSource,
@@ -482,7 +527,7 @@ def _no_distribution(task: MaskedReconstruction) -> Distribution:
     """That of a sample that is asked nothing."""
     assert task.likelihood is not None
     nothing = np.zeros((0, task.config.channels, task.likelihood.n_parameters))
-    return Distribution(task.likelihood, nothing, Units(*(np.ones(()) for _ in range(4))))
+    return Distribution(task.likelihood, nothing, Units(np.ones(()), np.zeros(()), np.ones(()), np.zeros(())))
 
 
 def _target_distributions(task: Regression, work: "_Work") -> list[Distribution]:
