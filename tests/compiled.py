@@ -46,7 +46,7 @@ def difference(task: Task, lengths: list[int], backend: str, device: str) -> tor
 
 def compile_layers_once(config: ModelConfig, device: str) -> None:
     """Layers that are left out at rates of their own share what is compiled for the first, or this raises."""
-    task = Classification(replace(config, encoder=replace(config.encoder, depth=12), stochastic_depth=0.5), 3)
+    task = Classification(replace(config, encoder=replace(config.encoder, depth=5), stochastic_depth=0.5), 3)
     batch, task = made(task, EQUAL).to(device), task.to(device)
     for block in task.encoder.transformer.blocks:
         block.compile(backend=GRAPHS, dynamic=False)

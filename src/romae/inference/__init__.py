@@ -2,7 +2,7 @@
 
 from typing import Any
 
-HERE = {"Predictor": "predictor", "answer_file": "streaming"}
+HERE = {"Predictor": "predictor", "answer_file": "streaming", "Distribution": "distributions"}
 
 
 def __getattr__(name: str) -> Any:
