@@ -110,6 +110,19 @@ CASES = {
         made(MaskedReconstruction, Scaling(**COLUMNS, center="sample", within=((1.0, 2.0),)), channels=2),
         "interpolate",
     ),
+    "means of mixtures": lambda: Case(
+        made(
+            MaskedReconstruction,
+            Scaling(method="standard", center="sample", **WITHIN, **TABLES),
+            {"likelihood": "mixture"},
+            **KINDS,
+        ),
+        "interpolate",
+        3,
+    ),
+    "means of quantiles of each token": lambda: Case(
+        made(Regression, None, {"per": "token", "likelihood": "quantiles"}, channels=2, position_dims=3)
+    ),
     "vectors, samples centred": lambda: Case(
         made(MaskedReconstruction, Scaling(method="standard", center="instance", **WITHIN, **TABLES), **KINDS),
         "embed",
