@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyarrow import csv
 
 ENDINGS = ".csv, .csv.gz, .parquet or .arrow"
-STORE = b"romae_store"  # is noted in the file of a store, which is no table
+STORE = "romae_store"  # is noted in the file of a store, which is no table
 
 
 def row_number(i: int) -> str:
@@ -43,7 +43,7 @@ def opened_arrow(path: str | Path) -> Iterator["pa.ipc.RecordBatchFileReader"]:
     import pyarrow as pa
 
     with pa.memory_map(str(path)) as mapped, pa.ipc.open_file(mapped) as reader:
-        if STORE in (reader.schema.metadata or {}):
+        if STORE.encode() in (reader.schema.metadata or {}):
             raise ValueError(f"{path} is a store of samples and no table; open it with romae.Store")
         yield reader
 

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from romae.config import from_dict, to_dict
 from romae.data.checksums import Pieces, Range, checksum, checksum_of_frame, checksums_of_pieces
+from romae.data.frames import STORE
 from romae.data.schema import Schema
 from romae.data.sources import Source
 from romae.files import readable_path, write_whole
@@ -84,7 +85,7 @@ def write_store(samples: Iterable[Sample], path: str | Path, *, metadata: Mappin
     if first is None:
         raise ValueError("a store needs at least one sample, and there is none")
     names = getattr(samples, "schema", None) or getattr(first, "schema", None)
-    notes = {"romae_store": FORMAT, "metadata": _as_json(metadata or {}), "schema": json.dumps(to_dict(names))}
+    notes = {STORE: FORMAT, "metadata": _as_json(metadata or {}), "schema": json.dumps(to_dict(names))}
     notes["checksums"] = "sha256"
     schema = _schema(first, 0).with_metadata(notes)
     try:
@@ -162,7 +163,7 @@ class Store(Source):
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
                 reader = pa.ipc.open_file(pa.py_buffer(self._map))
                 notes = reader.schema.metadata or {}
-                if notes.get(b"romae_store") != FORMAT.encode():
+                if notes.get(STORE.encode()) != FORMAT.encode():
                     raise ValueError("it is an Arrow file of another kind or version; write it with write_store")
                 self.metadata: dict[str, Any] = json.loads(notes.get(b"metadata", b""))
                 names = json.loads(notes.get(b"schema", b"null"))  # stores of 0.1 have none

@@ -8,7 +8,7 @@ Shapes: n rows, k numbers in a row, p raw parameters of each, m components, l le
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -44,7 +44,30 @@ def _log_normal(z: Float[Tensor, "*n"], scale: Float[Tensor, "*n"]) -> Float[Ten
 
 
 @dataclass(frozen=True, kw_only=True)
-class Normal:
+class _Weighted:
+    """What teaches a distribution may teach its mean besides, by a squared error of some weight."""
+
+    mean_weight: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.mean_weight < math.inf:
+            raise ValueError(f"mean_weight is how much the squared error counts, 0 or more, not {self.mean_weight}")
+
+
+class _Density(_Weighted):
+    """A distribution that is taught by its density; its mean is the first raw parameter unless it says otherwise."""
+
+    def mean(self, raw: Raw) -> Numbers:
+        """The mean."""
+        return raw[..., 0]
+
+    def loss(self: Any, raw: Raw, x: Numbers, variance: Numbers | None = None) -> Numbers:
+        """What training makes small."""
+        return _squared(self, raw, x) - self.log_density(raw, x, variance)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Normal(_Density):
     """A normal distribution: a mean and a standard deviation.
 
     Parameters
@@ -60,11 +83,7 @@ class Normal:
         If `mean_weight` is negative.
     """
 
-    mean_weight: float = 0.0
     kind: Literal["normal"] = "normal"
-
-    def __post_init__(self) -> None:
-        _require_weight(self.mean_weight)
 
     @property
     def n_parameters(self) -> int:
@@ -76,17 +95,9 @@ class Normal:
         scale = _with_noise(scale_of(raw[..., 1]), variance)
         return _log_normal((x - raw[..., 0]) / scale, scale)
 
-    def mean(self, raw: Raw) -> Numbers:
-        """The mean."""
-        return raw[..., 0]
-
-    def loss(self, raw: Raw, x: Numbers, variance: Numbers | None = None) -> Numbers:
-        """What training makes small."""
-        return _loss(self, raw, x, variance)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Student:
+class Student(_Density):
     """Student's t distribution: a centre, a scale and degrees of freedom, for values that now and then lie far out.
 
     Parameters
@@ -102,11 +113,7 @@ class Student:
         If `mean_weight` is negative.
     """
 
-    mean_weight: float = 0.0
     kind: Literal["student"] = "student"
-
-    def __post_init__(self) -> None:
-        _require_weight(self.mean_weight)
 
     @property
     def n_parameters(self) -> int:
@@ -126,17 +133,9 @@ class Student:
         norm = torch.lgamma((freedom + 1) / 2) - torch.lgamma(freedom / 2) - 0.5 * torch.log(freedom * math.pi)
         return norm - torch.log(scale) - (freedom + 1) / 2 * torch.log1p(z.square() / freedom)
 
-    def mean(self, raw: Raw) -> Numbers:
-        """The mean."""
-        return raw[..., 0]
-
-    def loss(self, raw: Raw, x: Numbers, variance: Numbers | None = None) -> Numbers:
-        """What training makes small."""
-        return _loss(self, raw, x, variance)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Mixture:
+class Mixture(_Density):
     """A mixture of normal distributions, for values of several levels, skewed or with heavy tails.
 
     Parameters
@@ -155,13 +154,12 @@ class Mixture:
     """
 
     n: int = 8
-    mean_weight: float = 0.0
     kind: Literal["mixture"] = "mixture"
 
     def __post_init__(self) -> None:
         if self.n < 1:
             raise ValueError(f"a mixture has at least one component, n=1 or more, not {self.n}")
-        _require_weight(self.mean_weight)
+        super().__post_init__()
 
     @property
     def n_parameters(self) -> int:
@@ -189,13 +187,9 @@ class Mixture:
         weight, centre, _ = self.parts(raw)
         return (weight.exp() * centre).sum(-1)
 
-    def loss(self, raw: Raw, x: Numbers, variance: Numbers | None = None) -> Numbers:
-        """What training makes small."""
-        return _loss(self, raw, x, variance)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Quantiles:
+class Quantiles(_Weighted):
     """Quantiles of levels that are evenly spaced, which assume nothing about the form of a distribution.
 
     Parameters
@@ -214,13 +208,12 @@ class Quantiles:
     """
 
     n: int = 19
-    mean_weight: float = 0.0
     kind: Literal["quantiles"] = "quantiles"
 
     def __post_init__(self) -> None:
         if self.n < 3 or self.n % 2 == 0:
             raise ValueError(f"the number of quantiles is odd and at least 3, so that one is the median, not {self.n}")
-        _require_weight(self.mean_weight)
+        super().__post_init__()
 
     @property
     def n_parameters(self) -> int:
@@ -332,11 +325,7 @@ def loss_of_normal(likelihood: Likelihood, x: Numbers, mean: Numbers, spread: Te
     return squared - _log_normal(z, torch.as_tensor(spread, dtype=x.dtype, device=x.device).expand_as(z))
 
 
-def _loss(likelihood: Normal | Student | Mixture, raw: Raw, x: Numbers, variance: Numbers | None) -> Numbers:
-    return _squared(likelihood, raw, x) - likelihood.log_density(raw, x, variance)
-
-
-def _squared(likelihood: Likelihood, raw: Raw, x: Numbers) -> Numbers | float:
+def _squared(likelihood: Any, raw: Raw, x: Numbers) -> Numbers | float:
     if likelihood.mean_weight == 0:
         return 0.0
     return likelihood.mean_weight * (likelihood.mean(raw) - x).square()
@@ -345,8 +334,3 @@ def _squared(likelihood: Likelihood, raw: Raw, x: Numbers) -> Numbers | float:
 def _pinball(quantiles: Float[Tensor, "n k l"], x: Numbers, levels: Float[Tensor, "l"]) -> Numbers:
     error = x.unsqueeze(-1) - quantiles
     return 2 * torch.maximum(levels * error, (levels - 1) * error).mean(-1)
-
-
-def _require_weight(weight: float) -> None:
-    if not 0 <= weight < math.inf:
-        raise ValueError(f"mean_weight is how much the squared error counts, 0 or more, not {weight}")
