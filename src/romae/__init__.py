@@ -37,6 +37,7 @@ _HOME = {
     "Scaling": "data.scaling",
     "fit_scaling": "data.scaling",
     "fit_ladders": "data.ladders",
+    "atoms": "data.atoms",
     "summary_features": "data.summary",
     "to_table": "data.export",
     "to_sample_table": "data.export",
@@ -93,6 +94,7 @@ __all__ = ["__version__", *_HOME]
 if TYPE_CHECKING:  # the same names for type checkers and editors; a test holds them against the list
     from romae.checkpoints.authors import load_reference as load_reference
     from romae.checkpoints.native import load as load
+    from romae.data.atoms import atoms as atoms
     from romae.data.audio import from_audio as from_audio
     from romae.data.audio import from_audio_folder as from_audio_folder
     from romae.data.export import to_sample_table as to_sample_table

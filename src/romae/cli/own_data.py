@@ -29,6 +29,10 @@ Channel = Annotated[
     str | None, typer.Option("--channel", help="The column that says what was measured, such as a band or a sensor.")
 ]
 Value = Annotated[list[str] | None, typer.Option("--value", help="A column of values; give it again for further ones.")]
+Error = Annotated[
+    list[str] | None,
+    typer.Option("--error", help="The column of measurement errors of a column of values; repeatable."),
+]
 Position = Annotated[
     list[str] | None, typer.Option("--position", help="A further column of positions, such as a depth; repeatable.")
 ]
@@ -87,6 +91,7 @@ def pretrain(
     time: Time = None,
     channel: Channel = None,
     value: Value = None,
+    error: Error = None,
     position: Position = None,
     ladders: Ladders = None,
     static: Static = None,
@@ -108,7 +113,7 @@ def pretrain(
     from romae.training import tables as training_tables
 
     _require_place(out, config_file, None, resume)
-    columns = _columns(id, time, channel, value, position, static)
+    columns = _columns(id, time, channel, value, position, static, error)
     before = _job(out) if resume else None
     config = _configured(training_tables.PretrainConfig, config_file, columns, None, before)
     config = _with_test(config, test_share)
@@ -130,6 +135,7 @@ def finetune(
     time: Time = None,
     channel: Channel = None,
     value: Value = None,
+    error: Error = None,
     position: Position = None,
     static: Static = None,
     test_share: TestShare = None,
@@ -149,7 +155,7 @@ def finetune(
     from romae.training import tables as training_tables
 
     _require_place(out, config_file, pretrained, resume)
-    columns = _columns(id, time, channel, value, position, static)
+    columns = _columns(id, time, channel, value, position, static, error)
     before = _job(out) if resume else None
     config = _configured(training_tables.FinetuneConfig, config_file, columns, None, before, **_given(label=label))
     config = override(_with_test(config, test_share), *(settings or ()))
@@ -166,6 +172,7 @@ def predict(
     time: Time = None,
     channel: Channel = None,
     value: Value = None,
+    error: Error = None,
     position: Position = None,
     static: Static = None,
     on_error: OnErrorOption = None,
@@ -187,7 +194,7 @@ def predict(
 
     inference_tables.require_output(out, data)
     require_free(out, force=force)
-    columns = _columns(id, time, channel, value, position, static)
+    columns = _columns(id, time, channel, value, position, static, error)
     config = _configured(inference_tables.InferenceConfig, config_file, columns, settings, **_given(on_error=on_error))
     _answer(Predictor(model, "predict", config=config), data, out, resume=resume, force=force, as_json=as_json)
 
@@ -207,6 +214,7 @@ def embed(
     time: Time = None,
     channel: Channel = None,
     value: Value = None,
+    error: Error = None,
     position: Position = None,
     static: Static = None,
     on_error: OnErrorOption = None,
@@ -225,7 +233,7 @@ def embed(
 
     inference_tables.require_output(out, data)
     require_free(out, force=force)
-    columns = _columns(id, time, channel, value, position, static)
+    columns = _columns(id, time, channel, value, position, static, error)
     given = _given(on_error=on_error, pooling=pooling)
     config = _configured(inference_tables.EmbedConfig, config_file, columns, settings, **given)
     _answer(Predictor(model, "embed", config=config), data, out, resume=resume, force=force, as_json=as_json)
@@ -251,6 +259,7 @@ def interpolate(
     time: Time = None,
     channel: Channel = None,
     value: Value = None,
+    error: Error = None,
     position: Position = None,
     static: Static = None,
     on_error: OnErrorOption = None,
@@ -271,7 +280,7 @@ def interpolate(
 
     inference_tables.require_output(out, data, queries)
     require_free(out, force=force)
-    columns = _columns(id, time, channel, value, position, static)
+    columns = _columns(id, time, channel, value, position, static, error)
     names = None if channels is None else _names(channels)
     if names == []:
         raise ValueError(f"--channels {channels!r} names no channel; write them as HR,Temp, or leave it out for all")
@@ -306,10 +315,11 @@ def _columns(
     value: list[str] | None,
     position: list[str] | None,
     static: str | None,
+    error: list[str] | None,
 ) -> dict[str, Any]:
     """The columns that were named, each under its name in `Columns`."""
     facts = None if static is None else _names(static)
-    return _given(id=id, time=time, channel=channel, values=value, positions=position, static=facts)
+    return _given(id=id, time=time, channel=channel, values=value, positions=position, static=facts, error=error)
 
 
 def _names(text: str) -> list[str]:

@@ -84,6 +84,18 @@ def require_values(x: Float[np.ndarray, "n c"], place: Callable[[int, int], str]
         raise ValueError(f"{place(row, column)} holds {x[row, column]}; values must be finite and fit into float32")
 
 
+def read_errors(x: Float[np.ndarray, "n c"], place: Callable[[int, int], str]) -> Float64[np.ndarray, "n c"]:
+    """Measurement errors, 0 where they are not known; negative and infinite ones are refused."""
+    wrong = (x < 0) | (x > _LARGEST_VALUE)
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0].tolist()
+        raise ValueError(
+            f"{place(row, column)} holds the measurement error {x[row, column]}; errors are standard deviations, "
+            "finite and above 0, and missing or 0 where they are not known"
+        )
+    return np.nan_to_num(x.astype(np.float64), nan=0.0)
+
+
 def require_variation_kept(
     x: Shaped[np.ndarray, "n c"] | Sequence[Shaped[np.ndarray, "_ c"]],
     names: Sequence[Hashable],

@@ -74,7 +74,8 @@ def to_table(
     schema = _schema_of(members, schema)
     if predictions is None:
         members = without_static(members)
-    names = tuple(columns) if columns is not None else schema.values
+    names = schema.values if predictions is not None else (*schema.values, *schema.error_names)
+    names = names if columns is None else tuple(columns)
     if predictions is None:
         predictions = [sample.values for sample in members]
     all_positions = _positions_of(members, positions, predictions, schema)

@@ -35,6 +35,10 @@ class PackedNumbers(NamedTuple):
         starts = packed.layout.host_offsets[:-1].numpy()
         return cls(packed.values.double().numpy(), packed.positions.double().numpy(), starts)
 
+    def without_errors(self, n_errors: int) -> "PackedNumbers":
+        """The same without the last columns, which are measurement errors."""
+        return self._replace(values=self.values[:, : self.values.shape[1] - n_errors]) if n_errors else self
+
     def sample(self) -> Int64[np.ndarray, "t"]:
         """The number of the sample that each token belongs to."""
         return sample_of_token(self.starts, len(self.values))

@@ -20,6 +20,7 @@ from romae.data.packed_numbers import PackedNumbers
 from romae.data.ranges import Ranges, ranges_of
 from romae.data.schema import Schema
 from romae.data.sources import SampleSource, Source, as_source
+from romae.tokens.errors import original_errors, scaled_errors
 from romae.tokens.packed import sample_extreme
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import PackedSamples, channel_index
@@ -66,6 +67,10 @@ class Scaling:
         columns of values.
     within : tuple of tuple of float, default ()
         For samples that are centred, the spread of values within a sample and channel, in rows as `scale`.
+    errors : int, default 0
+        How many columns of measurement errors follow those of values, one for each (`Schema.errors`). A model sees the
+        logarithm of an error in units of what its value was divided by, so that exp(2 e) is a variance in scaled units;
+        errors of 0, which are not known, are seen as -7, and so are smaller ones.
 
     Raises
     ------
@@ -108,8 +113,14 @@ class Scaling:
     center: Literal["global", "sample", "instance"] = "global"
     n_channels: int | None = None
     within: tuple[tuple[float, ...], ...] = ()
+    errors: int = 0
 
     def __post_init__(self) -> None:
+        if self.errors < 0 or (self.errors and any(len(row) != self.errors for row in self.scale)):
+            raise ValueError(
+                f"measurement errors are as many as columns of values, or none, not {self.errors} beside scales of "
+                f"{len(self.scale[0]) if self.scale else 0}"
+            )
         if self.method != "none" and not (self.scale and len(self.centre) == len(self.scale)):
             raise ValueError(f"{self.method} scaling needs a centre and a scale; fit_scaling finds them")
         for origin in self.origins:
@@ -143,7 +154,7 @@ class Scaling:
         """
         try:
             values = sample.values
-            if self.method != "none":
+            if self._changes_values:
                 values = self.scale_values(values, sample.positions)  # of half precision, could be too large for it
             self._require_channels(sample.positions)
             positions = self.scale_positions(sample.positions, self.origin(sample.positions))
@@ -174,7 +185,7 @@ class Scaling:
         """
         try:
             values = packed.values
-            if self.method != "none":
+            if self._changes_values:
                 values = self.scale_values(values, packed.positions).float()
                 if not bool(torch.isfinite(values).all()):
                     raise ValueError("values are too large for single precision")
@@ -237,12 +248,26 @@ class Scaling:
         -------
         Float64 Tensor [n, c]
             As the model sees them.
+
+        Raises
+        ------
+        ValueError
+            If they have other columns than the scaling was fitted on, or a measurement error is negative.
         """
         values = values.double()
-        if self.method == "none":
+        if not self._changes_values:
             return values
-        centre, scale = self._value_tables(values, positions)
-        return bent((values - centre) / scale, self.method)
+        measured, errors = self._split(values)
+        centre, scale = self._tables_of(measured, positions)
+        relative = (measured - centre) / scale
+        scaled = bent(relative, self.method)
+        if errors is None:
+            return scaled
+        if bool((errors < 0).any()):
+            raise ValueError(
+                f"measurement errors are above 0, or 0 where they are not known, and one is {float(errors.min()):.6g}"
+            )
+        return torch.cat([scaled, scaled_errors(errors, scale / steepness(relative, self.method))], 1)
 
     def invert_values(
         self, values: Float[Tensor, "n c"], positions: Float[Tensor, "n d"] | None = None
@@ -260,13 +285,38 @@ class Scaling:
         Returns
         -------
         Float64 Tensor [n, c]
-            In the data's own units.
+            In the data's own units. Predictions, which are values without errors, may come alone.
+
+        Raises
+        ------
+        ValueError
+            If they have other columns than the scaling was fitted on.
         """
         values = values.double()
-        if self.method == "none":
+        if not self._changes_values:
             return values
-        centre, scale = self._value_tables(values, positions)
-        return straightened(values, self.method) * scale + centre
+        measured, errors = self._split(values)
+        centre, scale = self._tables_of(measured, positions)
+        relative = straightened(measured, self.method)
+        original = relative * scale + centre
+        if errors is None:
+            return original
+        return torch.cat([original, original_errors(errors, scale / steepness(relative, self.method))], 1)
+
+    @property
+    def _changes_values(self) -> bool:
+        return self.method != "none" or self.errors > 0
+
+    def _split(self, values: Float64[Tensor, "n c"]) -> tuple[Float64[Tensor, "n v"], Float64[Tensor, "n e"] | None]:
+        """What was measured, and its errors, if they are there."""
+        if self.errors == 0 or values.shape[1] == self.errors:
+            return values, None
+        if values.shape[1] != 2 * self.errors:
+            raise ValueError(
+                f"{values.shape[1]} columns, but the scaling was fitted on {self.errors} of values and as many of "
+                "their errors"
+            )
+        return values[:, : self.errors], values[:, self.errors :]
 
     def tables_at(
         self, positions: Float[Tensor, "n d"], n_columns: int
@@ -285,10 +335,15 @@ class Scaling:
         tuple of two Float64 Tensors [n, c] or [1, c]
             Centres and scales.
         """
-        zero = torch.zeros(len(positions), n_columns, dtype=torch.float64)
+        return self._tables_of(torch.zeros(len(positions), n_columns, dtype=torch.float64), positions)
+
+    def _tables_of(
+        self, values: Float64[Tensor, "n c"], positions: Float[Tensor, "n d"] | None
+    ) -> tuple[Float64[Tensor, "#n c"], Float64[Tensor, "#n c"]]:
+        """The centre and scale of each token, or of all."""
         if self.method == "none":
-            return zero[:1], zero[:1] + 1
-        return self._value_tables(zero, positions)
+            return values.new_zeros(1, values.shape[1]), values.new_ones(1, values.shape[1])
+        return self._value_tables(values, positions)
 
     def origin(self, positions: Float[Tensor, "n d"]) -> Float64[Tensor, "d"]:
         """What `apply` subtracts from the positions of a sample; keep it to invert positions later.
@@ -560,6 +615,12 @@ def straightened(values: Float64[Tensor, "*n c"], method: Method) -> Float64[Ten
     return values if bend is None else bend * (values / bend).sinh()
 
 
+def steepness(straight: Float64[Tensor, "*n c"], method: Method) -> Float64[Tensor, "*n c"]:
+    """The derivative of `bent`: by how much small differences of values grow."""
+    bend = BENT.get(method)
+    return torch.ones_like(straight) if bend is None else 1 / torch.sqrt(1 + (straight / bend).square())
+
+
 def fit_scaling(
     samples: SampleSource,
     *,
@@ -615,7 +676,7 @@ def fit_scaling(
 
     Notes
     -----
-    What is constant has the scale 1.
+    What is constant has the scale 1. Where the schema names measurement errors, the numbers are fitted to values alone.
 
     Examples
     --------
@@ -632,7 +693,8 @@ def fit_scaling(
     """
     source = as_source(samples)
     schema = source.schema
-    packed = PackedNumbers.of(source)
+    n_errors = 0 if schema is None else schema.n_errors
+    packed = PackedNumbers.of(source).without_errors(n_errors)
     if per is None:
         per = "channel" if schema is not None and schema.channel is not None else "column"
     if per == "channel" and schema is not None and schema.channel is None:
@@ -661,6 +723,7 @@ def fit_scaling(
         units=tuple(units),
         target_mean=mean,
         target_scale=deviation,
+        errors=n_errors,
         **centring,
     )
     return replace(fitted, seen=_ranges(packed, fitted, schema))
@@ -674,7 +737,8 @@ def seen_also(scaling: Scaling, samples: SampleSource) -> Scaling:
     if scaling.seen is None:
         return scaling
     source = as_source(samples)
-    return replace(scaling, seen=scaling.seen.joined(_ranges(PackedNumbers.of(source), scaling, source.schema)))
+    packed = PackedNumbers.of(source).without_errors(scaling.errors)
+    return replace(scaling, seen=scaling.seen.joined(_ranges(packed, scaling, source.schema)))
 
 
 def scaled(samples: SampleSource, scaling: Scaling | None) -> Source:

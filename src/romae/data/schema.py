@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
+from jaxtyping import Float
 from torch import Tensor
 
 from romae.data.columns import Name, require_distinct, to_numpy
@@ -77,11 +78,14 @@ class Schema:
         Whether times were durations or times of day, counted in `time_unit` from 0, and no dates.
     static : tuple of Fact, default ()
         The static facts of samples, whose kinds follow the channels on the channel axis.
+    errors : tuple of str, default ()
+        The columns of measurement errors, one for each column of values, which follow the values of a token in their
+        order; or, for a table with a column per channel, one for each channel. An error of 0 is not known.
 
     Raises
     ------
     ValueError
-        If there is no column of values, or a name occurs twice.
+        If there is no column of values, a name occurs twice, or errors are more or fewer than what they belong to.
     TypeError
         If a column's name is no text.
 
@@ -105,10 +109,19 @@ class Schema:
     time_zone: str | None = None
     durations: bool = False
     static: tuple[Fact, ...] = ()
+    errors: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.values:
             raise ValueError("name at least one column of values")
+        if len(self.errors) not in (0, len(self.values), len(self.channels)):
+            raise ValueError(
+                f"each column of values has an error of its own: {len(self.errors)} are named "
+                f"({', '.join(map(str, self.errors))}) for {len(self.values)} ({', '.join(map(str, self.values))})"
+            )
+        if not all(isinstance(column, str) for column in self.errors):
+            raise TypeError(f"column names must be text, got {list(self.errors)}; rename them with columns=str")
+        require_distinct(self.errors, "columns of errors")
         if not all(isinstance(column, str) for column in self.columns):
             raise TypeError(f"column names must be text, got {list(self.columns)}; rename them with columns=str")
         if self.time_unit is not None:
@@ -123,7 +136,19 @@ class Schema:
     def columns(self) -> tuple[str, ...]:
         """Every column that is read."""
         optional = [column for column in (self.channel, self.label) if column is not None]
-        return (self.id, self.time, *self.positions, *self.values, *optional)
+        return (self.id, self.time, *self.positions, *self.values, *self.error_names, *optional)
+
+    @property
+    def n_errors(self) -> int:
+        """How many columns of errors follow those of values: none, or one for each."""
+        return len(self.values) if self.errors else 0
+
+    @property
+    def error_names(self) -> tuple[str, ...]:
+        """What the errors are called beside the values: as their columns, or after the values if channels had some."""
+        if len(self.errors) in (0, len(self.values)):
+            return self.errors
+        return tuple(f"{name}_error" for name in self.values)
 
     @property
     def position_dims(self) -> int:
@@ -178,6 +203,8 @@ def require_same_names(
         wrong = ("channels", list(schema.channels), list(expected.channels))
     elif facts != expected_facts or (schema.static and n != len(expected.channels)):
         wrong = ("static facts", facts, expected_facts)
+    elif bool(schema.errors) != bool(expected.errors):
+        wrong = ("measurement errors", list(schema.errors) or "none", list(expected.errors) or "none")
     elif _is_reordered(schema.values, expected.values):
         wrong = ("values", list(schema.values), list(expected.values))
     elif _is_reordered((schema.time, *schema.positions), (expected.time, *expected.positions)):
@@ -202,6 +229,12 @@ def _as_text(names: Sequence[Name]) -> list[str]:
 def _is_reordered(names: Sequence[str], expected: Sequence[str]) -> bool:
     """Whether an expected name stands at another place; names that are not expected may stand for any."""
     return any(name in expected and expected.index(name) != i for i, name in enumerate(names))
+
+
+def measured_values(sample: Sample) -> Float[Tensor, "n c"]:
+    """The values of a sample without the measurement errors that may follow them."""
+    n_errors = 0 if sample.schema is None else sample.schema.n_errors
+    return sample.values[:, : sample.values.shape[1] - n_errors]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

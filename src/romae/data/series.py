@@ -1,6 +1,6 @@
 """Series: arrays of measurements at times become samples. Shapes: n tokens or time steps, c channels."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +14,7 @@ from romae.data.columns import (
     encode_labels,
     frame_columns,
     in_order,
+    read_errors,
     require_distinct,
     require_no_index,
     require_values,
@@ -43,6 +44,7 @@ def from_arrays(
     time_zone: str | None = None,
     for_training: bool = True,
     static: Any = None,
+    errors: Any = None,
 ) -> SampleSet:
     """Samples from arrays of time series, regular or irregular, of any length; NaN means missing.
 
@@ -78,6 +80,9 @@ def from_arrays(
     static : table, dict or list of dict, optional
         Static facts, as in `from_table`: one row for each series, in their order or by `ids`. It needs
         tokens="scalars".
+    errors : array [b, n, c] or list of arrays [n, c], optional
+        The measurement error of each value, a standard deviation in its units; one that is missing or 0 is not known.
+        A model reads them beside the values and does not predict them, as in `from_table(…, error=…)`.
 
     Returns
     -------
@@ -88,7 +93,7 @@ def from_arrays(
     ------
     ValueError
         If shapes do not agree, a series has no measurement, a time step lacks some of its channels with tokens="steps",
-        or numbers are infinite.
+        numbers are infinite, or errors are negative.
     TypeError
         If something cannot be read as an array.
 
@@ -130,12 +135,15 @@ def from_arrays(
         channels = frame_columns(X, has_times=times is not None)
     elif layout == "bnc" and times is None:
         require_no_index(X)
+    all_errors = _read_errors(errors, arrays, names, layout)
     channels = None if channels is None else _read_channels(channels, n_channels, tokens, has_labels=y is not None)
     clocks = _read_times(times, arrays, names, time_unit, time_zone)
     targets, class_names = _read_targets(y, arrays, names, classes, tokens, for_training=for_training)
+    columns = ("value",) if tokens == "scalars" else tuple(str(name) for name in channels or _numbered(n_channels))
     schema = Schema(
         channel="channel" if tokens == "scalars" else None,
-        values=("value",) if tokens == "scalars" else tuple(str(name) for name in channels or _numbered(n_channels)),
+        values=columns,
+        errors=() if errors is None else tuple(f"{name}_error" for name in columns),
         label=None if y is None else "label",
         channels=tuple(channels or range(n_channels)) if tokens == "scalars" else (),
         classes=class_names,
@@ -144,14 +152,16 @@ def from_arrays(
         durations=clocks[0].are_durations,
     )
     samples = []
-    for name, x, (clock, *_), target in zip(names, arrays, clocks, targets, strict=True):
+    for name, x, error, (clock, *_), target in zip(names, arrays, all_errors, clocks, targets, strict=True):
         keep = _measured(x, clock, f"sample {name!r}", allow_gaps=tokens == "scalars")
         if tokens == "scalars":
             row, column = np.nonzero(~np.isnan(x))
-            samples.append(Sample(x[row, column, None], np.stack([clock[row], column], 1), target, name))
+            numbers = np.stack([part[row, column] for part in (x, error) if part.shape[1]], 1)
+            samples.append(Sample(numbers, np.stack([clock[row], column], 1), target, name))
         else:
             target = target[keep] if np.ndim(target) == 2 else target
-            samples.append(Sample(x[keep], clock[keep, None], target, name))
+            rows = np.concatenate([x[keep], error[keep]], 1) if error.shape[1] else x[keep]
+            samples.append(Sample(rows, clock[keep, None], target, name))
     if for_training:
         fix = "subtract an offset first, or read data that are only to be predicted with for_training=False"
         require_variation_kept(arrays, [f"channel {name!r}" for name in channels or range(n_channels)], fix)
@@ -217,6 +227,28 @@ def _read_arrays(X: Any, layout: str, *, has_times: bool) -> list[Float[np.ndarr
             hint = f"; for one channel use {column}" if x.ndim == 1 else ""
             raise ValueError(f"sample {i} must be a [n, c] array, got shape {list(x.shape)}{hint}")
     return [x.T for x in arrays] if layout == "bcn" else arrays
+
+
+def _read_errors(
+    errors: Any, arrays: Sequence[np.ndarray], names: Sequence[Hashable], layout: str
+) -> list[Float64[np.ndarray, "_ _"]]:
+    """The measurement errors of each sample; without any, arrays that have no columns."""
+    if errors is None:
+        return [np.zeros((len(x), 0)) for x in arrays]
+    read = _read_arrays(errors, layout, has_times=True)
+    if len(read) != len(arrays):
+        raise ValueError(f"errors for {len(read)} samples, but there are {len(arrays)} samples; each value has one")
+    for x, error, name in zip(arrays, read, names, strict=True):
+        if error.shape != x.shape:
+            raise ValueError(
+                f"sample {name!r} has values of shape {list(x.shape)} and errors of shape {list(error.shape)}; each "
+                "value has one error"
+            )
+
+    def place(name: Hashable) -> Callable[[int, int], str]:
+        return lambda row, column: f"sample {name!r}, row {row}, channel {column}"
+
+    return [read_errors(error, place(name)) for error, name in zip(read, names, strict=True)]
 
 
 def _require_no_pairs(X: Any) -> None:

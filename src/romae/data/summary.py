@@ -181,8 +181,9 @@ def _names(schema: Schema | None, n_values: int, n_kinds: int | None) -> tuple[s
     values = [""] if n_values == 1 else [f"value {i} " for i in range(n_values)]
     if schema is not None and n_kinds is not None and schema.channels and len(schema.channels) == n_kinds:
         kinds = [f"{name} " for name in schema.channels]
-    if schema is not None and n_values > 1 and len(schema.values) == n_values:
-        values = [f"{name} " for name in schema.values]
+    columns = () if schema is None else (*schema.values, *schema.error_names)
+    if n_values > 1 and len(columns) == n_values:
+        values = [f"{name} " for name in columns]
     per_value = [f"{kind}{value}{statistic}" for kind in kinds for value in values for statistic in PER_VALUE]
     per_kind = [f"{kind}{statistic}" for kind in kinds for statistic in PER_KIND]
     return (*per_value, *per_kind, *PER_SAMPLE)

@@ -19,6 +19,7 @@ from romae.data.columns import (
     as_numbers,
     encode_labels,
     encode_names,
+    read_errors,
     require_values,
     require_variation_kept,
 )
@@ -47,6 +48,7 @@ def from_table(
     time: str | None = None,
     channel: str | None = None,
     values: str | Sequence[str] | None = None,
+    error: str | Sequence[str] | None = None,
     tokens: TokenForm | None = None,
     label: str | None = None,
     positions: str | Sequence[str] = (),
@@ -75,7 +77,11 @@ def from_table(
         The column that names what was measured (a band, a sensor, a laboratory value), where each row holds one of
         several. The index of the channel becomes the last position axis.
     values : str or sequence of str, optional
-        The column or columns with what was measured at that time, such as flux and its error.
+        The column or columns with what was measured at that time.
+    error : str or sequence of str, optional
+        The column or columns of measurement errors, one for each column of values: standard deviations in the units of
+        the values. One that is missing or 0 is not known. A model reads them beside the values and does not predict
+        them; where it learns a distribution, the error of each measurement is accounted for.
     tokens : {"steps", "scalars"}, optional
         What a token is: a row with all its values, or a single number with the index of its column as last position,
         so that any of them may be missing. By default it is a row, unless some rows have a part of their values and
@@ -105,8 +111,8 @@ def from_table(
     Raises
     ------
     ValueError
-        If a column is not there, holds text among numbers, positions are infinite, labels contradict each other, or a
-        sample has no complete row. The message names the row and the column.
+        If a column is not there, holds text among numbers, positions are infinite, errors are negative or infinite,
+        labels contradict each other, or a sample has no complete row. The message names the row and the column.
     TypeError
         If the table is of another type.
 
@@ -145,7 +151,8 @@ def from_table(
     """
     if tokens not in (None, "steps", "scalars"):
         raise ValueError(f"tokens must be 'steps', 'scalars' or None, not {tokens!r}")
-    others = [*_listed(positions, "positions"), *(name for name in (channel, label) if name is not None)]
+    errors = () if error is None else _listed(error, "error")
+    others = [*_listed(positions, "positions"), *errors, *(name for name in (channel, label) if name is not None)]
     id, time, values = columns_of_index(table, others, id, time, values)
     table = as_table(table)
     schema = Schema(
@@ -157,6 +164,7 @@ def from_table(
         label=label,
         classes=None if classes is None else _listed(classes, "classes"),
         time_unit=time_unit,
+        errors=errors,
     )
     if channel is None and channels is not None:
         raise ValueError("channels are named, but no channel column is; say which it is with channel=")
@@ -289,7 +297,8 @@ def readable_rows(
     table = as_table(table)
     existing = column_names(table)
     facts = [fact.column for fact in schema.static]
-    wanted = [name for name in dict.fromkeys([*schema.columns, *map(str, channels or ()), *facts]) if name in existing]
+    named = dict.fromkeys([*schema.columns, *schema.errors, *map(str, channels or ()), *facts])
+    wanted = [name for name in named if name in existing]
     if schema.id not in existing:
         read_frame(table, [schema.id], {})  # says so
     vocabularies: dict[str, Any] = {schema.id: None} | ({} if schema.channel is None else {schema.channel: channels})
@@ -397,7 +406,13 @@ def _samples(
 
     if schema.channel is not None and channels and _has_column_per_channel(table, schema.channel, channels):
         scalar_names = (schema.channel, schema.values[0])
-        schema, tokens = replace(schema, channel=None, channels=(), values=tuple(map(str, channels))), "scalars"
+        if schema.errors and len(schema.errors) != len(channels):
+            raise ValueError(
+                f"the table has a column per channel, and the measurement errors of training were in one column, "
+                f"{schema.errors[0]!r}; name channels in a column {schema.channel!r}, with that one beside it"
+            )
+        columns = tuple(map(str, channels))
+        schema, tokens = replace(schema, channel=None, channels=(), values=columns), "scalars"
     else:
         scalar_names = _names_of_scalars(column_names(table))
     id, time, channel = schema.id, schema.time, schema.channel
@@ -433,7 +448,11 @@ def _samples(
         if np.isinf(x).any():
             row = row_number(int(np.isinf(x).argmax()))
             raise ValueError(f"{row}, column {name!r} is infinite; positions must be finite")
-    value_table = np.stack(list(measured.values()), axis=1)
+    value_table, errors = np.stack(list(measured.values()), axis=1), schema.error_names
+    error_table = np.zeros((len(frame), 0))
+    if errors:
+        read = [as_numbers(frame[name], _column(name), row_number) for name in errors]
+        error_table = read_errors(np.stack(read, 1), lambda row, i: f"{row_number(row)}, column {errors[i]!r}")
     require_values(value_table, lambda row, i: f"{row_number(row)}, column {schema.values[i]!r}")
     if for_training:
         fix = "subtract an offset first, or read data that are only to be predicted with from_table_like"
@@ -445,11 +464,11 @@ def _samples(
         missing[" and ".join(schema.values)] = lacks_all
     rows = _complete_rows(missing, sample_of_row, ids)
     positions = np.stack([x[rows] for x in coordinates.values()], axis=1)
-    values = value_table[rows]
+    values = np.concatenate([value_table[rows], error_table[rows]], 1) if errors else value_table[rows]
     if is_scalar:
-        rows, positions, values = _scalars(rows, positions, values)
+        rows, positions, values = _scalars(rows, positions, value_table[rows], error_table[rows])
         channel_names = schema.values
-        schema = replace(schema, channel=scalar_names[0], values=scalar_names[1:])
+        schema = replace(schema, channel=scalar_names[0], values=scalar_names[1:], channels=channel_names)
     # Ties are broken by the values, so that the result does not depend on the order of the rows.
     keys = [sample_of_row[rows], *positions.T, *values.T]
     if not _are_sorted(keys):
@@ -466,11 +485,12 @@ def _samples(
         durations=times.are_durations,
         static=(),  # whoever reads them adds them
     )
+    measurements = values[:, : len(schema.values)]
     if for_training and schema.channel is not None:
         columns = () if is_scalar else schema.values
-        warn_of_codes(values, columns, positions[:, -1].astype(np.int64), channel_names, stacklevel=3)
+        warn_of_codes(measurements, columns, positions[:, -1].astype(np.int64), channel_names, stacklevel=3)
     elif for_training:
-        warn_of_codes(values, schema.values, stacklevel=3)
+        warn_of_codes(measurements, schema.values, stacklevel=3)
 
     singles = torch.from_numpy(values.astype(np.float32))
     if packed and schema.label is None and bool(torch.isfinite(singles).all()):
@@ -549,11 +569,15 @@ def _are_scalars(tokens: TokenForm | None, missing: Mapping[str, Bool[np.ndarray
 
 
 def _scalars(
-    rows: Int64[np.ndarray, "m"], positions: Float64[np.ndarray, "m d"], values: Float64[np.ndarray, "m c"]
-) -> tuple[Int64[np.ndarray, "t"], Float64[np.ndarray, "t e"], Float64[np.ndarray, "t 1"]]:
-    """A token for each number of these rows: its row, its position with its column last, and itself."""
+    rows: Int64[np.ndarray, "m"],
+    positions: Float64[np.ndarray, "m d"],
+    values: Float64[np.ndarray, "m c"],
+    errors: Float64[np.ndarray, "m e"],
+) -> tuple[Int64[np.ndarray, "t"], Float64[np.ndarray, "t axes"], Float64[np.ndarray, "t k"]]:
+    """A token for each number of these rows: its row, its position with its column last, itself, and its error."""
     row, column = np.nonzero(~np.isnan(values))
-    return rows[row], np.column_stack([positions[row], column.astype(np.float64)]), values[row, column, None]
+    numbers = [part[row, column] for part in (values, errors) if part.shape[1]]
+    return rows[row], np.column_stack([positions[row], column.astype(np.float64)]), np.stack(numbers, 1)
 
 
 def _column(name: str) -> str:

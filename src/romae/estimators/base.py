@@ -19,7 +19,7 @@ from romae.config import from_dict, to_dict
 from romae.data.fitting import READ_AT_ONCE, Center, Values
 from romae.data.ladders import fit_ladders, with_given
 from romae.data.scaling import Origin, Scaling, fit_scaling, seen_also
-from romae.data.schema import SampleSet, Schema
+from romae.data.schema import SampleSet, Schema, measured_values
 from romae.data.skipping import OnError, Skipped, require_on_error, warn_of
 from romae.data.sources import as_source, lengths_of, schema_of
 from romae.data.static import n_measured
@@ -781,7 +781,7 @@ def _size_in_full(size: str | Size | Mapping[str, int]) -> Size:
 def _n_channels(samples: Sequence[Sample]) -> int:
     """The number of channels, whether they share a token or each has its own."""
     schema = schema_of(samples)
-    return len(schema.channels) if schema is not None and schema.channels else samples[0].values.shape[1]
+    return len(schema.channels) if schema is not None and schema.channels else measured_values(samples[0]).shape[1]
 
 
 def _visible(samples: Sequence[Sample]) -> Sequence[Sample]:

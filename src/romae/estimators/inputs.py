@@ -31,7 +31,7 @@ from romae.tokens.sample import Sample
 from romae.training.tables import read_table, read_table_in_part
 
 Tokens = Literal["steps", "scalars"]
-COLUMNS = ("id", "time", "values", "channel", "positions", "label", "time_unit")
+COLUMNS = ("id", "time", "values", "error", "channel", "positions", "label", "time_unit")
 
 
 def read_input(
@@ -154,7 +154,7 @@ def _from_series(
         if strangers:
             raise TypeError(f"X holds samples, but number {strangers[0]} is {type(X[strangers[0]]).__name__}")
         return list(X)
-    times, arrays, names = _series(X, expected_schema)
+    times, arrays, errors, names = _series(X, expected_schema)
     names = own_names or names
     if expected_schema is not None:
         tokens = "steps" if expected_schema.channel is None else "scalars"
@@ -172,6 +172,7 @@ def _from_series(
         time_unit=(None if expected_schema is None else expected_schema.time_unit) or "second",
         time_zone=None if expected_schema is None else expected_schema.time_zone,
         for_training=for_training,
+        errors=errors,
     )
 
 
@@ -233,10 +234,12 @@ def _schema(columns: Mapping[str, Any]) -> Schema:
     if missing := [name for name in ("id", "time", "values") if name not in columns]:
         raise ValueError(f"columns must also say which column is {missing[0]!r}")
     several = {name: column_names(columns, name) for name in ("values", "positions") if name in columns}
+    errors = () if columns.get("error") is None else column_names(columns, "error")
     for name in ("id", "time", "channel", "label"):
         if name in ("id", "time") or columns.get(name) is not None:
             _require_text(columns[name], columns, name)
-    return Schema(**{**columns, **several})
+    rest = {name: column for name, column in columns.items() if name != "error"}
+    return Schema(**{**rest, **several, "errors": errors})
 
 
 def column_names(columns: Mapping[str, Any], name: str) -> tuple[str, ...]:
@@ -291,17 +294,37 @@ def _is_single_pair(X: Any) -> bool:
 
 def _series(
     X: Any, expected_schema: Schema | None
-) -> tuple[list[Any] | None, list[Shaped[np.ndarray, "_ _"]], list[Name] | None]:
-    """The times of each sample, where they are given, its values [n, c], and what their columns are called."""
+) -> tuple[
+    list[Any] | None, list[Shaped[np.ndarray, "_ _"]], list[Shaped[np.ndarray, "_ _"]] | None, list[Name] | None
+]:
+    """The times of each sample, where they are given, its values [n, c], their errors and what columns are called."""
+    if _are_triples(X, expected_schema):
+        times, values, errors = ([series[i] for series in X] for i in range(3))
+        columns = [[_columns(series, i) for i, series in enumerate(part)] for part in (values, errors)]
+        return times, columns[0], columns[1], frame_columns(values, has_times=True)
     is_pair = [isinstance(series, tuple) and len(series) == 2 for series in X]
     if not any(is_pair):
         if expected_schema is None:  # else those of the training have decided
             _require_arrays(X)
-        return None, [_columns(series, i) for i, series in enumerate(X)], frame_columns(X, has_times=False)
+        return None, [_columns(series, i) for i, series in enumerate(X)], None, frame_columns(X, has_times=False)
     if not all(is_pair):
         raise TypeError(f"X holds (times, values) pairs, but sample {is_pair.index(False)} is none")
     names = frame_columns([values for _, values in X], has_times=True)
-    return [times for times, _ in X], [_columns(values, i) for i, (_, values) in enumerate(X)], names
+    return [times for times, _ in X], [_columns(values, i) for i, (_, values) in enumerate(X)], None, names
+
+
+def _are_triples(X: Any, expected_schema: Schema | None) -> bool:
+    """Whether each sample is a tuple of times, values and errors.
+
+    Tuples of three short sequences may be three time steps; they are taken for these where no series is longer, unless
+    the training data had errors.
+    """
+    if not all(isinstance(series, tuple) and len(series) == 3 for series in X):
+        return False
+    shapes = [[_shape(part) for part in series] for series in X]
+    if not all(len(times) == 1 and values[:1] == times and errors == values for times, values, errors in shapes):
+        return False
+    return max(times[0] for times, _, _ in shapes) > 3 if expected_schema is None else bool(expected_schema.errors)
 
 
 def _require_arrays(X: Any) -> None:
@@ -310,7 +333,7 @@ def _require_arrays(X: Any) -> None:
         if isinstance(series, tuple) and len(series) > 2 and max(_shape(series[0]), default=0) > len(series):
             raise TypeError(
                 f"sample {i} is a tuple of {len(series)}; hand over a pair (times, values), with values [n, c] for "
-                "several channels, or an array [n, c] without times"
+                "several channels, a triple (times, values, errors), or an array [n, c] without times"
             )
     # Two steps of one or two channels are too short for a series of pairs.
     if all(map(_may_be_pair, X)) and {_shape(values) for _, values in X} not in ({(1,)}, {(2,)}):

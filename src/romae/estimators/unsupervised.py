@@ -19,7 +19,7 @@ from romae.data.containers import is_table
 from romae.data.dates import positions_as_numbers
 from romae.data.fitting import Center, Values
 from romae.data.queries import channel_numbers
-from romae.data.schema import Schema
+from romae.data.schema import Schema, measured_values
 from romae.data.skipping import OnError, require_on_error
 from romae.data.sources import schema_of
 from romae.data.static import n_measured
@@ -356,7 +356,7 @@ class RoMAEInterpolator(_Unsupervised):
         series = [sample for sample in self._read_to_judge(X, static=static) if n_measured(sample) > 1]
         samples = _with_hidden(series, self.mask_ratio)
         predictions = np.concatenate(inference.predict(self.task_, samples))
-        truth = torch.cat([sample.values[sample.hidden].double() for sample in samples]).numpy()
+        truth = torch.cat([measured_values(sample)[sample.hidden].double() for sample in samples]).numpy()
         channel = np.zeros(len(truth))
         if self.task_.schema is not None and self.task_.schema.channel is not None:
             channel = torch.cat([sample.positions[sample.hidden, -1] for sample in samples]).numpy()

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float, Float64, Int64
 
-from romae.data.schema import SampleSet, Schema
+from romae.data.schema import SampleSet, Schema, measured_values
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import channel_index
 
@@ -62,7 +62,7 @@ def fill(method: Method, sample: Sample, *, default: float = 0.0) -> Predictions
 def truth(sample: Sample) -> Predictions:
     """What `fill` should predict: the target of each hidden token where the sample has one, else its values."""
     has_rows = sample.target is not None and sample.target.ndim == 2
-    rows = sample.target if has_rows else sample.values
+    rows = sample.target if has_rows else measured_values(sample)
     return rows[sample.hidden].double().numpy()
 
 
@@ -89,7 +89,7 @@ def channels_of(sample: Sample, schema: Schema) -> Int64[np.ndarray, "n"]:
 
 def _averages(samples: SampleSet) -> Float64[np.ndarray, "k c"]:
     """The mean of every column in each channel, of all that is seen; in a channel that never is, of all channels."""
-    values = np.concatenate([sample.values[~sample.hidden].double().numpy() for sample in samples])
+    values = np.concatenate([measured_values(sample)[~sample.hidden].double().numpy() for sample in samples])
     channel = np.concatenate([channels_of(sample, samples.schema)[~sample.hidden.numpy()] for sample in samples])
     n_channels = len(samples.schema.channels) if samples.schema.channel else 1
     values, channel = values[channel < n_channels], channel[channel < n_channels]  # static facts are not averaged
@@ -122,4 +122,4 @@ def as_columns(sample: Sample) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray
             f"baselines take positions (time) or (time, variable), and this sample has {positions.shape[1]} axes"
         )
     variables = positions[:, 1] if positions.shape[1] == 2 else np.zeros(len(positions))
-    return positions[:, 0], variables, sample.values.double().numpy()
+    return positions[:, 0], variables, measured_values(sample).double().numpy()

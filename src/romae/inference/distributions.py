@@ -17,7 +17,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from romae.data.scaling import BENT, Method
-from romae.model.likelihoods import Likelihood, Mixture, Normal, Quantiles, Student, scale_of
+from romae.model.likelihoods import Likelihood, Mixture, Normal, Quantiles, Student, scale_of, with_noise
 
 N_LEVELS = 200  # for means of what is bent, and for scores
 AT_ONCE = 20  # levels
@@ -80,6 +80,9 @@ class Distribution:
         The output of its head.
     units : Units
         What leads to the data's own units, in arrays of the shape [*s].
+    variance : array [*s], optional
+        The variance of independent noise that is added, as the model sees numbers; `with_noise` takes it in the data's
+        own units.
 
     Attributes
     ----------
@@ -87,8 +90,15 @@ class Distribution:
         The shape of the predictions.
     """
 
-    def __init__(self, likelihood: Likelihood, raw: Float64[np.ndarray, "*s p"], units: Units) -> None:
+    def __init__(
+        self,
+        likelihood: Likelihood,
+        raw: Float64[np.ndarray, "*s p"],
+        units: Units,
+        variance: Float64[np.ndarray, "..."] | None = None,
+    ) -> None:
         self.likelihood, self.raw = likelihood, raw
+        self.variance = None if variance is None else np.broadcast_to(variance, raw.shape[:-1])
         gain, level, scale, centre = (
             np.broadcast_to(part, raw.shape[:-1]) for part in (units.gain, units.level, units.scale, units.centre)
         )
@@ -130,7 +140,60 @@ class Distribution:
             part.reshape(-1)[places] for part in (given.gain, given.level, given.scale, given.centre)
         )
         raw = self.raw.reshape(-1, self.raw.shape[-1])[places]
-        return Distribution(self.likelihood, raw, Units(gain, level, scale, centre, given.method))
+        variance = None if self.variance is None else self.variance.reshape(-1)[places]
+        return Distribution(self.likelihood, raw, Units(gain, level, scale, centre, given.method), variance)
+
+    def with_noise(self, error: Any) -> "Distribution":
+        """The distributions of measurements, which add noise of their own to what they measure.
+
+        A model that was trained with measurement errors tells the distribution of what is measured, without their
+        noise. Noise is added to the scale of a prediction, or of each component of a mixture, as in training; where
+        values are bent, it is that of a small error at the median.
+
+        Parameters
+        ----------
+        error : array
+            The standard deviation of the noise, in the data's own units, of a shape that fits the predictions; where it
+            is missing or 0, nothing is added.
+
+        Returns
+        -------
+        Distribution
+            Of the same shape.
+
+        Raises
+        ------
+        ValueError
+            If an error is negative or infinite, or the model has learned quantiles.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import romae
+        >>> random = np.random.default_rng(0)
+        >>> samples = romae.from_arrays(random.normal(size=(8, 6, 1)), errors=np.full((8, 6, 1), 0.3))
+        >>> scaling = romae.fit_scaling(samples)
+        >>> size = romae.Size(width=16, heads=2, depth=1)
+        >>> model = romae.ModelConfig.for_samples(samples, encoder=size)
+        >>> task = romae.MaskedReconstruction(model, likelihood="normal")
+        >>> config = romae.TrainConfig(epochs=1, batch_size=8, device="cpu")
+        >>> _ = romae.train(task, samples, config, scaling=scaling, quiet=True)
+        >>> [flux] = romae.interpolate(task, samples[:1], [[2.5]], returns="distribution")
+        >>> measured = flux.with_noise(0.4)
+        >>> np.allclose(measured.std() ** 2, flux.std() ** 2 + 0.4**2)
+        True
+        """
+        if isinstance(self.likelihood, Quantiles):
+            raise ValueError(
+                "quantiles know nothing of measurement errors; train with the likelihood 'normal', 'student' or "
+                "'mixture'"
+            )
+        error = np.nan_to_num(self._fitting(error), nan=0.0, posinf=np.inf, neginf=-np.inf)
+        if not ((error >= 0) & (error < np.inf)).all():
+            raise ValueError("measurement errors are standard deviations, finite and at least 0")
+        slope = np.exp(self.units.log_slope(self.median()))
+        before = 0.0 if self.variance is None else self.variance
+        return Distribution(self.likelihood, self.raw, self.units, before + (error * slope) ** 2)
 
     def mean(self) -> Array:
         """The mean.
@@ -298,7 +361,8 @@ class Distribution:
         parts = []
         for part in np.array_split(levels, -(-len(levels) // AT_ONCE)):
             raw = np.broadcast_to(self.raw, (len(part), *self.raw.shape))
-            parts.append(self.units.to_data(Distribution(self.likelihood, raw, self.units)._quantile(part)))
+            whole = Distribution(self.likelihood, raw, self.units, self.variance)
+            parts.append(self.units.to_data(whole._quantile(part)))
         return np.concatenate(parts)
 
     # As the model sees numbers
@@ -312,17 +376,20 @@ class Distribution:
     def _shaped(self, x: Tensor) -> Array:
         return x.reshape(self.shape).numpy()
 
+    def _noise(self) -> Float64[Tensor, "n 1"] | None:
+        return None if self.variance is None else torch.from_numpy(np.array(self.variance)).reshape(-1, 1)
+
     def _moments(self) -> tuple[Array, Array]:
         """The mean and the standard deviation."""
         raw, likelihood = self._tensor(), self.likelihood
         mean = likelihood.mean(raw)
         if isinstance(likelihood, Normal):
-            spread = scale_of(raw[..., 1])
+            spread = with_noise(scale_of(raw[..., 1]), self._noise())
         elif isinstance(likelihood, Student):
             freedom = likelihood.freedom(raw)
-            spread = scale_of(raw[..., 1]) * torch.sqrt(freedom / (freedom - 2))
+            spread = with_noise(scale_of(raw[..., 1]), self._noise()) * torch.sqrt(freedom / (freedom - 2))
         elif isinstance(likelihood, Mixture):
-            weight, centre, scale = likelihood.parts(raw)
+            weight, centre, scale = self._parts(raw)
             second = (weight.exp() * (scale.square() + (centre - mean.unsqueeze(-1)).square())).sum(-1)
             spread = second.sqrt()
         else:
@@ -330,7 +397,15 @@ class Distribution:
         return self._shaped(mean), self._shaped(spread)
 
     def _log_density(self, z: Array) -> Array:
-        return self._shaped(self.likelihood.log_density(self._tensor(), self._flat(z)))
+        if isinstance(self.likelihood, Quantiles):
+            return self._shaped(self.likelihood.log_density(self._tensor(), self._flat(z)))
+        return self._shaped(self.likelihood.log_density(self._tensor(), self._flat(z), self._noise()))
+
+    def _parts(self, raw: Float64[Tensor, "n 1 p"]) -> tuple[Tensor, Tensor, Tensor]:
+        """The components of a mixture, their noise included."""
+        assert isinstance(self.likelihood, Mixture)
+        weight, centre, scale = self.likelihood.parts(raw)
+        return weight, centre, with_noise(scale, self._noise())
 
     def _cdf(self, z: Array) -> Array:
         from scipy.special import stdtr
@@ -339,9 +414,9 @@ class Distribution:
         if isinstance(likelihood, Quantiles):
             return self._shaped(likelihood.cdf(raw, x))
         if isinstance(likelihood, Mixture):
-            weight, centre, scale = likelihood.parts(raw)
+            weight, centre, scale = self._parts(raw)
             return self._shaped((weight.exp() * torch.special.ndtr((x.unsqueeze(-1) - centre) / scale)).sum(-1))
-        standard = (x - raw[..., 0]) / scale_of(raw[..., 1])
+        standard = (x - raw[..., 0]) / with_noise(scale_of(raw[..., 1]), self._noise())
         if isinstance(likelihood, Student):
             return self._shaped(torch.from_numpy(stdtr(likelihood.freedom(raw).numpy(), standard.numpy())))
         return self._shaped(torch.special.ndtr(standard))
@@ -353,19 +428,21 @@ class Distribution:
         if isinstance(likelihood, Quantiles):
             return self._shaped(likelihood.quantile(raw, u))
         if isinstance(likelihood, Mixture):
-            return self._shaped(_mixture_quantile(likelihood, raw, u))
+            return self._shaped(_mixture_quantile(*self._parts(raw), u))
         if isinstance(likelihood, Student):
             standard = torch.from_numpy(stdtrit(likelihood.freedom(raw).numpy(), u.numpy()))
         else:
             standard = torch.special.ndtri(u)
-        return self._shaped(raw[..., 0] + scale_of(raw[..., 1]) * standard)
+        return self._shaped(raw[..., 0] + with_noise(scale_of(raw[..., 1]), self._noise()) * standard)
 
 
 def _mixture_quantile(
-    likelihood: Mixture, raw: Float64[Tensor, "n k p"], level: Float64[Tensor, "n k"]
+    weight: Float64[Tensor, "n k m"],
+    centre: Float64[Tensor, "n k m"],
+    scale: Float64[Tensor, "n k m"],
+    level: Float64[Tensor, "n k"],
 ) -> Float64[Tensor, "n k"]:
     """By halving an interval: a quantile lies between the lowest and the highest of those of the components."""
-    weight, centre, scale = likelihood.parts(raw)
     of_components = centre + scale * torch.special.ndtri(level).unsqueeze(-1)
     low, high = of_components.amin(-1), of_components.amax(-1)
     for _ in range(N_HALVINGS):

@@ -201,6 +201,7 @@ def _description(task: Task, answer: Answer, inputs: Inputs, names: Sequence[str
         "inputs": list(names),
         "output": output,
         "n_values": config.channels,
+        "n_errors": config.errors,
         "n_position_axes": config.position_dims,
         "origins": to_dict((task.scaling.origins if task.scaling else ()) or ("none",) * config.position_dims),
         "schema": None if schema is None else to_dict(schema) | {"kinds": to_dict(schema.kind_names)},

@@ -22,11 +22,12 @@ from jaxtyping import Bool, Float, Float32, Float64, Int64, Shaped
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from romae.data.scaling import Scaling, bent, straightened
+from romae.data.scaling import Scaling, bent, steepness, straightened
 from romae.model.autoencoder import Kinds
 from romae.model.blocks import Block, Transformer
 from romae.model.rope import rotate
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
+from romae.tokens.errors import scaled_errors
 from romae.tokens.levels import Levels
 
 Answer = Literal["predict", "embed", "interpolate"]
@@ -156,9 +157,9 @@ class Graph(nn.Module):
     def _scaled(self, rows: Rows, values: Float32[Tensor, "r n c"], positions: Float64[Tensor, "r n d"]) -> _Scaled:
         origin = self._origin(rows, positions)
         channel, is_sound = self._channel(positions, self.n_known)
-        if self.scaling.method != "none":
-            centre, scale = self._tables(channel)
-            values = bent((values.double() - centre) / scale, self.scaling.method).float()
+        if self.scaling.errors:
+            is_sound = is_sound & (values[..., self.scaling.errors :] >= 0).all(-1)
+        values = self._scaled_values(values, channel)
         coordinates = self._coordinates(rows, positions, origin)
         is_sound = is_sound & torch.isfinite(values).all(-1) & torch.isfinite(coordinates).all(-1)
         n_wrong = rows.sums((~is_sound).long(), rows.sample, rows.n_samples)
@@ -167,6 +168,21 @@ class Graph(nn.Module):
         # Zeros elsewhere: the weight of what does not count is 0, but 0 x NaN is NaN.
         values, coordinates = (torch.where(rows.valid.unsqueeze(-1), x, 0) for x in (values, coordinates))
         return _Scaled(rows, values, coordinates, channel, origin, is_answered)
+
+    def _scaled_values(
+        self, values: Float32[Tensor, "r n c"], channel: Int64[Tensor, "r n"]
+    ) -> Float32[Tensor, "r n c"]:
+        """Values as the model sees them, and their errors behind them."""
+        method, n = self.scaling.method, self.task.config.n_values
+        if method == "none" and self.scaling.errors == 0:
+            return values
+        measured, errors = values[..., :n].double(), values[..., n:].double()
+        centre, scale = (measured.new_zeros(n), measured.new_ones(n)) if method == "none" else self._tables(channel)
+        relative = (measured - centre) / scale
+        scaled = bent(relative, method)
+        if self.scaling.errors:
+            scaled = torch.cat([scaled, scaled_errors(errors, scale / steepness(relative, method))], -1)
+        return scaled.float()
 
     def _origin(self, rows: Rows, positions: Float64[Tensor, "r n d"]) -> Float64[Tensor, "b d"]:
         """What is subtracted from the positions of each sample."""
@@ -218,10 +234,10 @@ class Graph(nn.Module):
         cell, n_cells = self._cell(rows, tokens.channel).reshape(rows.sample.shape), rows.n_samples * n_channels
 
         def total(x: Float64[Tensor, "t c"]) -> Float64[Tensor, "g c"]:
-            return rows.sums(x.reshape(tokens.values.shape), cell, n_cells)
+            return rows.sums(x.reshape(*rows.sample.shape, x.shape[-1]), cell, n_cells)
 
         return Levels.of_cells(
-            tokens.values.flatten(0, 1).double(),
+            tokens.values[..., : self.task.config.n_values].flatten(0, 1).double(),
             cell.flatten(),
             rows.counts(cell, n_cells),
             total,

@@ -70,7 +70,8 @@ class Outside:
         if self.seen is None:
             return
         shown = packed.visible() if packed.hidden is not None else packed
-        values = shown.values.double().cpu().numpy()
+        n_values = shown.values.shape[1] - self.scaling.errors
+        values = shown.values[:, :n_values].double().cpu().numpy()
         channel = np.zeros(len(values), dtype=np.int64)
         if self.seen.by_channel:
             channel = channel_index(shown.positions, len(self.seen.lowest)).cpu().numpy()

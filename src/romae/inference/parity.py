@@ -120,7 +120,9 @@ def made_up_batch(
         positions, asked = (_positions(task, random, size, begin) for size in (n, m))
         if known is not None and askable is not None:
             positions[:, -1], asked[:, -1] = random.choice(known, n), random.choice(askable, m)
-        samples.append(Sample(_values(task, random, positions), positions))
+        values = _values(task, random, positions)
+        errors = random.choice([0.0, 0.1, 1.0], values.shape) * np.abs(values)  # some are not known
+        samples.append(Sample(np.hstack([values, errors]) if task.config.errors else values, positions))
         queries.append(asked)
     return samples, queries
 
@@ -162,7 +164,7 @@ def _values(
         rows = _rows(positions, seen.by_channel)
         low, high = (np.stack([bounds[row] for row in rows]) for bounds in (seen.lowest, seen.highest))
         return random.uniform(low, high)
-    values = random.normal(size=(len(positions), task.config.channels))
+    values = random.normal(size=(len(positions), task.config.n_values))
     if scaling.method == "none":
         return values
     rows = _rows(positions, scaling.by_channel)

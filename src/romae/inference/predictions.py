@@ -77,6 +77,7 @@ def predict(
     samples: SampleSource,
     *,
     returns: Literal["distribution"],
+    noise: bool = ...,
     tokens_per_batch: int = ...,
     precision: Precision = ...,
 ) -> Distribution | list[Distribution]: ...
@@ -85,6 +86,7 @@ def predict(
     samples: SampleSource,
     *,
     returns: Returns = "mean",
+    noise: bool = False,
     tokens_per_batch: int = TOKENS_PER_BATCH,
     precision: Precision = "auto",
 ) -> Predicted | Distribution | list[Distribution]:
@@ -100,6 +102,10 @@ def predict(
     returns : {"mean", "distribution"}, default "mean"
         "distribution" gives a `Distribution` in place of each array of numbers; the model must have learned one
         (`likelihood=`).
+    noise : bool, default False
+        Whether distributions of hidden values are those of their measurements: with the noise of their errors, where
+        these are known, as `Distribution.with_noise` adds it. By default they are those of what was measured. It needs
+        a model of measurement errors and returns="distribution".
     tokens_per_batch : int, default 32768
         The most tokens at once; lower it if memory is short. It does not change the results.
     precision : {"auto", "float32", "tf32", "bf16"}, default "auto"
@@ -118,7 +124,7 @@ def predict(
     ------
     ValueError
         If samples do not fit the model; the message names the sample. If a distribution is asked of a model without a
-        likelihood.
+        likelihood, or noise of one without measurement errors.
     TypeError
         If the task is none of this library, or something else than samples is given.
 
@@ -137,15 +143,20 @@ def predict(
     (16,)
     """
     as_distribution = _wants_distribution(task, returns)
+    if noise and not (as_distribution and isinstance(task, MaskedReconstruction) and task.config.errors):
+        raise ValueError(
+            "noise=True adds the known errors of hidden measurements to their distributions; it needs a masked "
+            "reconstruction that was trained with measurement errors, and returns='distribution'"
+        )
     if isinstance(task, Classification):
         names = _class_names(task)
         probabilities = predict_proba(task, samples, tokens_per_batch=tokens_per_batch, precision=precision)
         return names[probabilities.argmax(1)]
     if isinstance(task, MaskedReconstruction):
-        hidden = _hidden_distributions if as_distribution else _hidden_values
-        return _for_each(
-            task, samples, lambda work: hidden(task, work), _How("predicting", tokens_per_batch, precision)
-        )
+        how = _How("predicting", tokens_per_batch, precision)
+        if as_distribution:
+            return _for_each(task, samples, lambda work: _hidden_distributions(task, work, noise), how)
+        return _for_each(task, samples, lambda work: _hidden_values(task, work), how)
     if not isinstance(task, Regression):
         raise TypeError(f"predict needs a task of this library, not {type(task).__name__}")
     how = _How("predicting", tokens_per_batch, precision)
@@ -459,7 +470,7 @@ def _chosen_channels(task: Task, channels: Any) -> tuple[list[int] | None, bool]
     if channels is None:
         return None, is_axis
     if schema is None:
-        return channel_numbers(channels, range(task.config.channels)), False
+        return channel_numbers(channels, range(task.config.n_values)), False
     return channel_numbers(channels, schema.channels if is_axis else schema.values), is_axis
 
 
@@ -526,7 +537,7 @@ def _distribution_of_targets(task: Regression, raw: Float64[Tensor, "n q"]) -> D
 def _no_distribution(task: MaskedReconstruction) -> Distribution:
     """That of a sample that is asked nothing."""
     assert task.likelihood is not None
-    nothing = np.zeros((0, task.config.channels, task.likelihood.n_parameters))
+    nothing = np.zeros((0, task.config.n_values, task.likelihood.n_parameters))
     return Distribution(task.likelihood, nothing, Units(np.ones(()), np.zeros(()), np.ones(()), np.zeros(())))
 
 
@@ -537,8 +548,8 @@ def _target_distributions(task: Regression, work: "_Work") -> list[Distribution]
     return [whole[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
-def _hidden_distributions(task: MaskedReconstruction, work: "_Work") -> list[Distribution]:
-    """The distributions of the values of hidden tokens."""
+def _hidden_distributions(task: MaskedReconstruction, work: "_Work", noise: bool) -> list[Distribution]:
+    """The distributions of the values of hidden tokens, with the noise of their measurement if that is asked for."""
     _require_hidden(work)
     hidden, samples = work.batch.hidden, work.samples
     assert hidden is not None and samples.hidden is not None
@@ -550,7 +561,12 @@ def _hidden_distributions(task: MaskedReconstruction, work: "_Work") -> list[Dis
     raw = task.output(work.batch.tokens, hidden.positions, hidden.layout, levels).float().cpu()
     places = samples.positions[samples.hidden].cpu()
     where = hidden.positions.float().cpu(), Layout.of(hidden.layout.lengths.tolist())
-    return _distributions(task, raw, places, where, None if levels is None else levels.cpu())
+    answers = _distributions(task, raw, places, where, None if levels is None else levels.cpu())
+    if not noise:
+        return answers
+    errors = samples.values[samples.hidden][:, task.config.n_values :].double().cpu()
+    parts = errors.split(hidden.layout.lengths.tolist())
+    return [answer.with_noise(part.numpy()) for answer, part in zip(answers, parts, strict=True)]
 
 
 def _distributions(
@@ -566,12 +582,12 @@ def _distributions(
     """
     assert task.likelihood is not None
     scaling, (positions, layout) = _scaling(task), where
-    shape = len(raw), task.config.channels
+    shape = len(raw), task.config.n_values
     gain, level = torch.ones(shape, dtype=torch.float64), torch.zeros(shape, dtype=torch.float64)
     if levels is not None:
         level = levels.absolute(level, positions, layout)
         gain = 1 / (levels.absolute(gain, positions, layout) - level)
-    centre, scale = scaling.tables_at(places, task.config.channels)
+    centre, scale = scaling.tables_at(places, task.config.n_values)
     units = Units(gain.numpy(), level.numpy(), scale.numpy(), centre.numpy(), scaling.method)
     whole = Distribution(task.likelihood, raw.double().unflatten(-1, (shape[1], -1)).numpy(), units)
     ends = np.cumsum(layout.lengths.tolist())
@@ -680,7 +696,7 @@ def _for_each(
     """
     source = _as_source(task, samples)
     outside = Outside(task.scaling, task.schema) if outside is None else outside
-    results: list[Any] = [np.zeros((0, task.config.channels)) for _ in range(len(source))]
+    results: list[Any] = [np.zeros((0, task.config.n_values)) for _ in range(len(source))]
     with _working(task, how) as progress:
         for work in _in_time(task, _works(task, source, how.budget, outside, progress, n_queries)):
             for i, row in zip(work.indices, function(work), strict=True):
@@ -762,6 +778,11 @@ def _packed(task: Task, source: Source, indices: Int64[np.ndarray, "b"]) -> Pack
 
 def _batch(task: Task, packed: PackedSamples) -> Batch:
     """The samples as the task sees them, on its device and in its precision."""
+    if task.config.errors and (task.scaling is None or task.scaling.errors != task.config.errors):
+        raise ValueError(
+            "the model reads measurement errors, and its scaling does not know them; train it with "
+            "scaling=romae.fit_scaling(samples), of samples whose schema names the errors"
+        )
     scaled = packed if task.scaling is None else task.scaling.apply_packed(packed)
     if scaled.hidden is not None and not bool(scaled.n_hidden.all()):
         scaled = scaled.visible()  # of some samples all is shown
@@ -928,7 +949,7 @@ def _read_queries(
             if scaling.n_channels is not None:
                 channel_index(queries[i], scaling.n_channels)
             if scaling.by_channel:
-                scaling.invert_values(torch.zeros(len(queries[i]), task.config.channels), queries[i])
+                scaling.invert_values(torch.zeros(len(queries[i]), task.config.n_values), queries[i])
             if schema is not None and schema.channels and (schema.static or not scaling.by_channel):
                 channel_index(queries[i], len(schema.channels))  # static facts are known, and nobody asks for them
             if task.config.kinds is not None:

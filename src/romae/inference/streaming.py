@@ -174,6 +174,7 @@ def _table_file(predictor: Predictor, data: Path) -> TableFile:
     per_channel = [] if schema.channel in existing else list(map(str, model_schema.channels))
     wanted = [schema.id, schema.time, *schema.positions, *schema.values]
     wanted += [] if schema.channel is None else [schema.channel]
+    wanted += [*schema.errors, *schema.error_names]
     columns = [name for name in dict.fromkeys([*wanted, *per_channel, *facts]) if name in existing]
     if schema.id not in columns:
         raise ValueError(f"column {schema.id!r} is not there; the table has {existing}")

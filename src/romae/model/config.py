@@ -179,6 +179,9 @@ class ModelConfig:
     static_from : int, optional
         The index on the last position axis from which on tokens are static facts (`Schema.static_from`), which are
         never hidden and never dropped.
+    errors : int, default 0
+        How many of the `channels`, the last ones, are measurement errors, one for each column of values
+        (`Schema.errors`). They are read beside the values and never predicted.
 
     Raises
     ------
@@ -219,6 +222,7 @@ class ModelConfig:
     checkpointing: bool = False
     window: int | None = None
     static_from: int | None = None
+    errors: int = 0
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -230,6 +234,11 @@ class ModelConfig:
         if self.static_from is not None and self.static_from < 1:
             raise ValueError(
                 f"static_from is the first kind of static facts, at least 1, or none, not {self.static_from}"
+            )
+        if self.errors not in (0, self.channels - self.errors):
+            raise ValueError(
+                f"errors is how many of {self.channels} channels are measurement errors, one for each column of "
+                f"values: 0 or half of them, not {self.errors}"
             )
         if self.kinds is not None and self.kinds < 1:
             raise ValueError(f"kinds is how many kinds of tokens there are, at least 1, or none, not {self.kinds}")
@@ -305,6 +314,7 @@ class ModelConfig:
         has_shared_origin = scaling is not None and len(scaling.origins) > 0 and not isinstance(scaling.origins[0], str)
         chosen |= {"cls": has_shared_origin, "kinds": None if schema is None else schema.n_channels}
         chosen["static_from"] = None if schema is None else schema.static_from
+        chosen["errors"] = 0 if schema is None else schema.n_errors
         chosen |= settings
         if chosen["kinds"] is not None:
             chosen = {"kinds_spread": 1.0, "pool": "tokens" if chosen["cls"] else "kinds"} | chosen
@@ -340,6 +350,11 @@ class ModelConfig:
                 f"position dimensions; with {size.heads} heads the nearest widths are "
                 f"{nearest_multiples(size.width, step * size.heads)}"
             )
+
+    @property
+    def n_values(self) -> int:
+        """How many numbers a token measures, errors not counted: what masked reconstruction predicts."""
+        return self.channels - self.errors
 
     @property
     def score_dropout(self) -> float:

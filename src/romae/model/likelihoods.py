@@ -30,7 +30,7 @@ def scale_of(raw: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
     return torch.exp(LOG_RANGE * torch.tanh(raw / LOG_RANGE))
 
 
-def _with_noise(scale: Float[Tensor, "*n"], variance: Numbers | None) -> Float[Tensor, "*n"]:
+def with_noise(scale: Float[Tensor, "*n"], variance: Numbers | None) -> Float[Tensor, "*n"]:
     """The scale of a sum with independent noise of a known variance."""
     if variance is None:
         return scale
@@ -63,7 +63,7 @@ class _Density(_Weighted):
 
     def loss(self: Any, raw: Raw, x: Numbers, variance: Numbers | None = None) -> Numbers:
         """What training makes small."""
-        return _squared(self, raw, x) - self.log_density(raw, x, variance)
+        return _squared(self, raw, x, variance) - self.log_density(raw, x, variance)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ class Normal(_Density):
 
     def log_density(self, raw: Raw, x: Numbers, variance: Numbers | None = None) -> Numbers:
         """The logarithm of the density at x, of numbers that were measured with noise of a known variance."""
-        scale = _with_noise(scale_of(raw[..., 1]), variance)
+        scale = with_noise(scale_of(raw[..., 1]), variance)
         return _log_normal((x - raw[..., 0]) / scale, scale)
 
 
@@ -128,7 +128,7 @@ class Student(_Density):
 
     def log_density(self, raw: Raw, x: Numbers, variance: Numbers | None = None) -> Numbers:
         """The logarithm of the density at x; with noise of a known variance, which is added to that of the scale."""
-        scale, freedom = _with_noise(scale_of(raw[..., 1]), variance), self.freedom(raw)
+        scale, freedom = with_noise(scale_of(raw[..., 1]), variance), self.freedom(raw)
         z = (x - raw[..., 0]) / scale
         norm = torch.lgamma((freedom + 1) / 2) - torch.lgamma(freedom / 2) - 0.5 * torch.log(freedom * math.pi)
         return norm - torch.log(scale) - (freedom + 1) / 2 * torch.log1p(z.square() / freedom)
@@ -179,7 +179,7 @@ class Mixture(_Density):
     def log_density(self, raw: Raw, x: Numbers, variance: Numbers | None = None) -> Numbers:
         """The logarithm of the density at x, of numbers that were measured with noise of a known variance."""
         weight, centre, scale = self.parts(raw)
-        scale = _with_noise(scale, variance)
+        scale = with_noise(scale, variance)
         return torch.logsumexp(weight + _log_normal((x.unsqueeze(-1) - centre) / scale, scale), -1)
 
     def mean(self, raw: Raw) -> Numbers:
@@ -314,10 +314,15 @@ def as_likelihood(given: object) -> Likelihood | None:
     raise ValueError(f"likelihood is one of {names}, or a value such as Mixture(n=4), or None, not {given!r}")
 
 
-def loss_of_normal(likelihood: Likelihood, x: Numbers, mean: Numbers, spread: Tensor) -> Numbers:
-    """The loss of numbers under normal distributions around means: what a simple prediction would have."""
+def loss_of_normal(
+    likelihood: Likelihood, x: Numbers, mean: Numbers, spread: Tensor, variance: Numbers | None = None
+) -> Numbers:
+    """The loss of numbers under normal distributions around means: what a simple prediction would have.
+
+    The spread holds the variance of measurement errors already, which is told for the squared error.
+    """
     z = (x - mean) / spread
-    squared = likelihood.mean_weight * (x - mean).square()
+    squared = likelihood.mean_weight * _calmed((x - mean).square(), variance)
     if isinstance(likelihood, Quantiles):
         levels = likelihood.levels(x)
         quantiles = mean.unsqueeze(-1) + torch.special.ndtri(levels) * spread
@@ -325,10 +330,15 @@ def loss_of_normal(likelihood: Likelihood, x: Numbers, mean: Numbers, spread: Te
     return squared - _log_normal(z, torch.as_tensor(spread, dtype=x.dtype, device=x.device).expand_as(z))
 
 
-def _squared(likelihood: Any, raw: Raw, x: Numbers) -> Numbers | float:
+def _squared(likelihood: Any, raw: Raw, x: Numbers, variance: Numbers | None = None) -> Numbers | float:
     if likelihood.mean_weight == 0:
         return 0.0
-    return likelihood.mean_weight * (likelihood.mean(raw) - x).square()
+    return likelihood.mean_weight * _calmed((likelihood.mean(raw) - x).square(), variance)
+
+
+def _calmed(squared: Numbers, variance: Numbers | None) -> Numbers:
+    """Squared errors, each counting less the less its number was known: else the worst measurement decides a step."""
+    return squared if variance is None else squared / (1 + variance)
 
 
 def _pinball(quantiles: Float[Tensor, "n k l"], x: Numbers, levels: Float[Tensor, "l"]) -> Numbers:

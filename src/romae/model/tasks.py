@@ -19,9 +19,10 @@ from romae.model.autoencoder import Decoder, Encoder
 from romae.model.calibration import Calibration
 from romae.model.config import ModelConfig
 from romae.model.heads import Head
-from romae.model.likelihoods import Likelihood, Name, Numbers, as_likelihood, loss_of_normal
+from romae.model.likelihoods import Likelihood, Name, Numbers, Quantiles, as_likelihood, loss_of_normal
 from romae.model.pooling import pooled_layers
 from romae.tokens.augmentation import Augmentation, Noise, RandAugment
+from romae.tokens.errors import variances
 from romae.tokens.layout import Layout
 from romae.tokens.levels import Levels
 from romae.tokens.masking import (
@@ -195,7 +196,14 @@ class Task(nn.Module):
             return None
         n_channels = self._scaling.n_channels or 1
         own_spread = self._scaling.center == "instance"
-        return Levels.of(visible, self._gain, n_channels, static_from=self.config.static_from, own_spread=own_spread)
+        return Levels.of(
+            visible,
+            self._gain,
+            n_channels,
+            static_from=self.config.static_from,
+            own_spread=own_spread,
+            n_errors=self.config.errors,
+        )
 
     def encode(self, tokens: Tokens) -> Tokens:
         """The output of the encoder for samples, their levels included.
@@ -317,7 +325,11 @@ class Task(nn.Module):
             raise ValueError(
                 f"augment takes whole images of {augment.n_tokens} tokens, and this batch holds something else"
             )
-        values = augment(batch.tokens.values, generator)
+        values, n = batch.tokens.values, self.config.n_values
+        if self.config.errors:
+            values = torch.cat([augment(values[:, :n], generator), values[:, n:]], 1)
+        else:
+            values = augment(values, generator)
         return replace(batch, tokens=replace(batch.tokens, values=values))
 
     def _draw(self, batch: Batch, source: RandomSource) -> Batch:
@@ -514,9 +526,16 @@ class MaskedReconstruction(Task):
     Raises
     ------
     ValueError
-        If `normalise` is asked of tokens with one channel, a number lies outside its range, or the likelihood is none.
+        If `normalise` is asked of tokens with one channel, a number lies outside its range, the likelihood is none, or
+        quantiles or `normalise` meet measurement errors.
     TypeError
         If the masking is no strategy.
+
+    Notes
+    -----
+    Where tokens have measurement errors (`ModelConfig(errors=)`), those of visible tokens are read beside their values,
+    and values alone are predicted. A likelihood tells the distribution of what was measured without its error: in the
+    loss, the variance of the error is added to that of the prediction. An error that is not known adds nothing.
 
     Examples
     --------
@@ -549,9 +568,16 @@ class MaskedReconstruction(Task):
             raise ValueError(
                 "normalise needs tokens of several values (a patch); with one channel nothing would be left"
             )
+        if config.errors and isinstance(likelihood, Quantiles):
+            raise ValueError(
+                "quantiles know nothing of measurement errors; take the likelihood 'normal', 'student' or 'mixture', "
+                "or leave the errors out"
+            )
+        if config.errors and normalise:
+            raise ValueError("normalise is for patches, which have no measurement errors; leave one of both out")
         self.masking, self.normalise, self.likelihood = masking, normalise, likelihood
         self.decoder = Decoder(config)
-        self.head = Head(config.decoder.width, config.channels * _n_parameters(likelihood), config.norm_eps)
+        self.head = Head(config.decoder.width, config.n_values * _n_parameters(likelihood), config.norm_eps)
 
     def point(self, output: Float[Tensor, "*n k"]) -> Float[Tensor, "*n j"]:
         return _mean(self.likelihood, output)
@@ -570,7 +596,8 @@ class MaskedReconstruction(Task):
         hidden = batch.hidden
         levels = self.levels(batch.tokens)
         output = self.output(batch.tokens, hidden.positions, hidden.layout, levels).float()
-        return _loss(self.likelihood, output, self._targets(hidden, levels), _counts(batch, hidden.layout))
+        target, variance = self._targets(hidden, levels)
+        return _loss(self.likelihood, output, target, _counts(batch, hidden.layout), variance)
 
     def trivial(self, batch: Batch) -> Loss:
         """The loss of the best simple prediction: a constant, or the mean of what is visible of sample and channel.
@@ -590,18 +617,18 @@ class MaskedReconstruction(Task):
         assert batch.hidden is not None
         visible, hidden = batch.tokens, batch.hidden
         levels = self.levels(visible)
-        target = self._targets(hidden, levels)
+        target, variance = self._targets(hidden, levels)
         counts = _counts(batch, hidden.layout)
         constant = _average(target, counts).expand_as(target)
-        of_constant = _simple_loss(self.likelihood, constant, target, counts)
+        of_constant = _simple_loss(self.likelihood, constant, target, counts, variance)
         if self.normalise:
             return of_constant
         mean = torch.zeros_like(target)  # what is centred already lies around 0
         if levels is None:
             gain = torch.ones(1, 1, dtype=torch.float64, device=visible.device)
-            own = Levels.of(visible, gain, self._n_channels())
+            own = Levels.of(visible, gain, self._n_channels(), n_errors=self.config.errors)
             mean = own.absolute(mean, hidden.positions, hidden.layout).to(target.dtype)
-        of_mean = _simple_loss(self.likelihood, mean, target, counts)
+        of_mean = _simple_loss(self.likelihood, mean, target, counts, variance)
         return Loss(torch.minimum(of_constant.total, of_mean.total), of_constant.weight)
 
     def _n_channels(self) -> int:
@@ -612,12 +639,16 @@ class MaskedReconstruction(Task):
         has_channels = scaling is not None and scaling.by_channel and not scaling.moves_channels
         return len(scaling.scale) if has_channels else 1
 
-    def _targets(self, hidden: Tokens, levels: Levels | None) -> Float[Tensor, "q c"]:
+    def _targets(self, hidden: Tokens, levels: Levels | None) -> tuple[Float[Tensor, "q c"], Numbers | None]:
+        """What is to be predicted, and the variance with which it was measured, where a likelihood makes use of it."""
         target = (hidden if levels is None else levels.relative(hidden)).values.float()
+        if self.config.errors:
+            target, errors = target.tensor_split([self.config.n_values], dim=1)
+            return target, None if self.likelihood is None else variances(errors)
         if not self.normalise:
-            return target
+            return target, None
         mean, deviation = _moments(target)
-        return (target - mean) / deviation
+        return (target - mean) / deviation, None
 
     def reconstruct(self, visible: Tokens, positions: Float[Tensor, "q d"], layout: Layout) -> Float[Tensor, "q c"]:
         """Decode at positions of your choice.
@@ -682,7 +713,7 @@ class MaskedReconstruction(Task):
         Returns
         -------
         Tensor [q, k]
-            For each position as many numbers as there are channels, times the parameters of a likelihood.
+            For each position as many numbers as there are columns of values, times the parameters of a likelihood.
 
         Raises
         ------
@@ -1016,19 +1047,35 @@ def _mean(likelihood: Likelihood | None, output: Float[Tensor, "*n k"]) -> Float
     return likelihood.mean(raw.flatten(0, -3)).reshape(raw.shape[:-1])
 
 
-def _loss(likelihood: Likelihood | None, output: Float[Tensor, "n p"], target: Numbers, counts: Counts) -> Loss:
+def _loss(
+    likelihood: Likelihood | None,
+    output: Float[Tensor, "n p"],
+    target: Numbers,
+    counts: Counts,
+    variance: Numbers | None = None,
+) -> Loss:
     if likelihood is None:
         return _squared_error(output, target, counts)
-    return _summed(likelihood.loss(output.unflatten(-1, (-1, likelihood.n_parameters)), target), counts)
+    return _summed(likelihood.loss(output.unflatten(-1, (-1, likelihood.n_parameters)), target, variance), counts)
 
 
-def _simple_loss(likelihood: Likelihood | None, prediction: Numbers, target: Numbers, counts: Counts) -> Loss:
+def _simple_loss(
+    likelihood: Likelihood | None,
+    prediction: Numbers,
+    target: Numbers,
+    counts: Counts,
+    variance: Numbers | None = None,
+) -> Loss:
     """The loss of a prediction that nothing was learned for; a likelihood is that of a normal with its mean error."""
     squared = _squared_error(prediction, target, counts)
     if likelihood is None:
         return squared
-    spread = squared.mean.sqrt().clamp(min=1e-3).to(target.dtype)
-    return _summed(loss_of_normal(likelihood, target, prediction, spread), counts)
+    if variance is None:
+        spread = squared.mean.sqrt().clamp(min=1e-3).to(target.dtype)
+    else:  # what measurement errors leave of the mean error, and for each number its own added
+        left = (squared.mean - _summed(variance, counts).mean).clamp(min=1e-6).to(target.dtype)
+        spread = torch.sqrt(left + variance)
+    return _summed(loss_of_normal(likelihood, target, prediction, spread, variance), counts)
 
 
 def _squared_error(output: Float[Tensor, "n k"], target: Float[Tensor, "n k"], counts: Counts = None) -> Loss:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int64
 
-from romae.data.schema import SampleSet, Schema
+from romae.data.schema import SampleSet, Schema, measured_values
 from romae.data.subsets import balanced, evenly_spread
 from romae.inference import baselines
 from romae.inference.predictions import embed, interpolate, predict, predict_proba
@@ -87,7 +87,8 @@ def panels(
     With a task, and with no position beside the time, there are also the curve of the model and that of linear
     interpolation.
     """
-    times, values, hidden = sample.positions[:, 0].numpy(), sample.values.double().numpy(), sample.hidden.numpy()
+    times, hidden = sample.positions[:, 0].numpy(), sample.hidden.numpy()
+    values = measured_values(sample).double().numpy()
     truth, prediction = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
     truth[hidden], prediction[hidden] = baselines.truth(sample), predicted
     grid = np.linspace(times.min(), times.max(), N_TIMES)
@@ -113,7 +114,7 @@ def channels(sample: Sample, schema: Schema | None) -> list[Channel]:
         index = channel_index(sample.positions, len(schema.kind_names)).numpy()
         first = np.unique(index[index < len(schema.channels)])[:N_CHANNELS].tolist()  # static facts have no curve
         return [Channel(str(schema.channels[i]), i, index == i, 0) for i in first]
-    n_columns, everywhere = sample.values.shape[1], np.ones(len(sample), dtype=bool)
+    n_columns, everywhere = measured_values(sample).shape[1], np.ones(len(sample), dtype=bool)
     names = schema.values if schema is not None and len(schema.values) == n_columns else _numbered(n_columns)
     return [Channel(name, i, everywhere, i) for i, name in enumerate(names[:N_CHANNELS])]
 

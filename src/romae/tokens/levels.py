@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
+from romae.tokens.errors import enlarged_errors
 from romae.tokens.layout import Layout
 from romae.tokens.tokens import Tokens
 
@@ -51,8 +52,9 @@ class Levels:
         *,
         static_from: int | None = None,
         own_spread: bool = False,
+        n_errors: int = 0,
     ) -> "Levels":
-        """The levels of these tokens: what is hidden must not be among them.
+        """The levels of these tokens: what is hidden must not be among them. The last `n_errors` columns have none.
 
         With more than one channel, the last position axis is the channel. `gain` has a row for each channel, or one
         for all. With `own_spread` it is 1 / the standard deviation of a cell instead, where `FEWEST` values or more are
@@ -60,6 +62,7 @@ class Levels:
         that they tell, and stay as they are. Nothing here makes the host wait for the device.
         """
         n_samples, values = visible.layout.n_samples, visible.values.double()
+        values = values[:, : values.shape[1] - n_errors]
         cell = cells(visible.positions, visible.layout, n_channels)
         count = cell.new_zeros(n_samples * n_channels).index_add(0, cell, torch.ones_like(cell))
         # Sorted and added up cell by cell: index_add would add in any order on a GPU, and runs would not repeat.
@@ -107,7 +110,8 @@ class Levels:
 
     def relative_in(self, cell: Int64[Tensor, "t"], values: Float[Tensor, "t c"]) -> Float64[Tensor, "t c"]:
         """`relative` for values in numbered cells."""
-        return (values.double() - self.level[cell]) * self.gain[cell]
+        gain, n = self.gain[cell], self.level.shape[1]
+        return _beside((values[:, :n].double() - self.level[cell]) * gain, values[:, n:], gain)
 
     def enlarged(self, tokens: Tokens) -> Tokens:
         """The tokens with their deviations enlarged, about a share of the level: for labels, to which it may matter.
@@ -122,7 +126,8 @@ class Levels:
         level, gain = self.level[cell], self.gain
         if self.usual_gain is not None:
             gain = gain * (self.usual_gain / gain) ** SPREAD_SHARE
-        return (values.double() - level) * gain[cell] + LEVEL_SHARE * level
+        gain, n = gain[cell], level.shape[1]
+        return _beside((values[:, :n].double() - level) * gain + LEVEL_SHARE * level, values[:, n:], gain)
 
     def absolute(
         self, values: Float[Tensor, "t c"], positions: Float[Tensor, "t d"], layout: Layout
@@ -138,6 +143,13 @@ class Levels:
         """The same on the host."""
         usual = None if self.usual_gain is None else self.usual_gain.cpu()
         return Levels(self.level.cpu(), self.gain.cpu(), self.n_channels, usual)
+
+
+def _beside(
+    values: Float64[Tensor, "t c"], errors: Float[Tensor, "t e"], gain: Float64[Tensor, "t c"]
+) -> Float64[Tensor, "t columns"]:
+    """Values that were enlarged, and behind them their errors, if they have such."""
+    return torch.cat([values, enlarged_errors(errors.double(), gain)], 1) if errors.shape[1] else values
 
 
 def cells(positions: Float[Tensor, "t d"], layout: Layout, n_channels: int) -> Int64[Tensor, "t"]:

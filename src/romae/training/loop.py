@@ -19,11 +19,13 @@ import torch
 from torch import Tensor
 
 from romae.config import to_dict
+from romae.data.atoms import sentence_on_atoms
 from romae.data.scaling import Scaling, scaled
 from romae.data.schema import Schema
 from romae.data.sources import SampleSource, Source, as_source, digests
 from romae.model.kernels.onednn import without_onednn
-from romae.model.tasks import Task
+from romae.model.likelihoods import Quantiles
+from romae.model.tasks import MaskedReconstruction, Task
 from romae.seeds import seed_step
 from romae.training.batches import NOTHING, Batches, StepShare
 from romae.training.config import TrainConfig, chosen_device
@@ -174,6 +176,8 @@ def train(
             validation_data = None if validation_source is None else scaled(validation_source, scaling)
             loop = _Loop.ready(task, training_data, validation_data, config, folder)
             loop.identity, loop.reporter = run_identity, Reporter(log, title, quiet)
+            if _learns_density(task) and not quiet and source.is_quick:
+                loop.reporter.remark = sentence_on_atoms(source)
             return loop.train(may_resume=resume)
         except (ImportError, TypeError, ValueError):
             if loop is None or loop.place.step == 0:
@@ -186,6 +190,11 @@ def train(
                 folder.release()
             if loop is not None:
                 loop.unwrap_task()
+
+
+def _learns_density(task: Task) -> bool:
+    """Whether a task learns the density of the values."""
+    return isinstance(task, MaskedReconstruction) and not isinstance(task.likelihood, Quantiles | None)
 
 
 def _kept_schema(task: Task, source: Source, scaling: Scaling | None) -> Schema | None:
@@ -212,6 +221,7 @@ class Reporter:
     title: str = "training"
     quiet: bool = False
     trivial: float | None = None
+    remark: str | None = None  # on the samples, said when training begins
 
 
 @dataclass(slots=True, kw_only=True)
@@ -267,6 +277,8 @@ class _Loop:
             compile_blocks(stepper.module, is_fixed=stepper.modes.is_fixed)
         watch = LossWatch(lambda: "no state is kept" if self.folder is None else self.folder.last_state())
         progress = Progress(self.reporter.title, stepper.n_steps, start=self.place.step, is_shown=is_shown)
+        if self.reporter.remark is not None and self.place.step == 0:
+            progress.say(self.reporter.remark)
         with progress, contextlib.nullcontext() if self.folder is None else stop_signals(self._ask_to_stop):
             if self.place.epoch < self.config.epochs and not self._is_over():
                 for share in self.batches.shares(self.place.epoch, self.place.batch):

@@ -31,6 +31,12 @@ def require_trainable(task: Any, config: Any, scaling: Any, *, has_validation: b
         )
     if scaling is not None and (task.config.kinds is not None or task.config.static_from is not None):
         scaling.require_still_channels()
+    if task.config.errors != (0 if scaling is None else scaling.errors):
+        raise ValueError(
+            f"the model reads {task.config.errors} columns of measurement errors, and the scaling knows "
+            f"{0 if scaling is None else scaling.errors}, which brings them to the units of the values; train with "
+            "scaling=romae.fit_scaling(samples)"
+        )
     if config.patience is not None and not has_validation:
         raise ValueError("patience stops when the validation loss no longer falls; give validation samples as well")
     if config.scoring is not None and not has_validation:
@@ -65,6 +71,12 @@ def require_samples(task: Task, training: Profile, validation: Profile | None) -
         raise ValueError(
             f"the samples have static facts from kind {static_from} on, and the model from {task.config.static_from} "
             "on; build it with ModelConfig(static_from=samples.schema.static_from), so that they are never hidden"
+        )
+    n_errors = 0 if training.schema is None else training.schema.n_errors
+    if training.schema is not None and n_errors != task.config.errors:
+        raise ValueError(
+            f"the samples have {n_errors} columns of measurement errors, and the model {task.config.errors}; build it "
+            "with ModelConfig(errors=samples.schema.n_errors), so that they are read and never predicted"
         )
     if training.schema is not None and task.schema is not None:
         others = "the task knows"

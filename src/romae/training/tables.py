@@ -49,8 +49,8 @@ class Columns:
     """Which columns of a table hold what.
 
     What is not named is called as in the data that the model was trained on, or in pre-training id, time and value.
-    Times that are dates or durations are counted in `time_unit`; `tokens` and `static` are as in
-    `from_table`.
+    Times that are dates or durations are counted in `time_unit`; `tokens`, `static` and `error` are as
+    in `from_table`.
     """
 
     id: str | None = None
@@ -61,17 +61,23 @@ class Columns:
     time_unit: TimeUnit | None = None
     tokens: TokenForm | None = None
     static: tuple[str, ...] | None = None
+    error: tuple[str, ...] | None = None
 
     def schema(self, base: Schema) -> Schema:
         """The columns to read, with the channels and classes of another schema."""
         given = {
             name: value
             for name, value in asdict(self).items()
-            if value is not None and name not in ("tokens", "static")
+            if value is not None and name not in ("tokens", "static", "error")
         }
+        errors = self.error
         if self.are_channels_of(base):
-            del given["values"]
-        return replace(base, **given)
+            columns = given.pop("values")
+            if errors is not None and len(errors) == len(columns):
+                errors = tuple(dict(zip(columns, errors, strict=True))[str(name)] for name in base.channels)
+        elif errors is None and "values" in given and len(given["values"]) != len(base.values):
+            errors = ()  # else those of other columns would be taken for theirs
+        return replace(base, **given | ({} if errors is None else {"errors": errors}))
 
     def are_channels_of(self, schema: Schema) -> bool:
         """Whether the columns of values are the channels of a schema: each number of a row is a token."""
@@ -290,7 +296,11 @@ def read_table(
     channels = model_schema.channels if model_schema.channel and schema.channel else None
     tokens = "steps"
     if schema.channel is None and set(schema.values) == set(model_schema.channels):
-        schema, tokens = replace(schema, values=tuple(map(str, model_schema.channels))), "scalars"
+        columns = tuple(map(str, model_schema.channels))
+        errors = schema.errors
+        if errors and schema.values != columns:
+            errors = tuple(dict(zip(schema.values, errors, strict=True))[name] for name in columns)
+        schema, tokens = replace(schema, values=columns, errors=errors), "scalars"
     has_facts = static is not None or bool(model_schema.static)
     samples = from_schema(
         data,
@@ -334,9 +344,12 @@ def read_table_in_part(
 def require_columns(task: Task, schema: Schema, model_name: str) -> None:
     """Refuse columns that are more or fewer than the model takes."""
     model, axes = task.config, [schema.time, *schema.positions, *([schema.channel] if schema.channel else [])]
-    if (model.channels, model.position_dims) != (len(schema.values), len(axes)):
+    if bool(model.errors) != bool(schema.errors):
+        has, lacks = ("reads", "none is named") if model.errors else ("knows no", f"{schema.errors[0]!r} is named")
+        raise ValueError(f"{model_name} {has} measurement errors, and {lacks}; they are named with --error")
+    if (model.n_values, model.position_dims) != (len(schema.values), len(axes)):
         raise ValueError(
-            f"{model_name} takes {model.channels} columns of values at {model.position_dims} position axes, but the "
+            f"{model_name} takes {model.n_values} columns of values at {model.position_dims} position axes, but the "
             f"table is read with {len(schema.values)} ({', '.join(schema.values)}) at {len(axes)} ({', '.join(axes)}); "
             "name others with --value, --position and --channel"
         )
@@ -358,6 +371,7 @@ def _trained(
     columns = {name: getattr(schema, name) for name in ("id", "time", "channel", "values", "positions", "time_unit")}
     columns["tokens"] = config.columns.tokens
     columns["static"] = config.columns.static
+    columns["error"] = schema.errors or None
     if config.columns.are_channels_of(schema):
         columns |= {"channel": None, "values": schema.channels, "tokens": "scalars"}
     has_labels = not isinstance(task, MaskedReconstruction)
