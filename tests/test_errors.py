@@ -381,6 +381,30 @@ def test_a_table_is_trained_on_and_answered_with_its_errors(tmp_path):
     assert list(table) == ["star", "day", "band", "flux"] and len(table) == 36
 
 
+def test_columns_of_a_table_bring_their_errors_in_any_order():
+    from romae.training.tables import Columns, read_table, require_columns
+
+    wide = pd.DataFrame({"id": 1, "time": [0.0, 1.0], "a": [1.0, 2.0], "b": [3.0, None], "ea": 0.1, "eb": 0.2})
+    schema = romae.from_table(
+        wide, id="id", time="time", values=["b", "a"], error=["eb", "ea"], tokens="scalars"
+    ).schema
+    named = Columns(id="id", time="time", values=("a", "b"), error=("ea", "eb"))
+    for columns in (named, Columns()):
+        [sample] = read_table(wide, columns.schema(schema), schema)
+        assert_allclose(sample.values, [[3.0, 0.2], [1.0, 0.1], [2.0, 0.1]])
+    task = romae.MaskedReconstruction(romae.ModelConfig(channels=2, position_dims=2, encoder=SIZE, decoder=SIZE))
+    refused(lambda: require_columns(task, SAMPLES.schema, "the model"), "flux_err", "--error")
+
+
+def test_augmentation_leaves_errors_as_they_are():
+    samples = romae.from_table(TABLE.assign(kind=TABLE.star % 2), **COLUMNS, label="kind")
+    config = romae.ModelConfig.for_samples(samples, encoder=SIZE)
+    task = romae.Classification(config, n_classes=2, augment=romae.Noise(scale=0.5))
+    batch = romae.collate([romae.fit_scaling(samples).apply(sample) for sample in samples])
+    values, changed = batch.tokens.values, task.augmented(batch).tokens.values
+    assert torch.equal(values[:, 1], changed[:, 1]) and not torch.equal(values[:, 0], changed[:, 0])
+
+
 # Atoms
 
 

@@ -19,7 +19,9 @@ Name = Literal["normal", "student", "mixture", "quantiles"]
 Raw = Float[Tensor, "n k p"]
 Numbers = Float[Tensor, "n k"]
 
-LOG_RANGE = 7.0  # scales lie between exp(-7) and exp(7), so that a density is bounded and a step is, too
+# Scales lie between exp(-7) and exp(7), so that a step is bounded, and so is a density: its logarithm is at most
+# LOG_RANGE - log(2 pi) / 2 = 6.08, also where values are one exact number.
+LOG_RANGE = 7.0
 FAR = 6.0  # scales; beyond, a loss grows as a logarithm and not as a square, so that one value decides no step
 LEAST_FREEDOM, MOST_FREEDOM = 2.1, 100.0  # degrees of freedom; of fewer than two there is no variance
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
