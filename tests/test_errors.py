@@ -195,6 +195,14 @@ def test_errors_that_are_not_known_leave_the_loss_of_values_alone(task):
     assert task.eval()(batch).total.item() == pytest.approx(expected.item(), rel=1e-6)
 
 
+def test_under_a_squared_error_errors_are_inputs_and_no_targets():
+    task = trained(likelihood=None).eval()
+    batch = next(prepared(task, HIDDEN))
+    error = task.predict(batch) - batch.hidden.values[:, :1]
+    assert task(batch).total.item() == pytest.approx(error.square().sum().item(), rel=1e-5)
+    assert task.trivial(batch).weight.item() == task(batch).weight.item() == len(error)
+
+
 @pytest.mark.parametrize("likelihood", DENSITIES, ids=lambda one: one.kind)
 def test_under_huge_errors_all_that_is_left_is_noise(likelihood):
     values = torch.linspace(-2, 2, 5).reshape(5, 1)

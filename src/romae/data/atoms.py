@@ -61,8 +61,8 @@ def atoms(samples: SampleSource, *, share: float = SHARE) -> list[Atom]:
     >>> import numpy as np
     >>> import romae
     >>> rain = np.maximum(np.random.default_rng(0).normal(size=(20, 30, 1)), 0)
-    >>> [(name, value, round(share, 1))] = romae.atoms(romae.from_arrays(rain, channels=["rain"]))
-    >>> name, value, share
+    >>> [(name, value, share)] = romae.atoms(romae.from_arrays(rain, channels=["rain"]))
+    >>> name, value, round(share, 1)
     ('rain', 0.0, 0.5)
     """
     if not 0 < share <= 1:

@@ -314,8 +314,8 @@ def read_table(
     require_same_clock(samples.schema, model_schema, subject=f"column {samples.schema.time!r}")
     if not has_facts:
         return samples
-    columns = [*dict.fromkeys(fact.column for fact in model_schema.static)]
-    return with_static(samples, static_facts(columns if static is None else static, samples, data), model_schema.static)
+    named = [*dict.fromkeys(fact.column for fact in model_schema.static)]
+    return with_static(samples, static_facts(named if static is None else static, samples, data), model_schema.static)
 
 
 def read_table_in_part(
