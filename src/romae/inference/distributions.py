@@ -3,7 +3,7 @@
 A model tells the distribution of a number as it sees it. In the data's own units that is the distribution of a rising
 function of it: levels and scales are undone, and what was bent is straightened. Quantiles, intervals, probabilities and
 samples go through that function exactly, and so do densities by its slope; means and deviations, where values are bent,
-through quantiles of 200 levels.
+through quantiles of 200 levels. A calibration changes which of the model's levels a level is, and no mean.
 
 Shapes: *s that of the predictions, p raw parameters of each, m components, l levels.
 """
@@ -17,11 +17,13 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from romae.data.scaling import BENT, Method
+from romae.model.conformal import Conformal
 from romae.model.likelihoods import Likelihood, Mixture, Normal, Quantiles, Student, scale_of
 
 N_LEVELS = 200  # for means of what is bent, and for scores
 AT_ONCE = 20  # levels
 N_HALVINGS = 50  # of an interval that a quantile of a mixture lies in
+FARTHEST = 1e4  # scores; what lies farther out is told apart by nobody
 
 Array = Float64[np.ndarray, "*s"]
 
@@ -80,19 +82,36 @@ class Distribution:
         The output of its head.
     units : Units
         What leads to the data's own units, in arrays of the shape [*s].
+    calibration : Conformal, optional
+        What is done to levels (`romae.calibrate`); None leaves them as the model has learned them.
+    places : array, optional
+        The number of the channel of each prediction, or its distance to what was observed, as the calibration asks.
 
     Attributes
     ----------
     shape : tuple of int
         The shape of the predictions.
+
+    Notes
+    -----
+    A calibration moves quantiles, intervals, probabilities, densities, samples and the standard deviation. The mean
+    stays that of the model, which `romae.predict` gives as well.
     """
 
-    def __init__(self, likelihood: Likelihood, raw: Float64[np.ndarray, "*s p"], units: Units) -> None:
-        self.likelihood, self.raw = likelihood, raw
+    def __init__(
+        self,
+        likelihood: Likelihood,
+        raw: Float64[np.ndarray, "*s p"],
+        units: Units,
+        calibration: Conformal | None = None,
+        places: Any = None,
+    ) -> None:
+        self.likelihood, self.raw, self.calibration = likelihood, raw, calibration
         gain, level, scale, centre = (
             np.broadcast_to(part, raw.shape[:-1]) for part in (units.gain, units.level, units.scale, units.centre)
         )
         self.units = Units(gain, level, scale, centre, units.method)
+        self.places = np.broadcast_to(np.asarray(0.0 if places is None else places, dtype=np.float64), raw.shape[:-1])
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -100,7 +119,8 @@ class Distribution:
         return self.raw.shape[:-1]
 
     def __repr__(self) -> str:
-        return f"Distribution({self.likelihood.kind}, shape {self.shape})"
+        calibrated = "" if self.calibration is None else ", calibrated"
+        return f"Distribution({self.likelihood.kind}, shape {self.shape}{calibrated})"
 
     def __len__(self) -> int:
         return len(self.raw)
@@ -130,10 +150,21 @@ class Distribution:
             part.reshape(-1)[places] for part in (given.gain, given.level, given.scale, given.centre)
         )
         raw = self.raw.reshape(-1, self.raw.shape[-1])[places]
-        return Distribution(self.likelihood, raw, Units(gain, level, scale, centre, given.method))
+        units = Units(gain, level, scale, centre, given.method)
+        return Distribution(self.likelihood, raw, units, self.calibration, self.places.reshape(-1)[places])
+
+    def uncalibrated(self) -> "Distribution":
+        """The distributions as the model has learned them.
+
+        Returns
+        -------
+        Distribution
+            Without a calibration.
+        """
+        return Distribution(self.likelihood, self.raw, self.units, None, self.places)
 
     def mean(self) -> Array:
-        """The mean.
+        """The mean, which a calibration does not change.
 
         Returns
         -------
@@ -142,7 +173,7 @@ class Distribution:
         """
         if self.units.is_straight:
             return self.units.to_data(self._moments()[0])
-        return self._quantiles(self._even_levels()).mean(0)
+        return self.uncalibrated()._quantiles(self._even_levels()).mean(0)
 
     def std(self) -> Array:
         """The standard deviation.
@@ -152,7 +183,7 @@ class Distribution:
         Float64 array
             In the shape of the predictions.
         """
-        if self.units.is_straight:
+        if self.units.is_straight and self.calibration is None:
             return self._moments()[1] / self.units.gain * self.units.scale
         return self._quantiles(self._even_levels()).std(0)
 
@@ -223,7 +254,27 @@ class Distribution:
         Float64 array
             In the shape of the predictions.
         """
-        return self._cdf(self.units.to_model(self._fitting(x)))
+        z = self.units.to_model(self._fitting(x))
+        return self._cdf(z) if self.calibration is None else _normal_cdf(self._calibrated_score(z)[0])
+
+    def normal_score(self, x: Any) -> Array:
+        """How surprising x is: the number that a standard normal stays below with the probability `cdf(x)`.
+
+        For numbers that the distributions are true of, these are standard normal. Far out, where a probability is 0 or
+        1 in double precision, they still tell how far.
+
+        Parameters
+        ----------
+        x : array
+            In the data's own units, of a shape that fits the predictions.
+
+        Returns
+        -------
+        Float64 array
+            In the shape of the predictions.
+        """
+        z = self.units.to_model(self._fitting(x))
+        return self._score(z) if self.calibration is None else self._calibrated_score(z)[0]
 
     def log_prob(self, x: Any) -> Array:
         """The logarithm of the density at x.
@@ -239,7 +290,12 @@ class Distribution:
             In the shape of the predictions.
         """
         x = self._fitting(x)
-        return self._log_density(self.units.to_model(x)) + self.units.log_slope(x)
+        z = self.units.to_model(x)
+        density = self._log_density(z) + self.units.log_slope(x)
+        if self.calibration is None:
+            return density
+        score, slope = self._calibrated_score(z)  # of the model's probability: a density times the slope of the levels
+        return density + np.log(slope) + 0.5 * (self._score(z) ** 2 - score**2)
 
     def sample(self, n: int, seed: int | None = None) -> Float64[np.ndarray, "n *s"]:
         """Draw numbers, each independent of the others.
@@ -298,7 +354,10 @@ class Distribution:
         parts = []
         for part in np.array_split(levels, -(-len(levels) // AT_ONCE)):
             raw = np.broadcast_to(self.raw, (len(part), *self.raw.shape))
-            parts.append(self.units.to_data(Distribution(self.likelihood, raw, self.units)._quantile(part)))
+            several = Distribution(
+                self.likelihood, raw, self.units, self.calibration, np.broadcast_to(self.places, raw.shape[:-1])
+            )
+            parts.append(self.units.to_data(several._quantile(part)))
         return np.concatenate(parts)
 
     # As the model sees numbers
@@ -346,8 +405,26 @@ class Distribution:
             return self._shaped(torch.from_numpy(stdtr(likelihood.freedom(raw).numpy(), standard.numpy())))
         return self._shaped(torch.special.ndtr(standard))
 
+    def _calibrated_score(self, z: Array) -> tuple[Array, Array]:
+        """The normal scores of calibrated probabilities, and how fast they rise with those of the model's."""
+        assert self.calibration is not None
+        return self.calibration.from_model(self._score(z), self.places)
+
+    def _score(self, z: Array) -> Array:
+        """The normal score of the model's probability of at most z, which is told apart in both tails."""
+        raw, likelihood, x = self._tensor(), self.likelihood, self._flat(z)
+        if isinstance(likelihood, Normal):
+            return self._shaped((x - raw[..., 0]) / scale_of(raw[..., 1]))
+        below, above = _log_tails(likelihood, raw, x)
+        score = torch.where(below < above, _score_of_log(below), -_score_of_log(above))
+        return np.clip(self._shaped(score), -FARTHEST, FARTHEST)
+
     def _quantile(self, level: Array) -> Array:
         from scipy.special import stdtrit
+
+        if self.calibration is not None:
+            score = self.calibration.to_model(_normal_quantile(level), self.places)
+            return self._shaped(_quantile_at(self.likelihood, self._tensor(), self._flat(score)))
 
         raw, likelihood, u = self._tensor(), self.likelihood, self._flat(level)
         if isinstance(likelihood, Quantiles):
@@ -372,4 +449,72 @@ def _mixture_quantile(
         middle = (low + high) / 2
         below = (weight.exp() * torch.special.ndtr((middle.unsqueeze(-1) - centre) / scale)).sum(-1) < level
         low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    return (low + high) / 2
+
+
+def _normal_cdf(score: Array) -> Array:
+    return torch.special.ndtr(torch.from_numpy(score)).numpy()
+
+
+def _normal_quantile(level: Array) -> Array:
+    return torch.special.ndtri(torch.from_numpy(np.array(level))).numpy()
+
+
+def _score_of_log(log_level: Tensor) -> Tensor:
+    """The normal score of a level of at most a half, by its logarithm."""
+    from scipy.special import ndtri_exp
+
+    return torch.from_numpy(np.asarray(ndtri_exp(log_level.numpy())))
+
+
+def _log_tails(
+    likelihood: Likelihood, raw: Float64[Tensor, "n k p"], x: Float64[Tensor, "n k"]
+) -> tuple[Float64[Tensor, "n k"], Float64[Tensor, "n k"]]:
+    """The logarithms of the probabilities of at most x, and of more."""
+    from scipy.special import stdtr
+
+    if isinstance(likelihood, Quantiles):
+        return likelihood.log_tails(raw, x)
+    if isinstance(likelihood, Mixture):
+        weight, centre, scale = likelihood.parts(raw)
+        z = (x.unsqueeze(-1) - centre) / scale
+        below, above = (torch.logsumexp(weight + torch.special.log_ndtr(side), -1) for side in (z, -z))
+        return below, above
+    freedom, z = likelihood.freedom(raw).numpy(), ((x - raw[..., 0]) / scale_of(raw[..., 1])).numpy()
+    least = np.finfo(float).tiny
+    return torch.from_numpy(np.log(stdtr(freedom, z) + least)), torch.from_numpy(np.log(stdtr(freedom, -z) + least))
+
+
+def _quantile_at(
+    likelihood: Likelihood, raw: Float64[Tensor, "n k p"], score: Float64[Tensor, "n k"]
+) -> Float64[Tensor, "n k"]:
+    """The quantile of the level whose normal score is given, in both tails as well as levels near 0 can be told."""
+    from scipy.special import stdtrit
+
+    if isinstance(likelihood, Quantiles):
+        return likelihood.quantile_of_log(raw, torch.special.log_ndtr(score), torch.special.log_ndtr(-score))
+    if isinstance(likelihood, Mixture):
+        return _mixture_quantile_at(likelihood, raw, score)
+    if isinstance(likelihood, Student):
+        tail = torch.special.ndtr(-score.abs()).clamp(min=torch.finfo(torch.float64).tiny)
+        standard = -torch.sign(score) * torch.from_numpy(stdtrit(likelihood.freedom(raw).numpy(), tail.numpy()))
+    else:
+        standard = score
+    return raw[..., 0] + scale_of(raw[..., 1]) * standard
+
+
+def _mixture_quantile_at(
+    likelihood: Mixture, raw: Float64[Tensor, "n k p"], score: Float64[Tensor, "n k"]
+) -> Float64[Tensor, "n k"]:
+    """As `_mixture_quantile`, with the probability of the nearer tail, which does not end at 1e-16."""
+    weight, centre, scale = likelihood.parts(raw)
+    of_components = centre + scale * score.unsqueeze(-1)
+    low, high = of_components.amin(-1), of_components.amax(-1)
+    side = torch.where(score > 0, -1.0, 1.0)
+    tail = torch.special.log_ndtr(-score.abs())
+    for _ in range(N_HALVINGS):
+        middle = (low + high) / 2
+        z = side.unsqueeze(-1) * (middle.unsqueeze(-1) - centre) / scale
+        is_below = (torch.logsumexp(weight + torch.special.log_ndtr(z), -1) < tail) == (side > 0)
+        low, high = torch.where(is_below, middle, low), torch.where(is_below, high, middle)
     return (low + high) / 2
