@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float64, Int64
 
 from romae.data.sources import SampleSource, as_source
-from romae.inference.distributions import Distribution
+from romae.inference.distributions import Distribution, joined
 from romae.inference.predictions import TOKENS_PER_BATCH, Precision, predict_proba, predicted_distributions
 from romae.model.calibration import Calibration, fitted
-from romae.model.conformal import ENOUGH, FEWEST, LEVELS, By, Conformal, fitted_levels
+from romae.model.conformal import ENOUGH, FEWEST, LEVELS, By, Conformal, TooFewSamples, fitted_levels
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens.masking import SampleKeys, SparingStatic
 from romae.tokens.sample import Sample
@@ -99,7 +99,7 @@ def calibrate(
         raise ValueError(f"by is one of {', '.join(map(repr, get_args(Grouping)))}, not {by!r}")
     calibration: Calibration | Conformal
     if isinstance(task, Classification):
-        calibration = calibration_of([(task, _with_targets(samples))])
+        calibration = calibration_of([(task, with_targets(samples))])
     else:
         calibration = conformal_of(
             [(task, samples)], by=by, seed=seed, tokens_per_batch=tokens_per_batch, precision=precision
@@ -132,7 +132,7 @@ def conformal_of(
 
     Several tasks that were trained alike, each with the samples that it was not trained on, have one together.
     """
-    actual = _grouping(parts[0][0], by)
+    actual = grouping(parts[0][0], by)
     found = [
         held_out(task, samples, by=actual, seed=seed, tokens_per_batch=tokens_per_batch, precision=precision)
         for task, samples in parts
@@ -148,7 +148,7 @@ def conformal_of(
     )
 
 
-def _grouping(task: Task, by: Grouping) -> By:
+def grouping(task: Task, by: Grouping) -> By:
     """What decides the map of a number."""
     if isinstance(task, Regression) and by == "distance":
         raise ValueError("targets have no distance to an observation; calibrate with by='channel' or 'global'")
@@ -168,13 +168,23 @@ def held_out(
     kept, told, truth = held_out_distributions(
         task, samples, by=by, seed=seed, tokens_per_batch=tokens_per_batch, precision=precision
     )
-    scores = [one.uncalibrated().normal_score(x) for one, x in zip(told, truth, strict=True)]
-    return HeldOut(
-        np.concatenate([part.ravel() for part in scores]),
-        np.repeat(np.arange(len(kept)), [part.size for part in scores]),
-        np.concatenate([one.places.ravel() for one in told]),
-        np.array([1.0 if sample.weight is None else float(sample.weight) for sample in kept]),
-    )
+    row = joined(told).with_calibration(None)
+    return HeldOut(row.normal_score(flat(truth)), sample_of(truth), row.places, weights_of(kept))
+
+
+def flat(arrays: Sequence[Float64[np.ndarray, "..."]]) -> Float64[np.ndarray, "t"]:
+    """All numbers of arrays in one row."""
+    return np.concatenate([array.ravel() for array in arrays])
+
+
+def sample_of(arrays: Sequence[Float64[np.ndarray, "..."]]) -> Int64[np.ndarray, "t"]:
+    """Which of the arrays each of their numbers belongs to."""
+    return np.repeat(np.arange(len(arrays)), [array.size for array in arrays])
+
+
+def weights_of(samples: Sequence[Sample]) -> Float64[np.ndarray, "b"]:
+    """How much each sample counts."""
+    return np.array([1.0 if sample.weight is None else float(sample.weight) for sample in samples])
 
 
 def held_out_distributions(
@@ -200,12 +210,14 @@ def held_out_distributions(
     how = {"tokens_per_batch": tokens_per_batch, "precision": precision}
     calibration = task.calibration if by is None else _blank(by)
     if isinstance(task, Regression):
-        kept = _with_targets(samples)
+        kept = with_targets(samples)
         told: Any = predicted_distributions(task, kept, calibration, **how)
         told = [told[i] for i in range(len(kept))]
         truth = [sample.target.double().numpy().reshape(one.shape) for sample, one in zip(kept, told, strict=True)]
         return kept, told, truth
     kept = _with_hidden(task, samples, seed)
+    if not kept:
+        raise TooFewSamples("no sample has a value to hide and another to see, so that nothing can be held out")
     told = predicted_distributions(task, kept, calibration, **how)
     return kept, told, [sample.values[sample.hidden].double().numpy() for sample in kept]
 
@@ -216,7 +228,7 @@ def _blank(by: By) -> Conformal:
     return Conformal(by=by, levels=LEVELS, scores=(straight,), n_samples=(0,))
 
 
-def _with_targets(samples: SampleSource) -> list[Sample]:
+def with_targets(samples: SampleSource) -> list[Sample]:
     source = as_source(samples)
     kept = [source[i] for i in range(len(source))]
     for i, sample in enumerate(kept):
@@ -264,11 +276,7 @@ def calibration_of(parts: Sequence[tuple[Classification, Sequence[Sample]]]) -> 
     for task, samples in parts:
         if len(samples) == 0:
             continue
-        before, task.calibration = task.calibration, None
-        try:
-            probabilities = predict_proba(task, samples)
-        finally:
-            task.calibration = before
+        probabilities = predict_proba(task, samples, calibrated=False)
         logits.append(torch.from_numpy(np.log(np.maximum(probabilities, 1e-300))))
         classes += [int(sample.target) for sample in samples]
         weights += [None if sample.weight is None else float(sample.weight) for sample in samples]

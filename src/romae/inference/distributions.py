@@ -8,6 +8,7 @@ through quantiles of 200 levels. A calibration changes which of the model's leve
 Shapes: *s that of the predictions, p raw parameters of each, m components, l levels.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ N_LEVELS = 200  # for means of what is bent, and for scores
 AT_ONCE = 20  # levels
 N_HALVINGS = 50  # of an interval that a quantile of a mixture lies in
 FARTHEST = 1e4  # scores; what lies farther out is told apart by nobody
+SMALLEST = float(np.finfo(float).tiny)
 
 Array = Float64[np.ndarray, "*s"]
 
@@ -151,17 +153,23 @@ class Distribution:
         )
         raw = self.raw.reshape(-1, self.raw.shape[-1])[places]
         units = Units(gain, level, scale, centre, given.method)
-        return Distribution(self.likelihood, raw, units, self.calibration, self.places.reshape(-1)[places])
+        of_places = self.places.reshape(-1)[places]
+        return Distribution(self.likelihood, raw, units, calibration=self.calibration, places=of_places)
 
-    def uncalibrated(self) -> "Distribution":
-        """The distributions as the model has learned them.
+    def with_calibration(self, calibration: Conformal | None) -> "Distribution":
+        """The same distributions under another calibration.
+
+        Parameters
+        ----------
+        calibration : Conformal or None
+            What is done to levels; None leaves them as the model has learned them.
 
         Returns
         -------
         Distribution
-            Without a calibration.
+            Of the same shape.
         """
-        return Distribution(self.likelihood, self.raw, self.units, None, self.places)
+        return Distribution(self.likelihood, self.raw, self.units, calibration=calibration, places=self.places)
 
     def mean(self) -> Array:
         """The mean, which a calibration does not change.
@@ -173,7 +181,7 @@ class Distribution:
         """
         if self.units.is_straight:
             return self.units.to_data(self._moments()[0])
-        return self.uncalibrated()._quantiles(self._even_levels()).mean(0)
+        return self.with_calibration(None)._quantiles(self._even_levels()).mean(0)
 
     def std(self) -> Array:
         """The standard deviation.
@@ -354,9 +362,7 @@ class Distribution:
         parts = []
         for part in np.array_split(levels, -(-len(levels) // AT_ONCE)):
             raw = np.broadcast_to(self.raw, (len(part), *self.raw.shape))
-            several = Distribution(
-                self.likelihood, raw, self.units, self.calibration, np.broadcast_to(self.places, raw.shape[:-1])
-            )
+            several = Distribution(self.likelihood, raw, self.units, calibration=self.calibration, places=self.places)
             parts.append(self.units.to_data(several._quantile(part)))
         return np.concatenate(parts)
 
@@ -414,19 +420,18 @@ class Distribution:
         """The normal score of the model's probability of at most z, which is told apart in both tails."""
         raw, likelihood, x = self._tensor(), self.likelihood, self._flat(z)
         if isinstance(likelihood, Normal):
-            return self._shaped((x - raw[..., 0]) / scale_of(raw[..., 1]))
-        below, above = _log_tails(likelihood, raw, x)
+            return np.clip(self._shaped((x - raw[..., 0]) / self._scale(raw)), -FARTHEST, FARTHEST)
+        below, above = self._log_tails(raw, x)
         score = torch.where(below < above, _score_of_log(below), -_score_of_log(above))
         return np.clip(self._shaped(score), -FARTHEST, FARTHEST)
 
     def _quantile(self, level: Array) -> Array:
         from scipy.special import stdtrit
 
+        raw, likelihood, u = self._tensor(), self.likelihood, self._flat(level)
         if self.calibration is not None:
             score = self.calibration.to_model(_normal_quantile(level), self.places)
-            return self._shaped(_quantile_at(self.likelihood, self._tensor(), self._flat(score)))
-
-        raw, likelihood, u = self._tensor(), self.likelihood, self._flat(level)
+            return self._shaped(self._quantile_at(raw, self._flat(score)))
         if isinstance(likelihood, Quantiles):
             return self._shaped(likelihood.quantile(raw, u))
         if isinstance(likelihood, Mixture):
@@ -436,6 +441,42 @@ class Distribution:
         else:
             standard = torch.special.ndtri(u)
         return self._shaped(raw[..., 0] + scale_of(raw[..., 1]) * standard)
+
+    def _scale(self, raw: Float64[Tensor, "n k p"]) -> Float64[Tensor, "n k"]:
+        return scale_of(raw[..., 1])
+
+    def _log_tails(
+        self, raw: Float64[Tensor, "n k p"], x: Float64[Tensor, "n k"]
+    ) -> tuple[Float64[Tensor, "n k"], Float64[Tensor, "n k"]]:
+        """The logarithms of the probabilities of at most x, and of more."""
+        from scipy.special import stdtr
+
+        likelihood = self.likelihood
+        if isinstance(likelihood, Quantiles):
+            return likelihood.log_tails(raw, x)
+        if isinstance(likelihood, Mixture):
+            weight, centre, scale = likelihood.parts(raw)
+            z = (x.unsqueeze(-1) - centre) / scale
+            below, above = (torch.logsumexp(weight + torch.special.log_ndtr(side), -1) for side in (z, -z))
+            return below, above
+        assert isinstance(likelihood, Student)
+        freedom, z = likelihood.freedom(raw).numpy(), ((x - raw[..., 0]) / self._scale(raw)).numpy()
+        below, above = (torch.from_numpy(np.log(stdtr(freedom, side) + SMALLEST)) for side in (z, -z))
+        return below, above
+
+    def _quantile_at(self, raw: Float64[Tensor, "n k p"], score: Float64[Tensor, "n k"]) -> Float64[Tensor, "n k"]:
+        """The quantile of the level whose normal score is given, in the upper tail as far out as in the lower one."""
+        from scipy.special import stdtrit
+
+        likelihood = self.likelihood
+        if isinstance(likelihood, Quantiles):
+            return likelihood.quantile_of_log(raw, torch.special.log_ndtr(score), torch.special.log_ndtr(-score))
+        if isinstance(likelihood, Mixture):
+            return _mixture_quantile_at(*likelihood.parts(raw), score)
+        if isinstance(likelihood, Student):
+            tail = torch.special.ndtr(-score.abs()).clamp(min=SMALLEST)
+            score = -torch.sign(score) * torch.from_numpy(stdtrit(likelihood.freedom(raw).numpy(), tail.numpy()))
+        return raw[..., 0] + self._scale(raw) * score
 
 
 def _mixture_quantile(
@@ -467,47 +508,13 @@ def _score_of_log(log_level: Tensor) -> Tensor:
     return torch.from_numpy(np.asarray(ndtri_exp(log_level.numpy())))
 
 
-def _log_tails(
-    likelihood: Likelihood, raw: Float64[Tensor, "n k p"], x: Float64[Tensor, "n k"]
-) -> tuple[Float64[Tensor, "n k"], Float64[Tensor, "n k"]]:
-    """The logarithms of the probabilities of at most x, and of more."""
-    from scipy.special import stdtr
-
-    if isinstance(likelihood, Quantiles):
-        return likelihood.log_tails(raw, x)
-    if isinstance(likelihood, Mixture):
-        weight, centre, scale = likelihood.parts(raw)
-        z = (x.unsqueeze(-1) - centre) / scale
-        below, above = (torch.logsumexp(weight + torch.special.log_ndtr(side), -1) for side in (z, -z))
-        return below, above
-    freedom, z = likelihood.freedom(raw).numpy(), ((x - raw[..., 0]) / scale_of(raw[..., 1])).numpy()
-    least = np.finfo(float).tiny
-    return torch.from_numpy(np.log(stdtr(freedom, z) + least)), torch.from_numpy(np.log(stdtr(freedom, -z) + least))
-
-
-def _quantile_at(
-    likelihood: Likelihood, raw: Float64[Tensor, "n k p"], score: Float64[Tensor, "n k"]
-) -> Float64[Tensor, "n k"]:
-    """The quantile of the level whose normal score is given, in both tails as well as levels near 0 can be told."""
-    from scipy.special import stdtrit
-
-    if isinstance(likelihood, Quantiles):
-        return likelihood.quantile_of_log(raw, torch.special.log_ndtr(score), torch.special.log_ndtr(-score))
-    if isinstance(likelihood, Mixture):
-        return _mixture_quantile_at(likelihood, raw, score)
-    if isinstance(likelihood, Student):
-        tail = torch.special.ndtr(-score.abs()).clamp(min=torch.finfo(torch.float64).tiny)
-        standard = -torch.sign(score) * torch.from_numpy(stdtrit(likelihood.freedom(raw).numpy(), tail.numpy()))
-    else:
-        standard = score
-    return raw[..., 0] + scale_of(raw[..., 1]) * standard
-
-
 def _mixture_quantile_at(
-    likelihood: Mixture, raw: Float64[Tensor, "n k p"], score: Float64[Tensor, "n k"]
+    weight: Float64[Tensor, "n k m"],
+    centre: Float64[Tensor, "n k m"],
+    scale: Float64[Tensor, "n k m"],
+    score: Float64[Tensor, "n k"],
 ) -> Float64[Tensor, "n k"]:
     """As `_mixture_quantile`, with the probability of the nearer tail, which does not end at 1e-16."""
-    weight, centre, scale = likelihood.parts(raw)
     of_components = centre + scale * score.unsqueeze(-1)
     low, high = of_components.amin(-1), of_components.amax(-1)
     side = torch.where(score > 0, -1.0, 1.0)
@@ -518,3 +525,19 @@ def _mixture_quantile_at(
         is_below = (torch.logsumexp(weight + torch.special.log_ndtr(z), -1) < tail) == (side > 0)
         low, high = torch.where(is_below, middle, low), torch.where(is_below, high, middle)
     return (low + high) / 2
+
+
+def joined(parts: Sequence[Distribution]) -> Distribution:
+    """All predictions of several distributions in one row; they have one likelihood, one bend and one calibration."""
+    first = parts[0]
+
+    def row(arrays: Any) -> Any:
+        return np.concatenate([array.reshape(-1) for array in arrays])
+
+    units = Units(
+        *(row(getattr(part.units, name) for part in parts) for name in ("gain", "level", "scale", "centre")),
+        method=first.units.method,
+    )
+    raw = np.concatenate([part.raw.reshape(-1, part.raw.shape[-1]) for part in parts])
+    places = row(part.places for part in parts)
+    return Distribution(first.likelihood, raw, units, calibration=first.calibration, places=places)

@@ -557,7 +557,7 @@ def _distribution_of_targets(
     centre = _scaling(task).invert_target(zero)
     scale = _scaling(task).invert_target(one) - centre
     units = Units(np.ones(()), np.zeros(()), scale.numpy(), centre.numpy())
-    return Distribution(task.likelihood, shaped, units, calibration, np.arange(task.n_targets))
+    return Distribution(task.likelihood, shaped, units, calibration=calibration, places=np.arange(task.n_targets))
 
 
 def _no_distribution(task: MaskedReconstruction) -> Distribution:
@@ -618,7 +618,7 @@ def _distributions(
     units = Units(gain.numpy(), level.numpy(), scale.numpy(), centre.numpy(), scaling.method)
     numbers = raw.double().unflatten(-1, (shape[1], -1)).numpy()
     groups = None if calibration is None else places_in(task, calibration.by, visible, *where)
-    whole = Distribution(task.likelihood, numbers, units, calibration, groups)
+    whole = Distribution(task.likelihood, numbers, units, calibration=calibration, places=groups)
     ends = np.cumsum(layout.lengths.tolist())
     return [whole[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
