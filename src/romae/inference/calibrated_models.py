@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from romae.data.schema import SampleSet, Schema
-from romae.inference.calibration import Grouping, calibrate
+from romae.inference.calibration import Grouping, calibrate, with_hidden
 from romae.inference.reliability import Reliability, cross_fitted
 from romae.inference.tables import InferenceConfig
 from romae.model.calibration import Calibration
-from romae.model.conformal import Conformal, TooFewSamples
+from romae.model.conformal import FEWEST, Conformal
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.training.config import chosen_device
 from romae.training.tables import Trained, load_model, read_table, require_columns
@@ -79,12 +79,12 @@ def calibrate_run(trained: Trained, *, device: str = "auto") -> Conformal | None
     is_told = isinstance(task, MaskedReconstruction | Regression) and task.likelihood is not None
     if not is_told or samples is None or getattr(task, "normalise", False):
         return None
-    kept = load_model(trained.model).to(chosen_device(device))
-    try:
-        calibration = calibrate(kept, samples)
-    except TooFewSamples:
-        return None  # some have nothing to hide
+    model = load_model(trained.model).to(chosen_device(device))
+    held_out = with_hidden(model, samples, seed=0) if isinstance(model, MaskedReconstruction) else samples
+    if len(held_out) < FEWEST:
+        return None
+    calibration = calibrate(model, held_out)
     assert isinstance(calibration, Conformal)
-    kept.save(trained.model)
+    model.save(trained.model)
     task.calibration = calibration
     return calibration

@@ -13,7 +13,7 @@ from romae.data.sources import SampleSource, as_source
 from romae.inference.distributions import Distribution, joined
 from romae.inference.predictions import TOKENS_PER_BATCH, Precision, predict_proba, predicted_distributions
 from romae.model.calibration import Calibration, fitted
-from romae.model.conformal import ENOUGH, FEWEST, LEVELS, By, Conformal, TooFewSamples, fitted_levels
+from romae.model.conformal import ENOUGH, FEWEST, LEVELS, By, Conformal, fitted_levels
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens.masking import SampleKeys, SparingStatic
 from romae.tokens.sample import Sample
@@ -215,9 +215,9 @@ def held_out_distributions(
         told = [told[i] for i in range(len(kept))]
         truth = [sample.target.double().numpy().reshape(one.shape) for sample, one in zip(kept, told, strict=True)]
         return kept, told, truth
-    kept = _with_hidden(task, samples, seed)
+    kept = with_hidden(task, samples, seed)
     if not kept:
-        raise TooFewSamples("no sample has a value to hide and another to see, so that nothing can be held out")
+        raise ValueError("no sample has a value to hide and another to see, so that nothing can be held out")
     told = predicted_distributions(task, kept, calibration, **how)
     return kept, told, [sample.values[sample.hidden].double().numpy() for sample in kept]
 
@@ -238,7 +238,7 @@ def with_targets(samples: SampleSource) -> list[Sample]:
     return kept
 
 
-def _with_hidden(task: MaskedReconstruction, samples: SampleSource, seed: int) -> list[Sample]:
+def with_hidden(task: MaskedReconstruction, samples: SampleSource, seed: int) -> list[Sample]:
     """The samples that hide something: what they say themselves, or what the task's masking hides of them."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
         raise ValueError(f"a seed is a whole number from 0 on, not {seed!r}")

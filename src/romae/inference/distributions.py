@@ -26,7 +26,9 @@ N_LEVELS = 200  # for means of what is bent, and for scores
 AT_ONCE = 20  # levels
 N_HALVINGS = 50  # of an interval that a quantile of a mixture lies in
 FARTHEST = 1e4  # scores; what lies farther out is told apart by nobody
-SMALLEST = float(np.finfo(float).tiny)
+SMALLEST = 1e-300  # probability
+MOST_LOG = 300.0  # of a number, so that it stays finite
+POWER_LAW = math.log(1e-40)  # of a tail of Student's distribution, beyond which scipy's inverse has no number
 
 Array = Float64[np.ndarray, "*s"]
 
@@ -375,10 +377,10 @@ class Distribution:
     # As the model sees numbers
 
     def _tensor(self) -> Float64[Tensor, "n 1 p"]:
-        return torch.from_numpy(np.ascontiguousarray(self.raw)).double().reshape(-1, 1, self.raw.shape[-1])
+        return torch.from_numpy(np.array(self.raw)).double().reshape(-1, 1, self.raw.shape[-1])
 
     def _flat(self, x: Array) -> Float64[Tensor, "n 1"]:
-        return torch.from_numpy(np.ascontiguousarray(x)).reshape(-1, 1)
+        return torch.from_numpy(np.array(x)).reshape(-1, 1)
 
     def _shaped(self, x: Tensor) -> Array:
         return x.reshape(self.shape).numpy()
@@ -507,8 +509,10 @@ class Distribution:
         if isinstance(likelihood, Mixture):
             return _mixture_quantile_at(*self._parts(raw), score)
         if isinstance(likelihood, Student):
-            tail = torch.special.ndtr(-score.abs()).clamp(min=SMALLEST)
-            score = -torch.sign(score) * torch.from_numpy(stdtrit(likelihood.freedom(raw).numpy(), tail.numpy()))
+            freedom, tail = likelihood.freedom(raw), torch.special.log_ndtr(-score.abs())
+            standard = torch.from_numpy(stdtrit(freedom.numpy(), tail.clamp(min=POWER_LAW).exp().numpy()))
+            farther = torch.exp(((POWER_LAW - tail).clamp(min=0) / freedom).clamp(max=MOST_LOG))
+            score = -torch.sign(score) * standard * farther
         return raw[..., 0] + self._scale(raw) * score
 
 
@@ -527,7 +531,9 @@ def _mixture_quantile(
 
 
 def _normal_cdf(score: Array) -> Array:
-    return torch.special.ndtr(torch.from_numpy(score)).numpy()
+    from scipy.special import ndtr  # that of torch is 0 below -8
+
+    return np.asarray(ndtr(score))
 
 
 def _normal_quantile(level: Array) -> Array:

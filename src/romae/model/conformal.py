@@ -35,10 +35,6 @@ MOST_GROUPS = 4  # by distance
 LEAST_SLOPE = 0.01  # of a map, so that what it gives can be undone
 
 
-class TooFewSamples(ValueError):
-    """There are too few samples to calibrate with."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conformal:
     """What is done to the levels of predicted distributions; `romae.calibrate` fits it.
@@ -142,7 +138,7 @@ def fitted_levels(
     scores, sample, places = scores[counts], sample[counts], places[counts]
     n = len(np.unique(sample))
     if n == 0 or _n_equal(weights[np.unique(sample)]) < FEWEST:
-        raise TooFewSamples(
+        raise ValueError(
             f"a calibration of numbers needs {FEWEST} samples that were not trained on, each with something to "
             f"predict, and there are {n}; of fewer, no interval of 90 % has an end"
         )

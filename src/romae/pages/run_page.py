@@ -38,6 +38,7 @@ from romae.training.splits import SplitConfig, read_test_ids, validation_split, 
 from romae.training.tables import load_model, read_table, require_columns
 
 N_SHOWN, N_DRAWN = 12, 2000
+N_JUDGED = 500  # samples whose probabilities are held against the truth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,7 +368,7 @@ def _truth(task: Regression, sample: Sample, schema: Schema) -> Float64[np.ndarr
 
 def _calibration(task: Task, samples: SampleSet, config: PageConfig) -> list[Block]:
     """What probabilities promise beside what comes true, for the first samples, before calibration and after."""
-    shown = _with_targets(task, samples[:N_DRAWN])
+    shown = _with_targets(task, samples[:N_JUDGED])
     is_told = isinstance(task, Classification) or getattr(task, "likelihood", None) is not None
     if shown is None or not is_told or getattr(task, "normalise", False):
         return []
