@@ -56,7 +56,17 @@ def test_the_score_of_a_normal_is_that_of_the_formula():
     one, x = made(Normal(), MOVED), np.linspace(-9, 9, 8).reshape(4, 2)
     z, spread = (x - one.mean()) / one.std(), one.std()
     formula = spread * (z * (2 * stats.norm.cdf(z) - 1) + 2 * stats.norm.pdf(z) - 1 / np.sqrt(np.pi))
-    assert_allclose(one.crps(x), formula, rtol=0.01)
+    assert_allclose(one.crps(x), formula, rtol=1e-12)
+
+
+@pytest.mark.parametrize("likelihood", ALL, ids=NAMES)
+def test_a_score_is_the_squared_distance_of_the_probabilities(likelihood):
+    one = made(likelihood, MOVED, shape=(2,))
+    x, step = one.mean() + one.std() * np.array([-1.2, 0.4]), np.linspace(0, 60, 20_001)[:, None] * one.std()
+    wide = Distribution(likelihood, np.broadcast_to(one.raw, (*step.shape, one.raw.shape[-1])), one.units)
+    below, above = wide.cdf(x - step) ** 2, (1 - wide.cdf(x + step)) ** 2
+    distance = np.trapezoid(below + above, step, axis=0)
+    assert_allclose(one.crps(x), distance, rtol=0.005 if likelihood.kind == "quantiles" else 1e-5)
 
 
 @pytest.mark.parametrize("given_", [PLAIN, MOVED, BENT], ids=["plain", "moved", "bent"])

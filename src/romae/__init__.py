@@ -79,6 +79,7 @@ _HOME = {
     "predict_proba": "inference.predictions",
     "embed": "inference.predictions",
     "interpolate": "inference.predictions",
+    "calibrate": "inference.calibration",
     "export": "inference.export",
     "RoMAEClassifier": "estimators.supervised",
     "RoMAERegressor": "estimators.supervised",
@@ -122,6 +123,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test holds 
     from romae.estimators.supervised import RoMAERegressor as RoMAERegressor
     from romae.estimators.unsupervised import RoMAEEmbedder as RoMAEEmbedder
     from romae.estimators.unsupervised import RoMAEInterpolator as RoMAEInterpolator
+    from romae.inference.calibration import calibrate as calibrate
     from romae.inference.export import export as export
     from romae.inference.predictions import embed as embed
     from romae.inference.predictions import interpolate as interpolate

@@ -1,25 +1,27 @@
-"""The commands for people's own tables: pretrain, finetune, predict, embed, interpolate."""
+"""The commands for people's own tables: pretrain, finetune, predict, embed, interpolate, calibrate."""
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from romae.cli.runs import CTRL_C, is_first_rank, resumable
-from romae.cli.tables import Force, Json
+from romae.cli.runs import CTRL_C, is_first_rank, require_new, resumable
+from romae.cli.tables import Force, Json, print_table
 from romae.files import require_free
 
 if TYPE_CHECKING:
     from romae.data.skipping import Skipped
+    from romae.inference.calibrated_models import CalibrateConfig
     from romae.inference.predictor import Predictor
+    from romae.inference.reliability import Reliability
     from romae.inference.tables import EmbedConfig, InferenceConfig, InterpolateConfig
     from romae.tokens.ladder import Ladder
     from romae.training.tables import FinetuneConfig, PretrainConfig, Trained
 
-    C = TypeVar("C", PretrainConfig, FinetuneConfig, InferenceConfig, EmbedConfig, InterpolateConfig)
+    C = TypeVar("C", PretrainConfig, FinetuneConfig, InferenceConfig, EmbedConfig, InterpolateConfig, CalibrateConfig)
     J = TypeVar("J", PretrainConfig, FinetuneConfig)
 
 Data = Annotated[Path, typer.Argument(help="A table with one row per measurement: .csv, .csv.gz, .parquet or .arrow.")]
@@ -299,12 +301,72 @@ def interpolate(
     _say_answers(out, len(table), list(table.columns), skipped, place, config, as_json)
 
 
+def calibrate(
+    model: Annotated[
+        str, typer.Argument(help="The folder of a finished run, a checkpoint, or a name on the Hugging Face Hub.")
+    ],
+    data: Data,
+    out: Annotated[Path, typer.Option("--out", help="The folder for the calibrated model.")],
+    label: Annotated[
+        str | None, typer.Option(help="The column with the label of each id; by default that of training.")
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            help="What has intervals of its own: global, channel, distance to the nearest observation, or auto, which "
+            "is channel where there are 100 ids."
+        ),
+    ] = None,
+    id: Id = None,
+    time: Time = None,
+    channel: Channel = None,
+    value: Value = None,
+    position: Position = None,
+    static: Static = None,
+    config_file: ConfigFile = None,
+    settings: InferenceSettings = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Make probabilities mean what they say, by a table of ids that the model was not trained on.
+
+    A model with a likelihood gets conformal intervals, a classifier a temperature and a bias for each class. What is
+    printed is measured on each fifth of the ids under a calibration by the others. The model that is read stays as it
+    is.
+
+    Example: romae calibrate run new.parquet --out calibrated
+    """
+    from romae.inference import calibrated_models
+    from romae.inference.reliability import NumberReliability
+
+    if out.resolve() in [Path(model, name).resolve() for name in (".", "best", "last")]:
+        raise ValueError(f"{out} is the model that is read; name another folder for --out")
+    require_new(out, force)
+    columns = _columns(id, time, channel, value, position, static)
+    given: dict[str, Any] = {name: option for name, option in (("label", label), ("by", by)) if option is not None}
+    config = _configured(calibrated_models.CalibrateConfig, config_file, columns, settings, **given)
+    calibrated = calibrated_models.calibrate_table(config, data, model)
+    calibrated.task.save(out)
+    before, after = calibrated.before, calibrated.after
+    if as_json:
+        summary = {"model": str(out), "ids": calibrated.n, "before": asdict(before), "after": asdict(after)}
+        typer.echo(json.dumps(summary))
+        return
+    print_table(
+        f"{calibrated.n:,} ids, each judged by a calibration that others made", _reliability_rows(before, after)
+    )
+    if isinstance(before, NumberReliability) and isinstance(after, NumberReliability):
+        typer.echo(f"mean CRPS {before.crps:.4g} before, {after.crps:.4g} after")
+    typer.echo(f"{out}: {type(calibrated.task).__name__}, calibrated on {calibrated.n:,} ids")
+
+
 COMMANDS: dict[str, Callable[..., None]] = {
     "pretrain": pretrain,
     "finetune": finetune,
     "predict": predict,
     "embed": embed,
     "interpolate": interpolate,
+    "calibrate": calibrate,
 }
 
 
@@ -396,8 +458,10 @@ def _finish(trained: "Trained", device: str, as_json: bool) -> None:
     """Score the model of a run, and say how it ended, once if there are several processes."""
     if not is_first_rank():
         return
+    from romae.inference.calibrated_models import calibrate_run
     from romae.inference.scores import score_run
 
+    calibration = calibrate_run(trained, device=device)
     scores = score_run(trained, device=device)
     task, history = trained.task, trained.history
     summary = {
@@ -416,6 +480,8 @@ def _finish(trained: "Trained", device: str, as_json: bool) -> None:
     score = history.best.get("score")
     if score is not None:
         summary["validation_score"] = score
+    if calibration is not None:
+        summary["calibration_ids"] = calibration.n_samples[0]
     if as_json:
         typer.echo(json.dumps(summary))
         return
@@ -428,6 +494,8 @@ def _finish(trained: "Trained", device: str, as_json: bool) -> None:
         f"{trained.n_training:,} samples for {summary['steps']:,} steps in {history.seconds:.1f} s; "
         f"loss {summary['loss']:.4g}{checked}"
     )
+    if calibration is not None:
+        typer.echo(f"intervals were calibrated on {calibration.n_samples[0]} of the validation ids")
     no_scores = "no scores: every id was trained on; --test-share 0.2 keeps a fifth of them out to score the model on"
     for line in [no_scores] if scores is None else scores.lines():
         typer.echo(line)
@@ -483,3 +551,33 @@ def _say_answers(
     typer.echo(f"{out}: {n_rows:,} rows of {shown}")
     if place is not None:
         typer.echo(f"{place}: {len(skipped):,} ids that were skipped")
+
+
+def _reliability_rows(before: "Reliability", after: "Reliability") -> list[dict[str, Any]]:
+    from romae.inference.reliability import ClassReliability, NumberReliability
+
+    rows: list[dict[str, Any]] = []
+    if isinstance(before, ClassReliability) and isinstance(after, ClassReliability):
+        for name, value, other in (
+            ("calibration error", before.error, after.error),
+            ("log loss", before.log_loss, after.log_loss),
+        ):
+            rows.append({"": name, "before": value, "after": other})
+        return rows
+    assert isinstance(before, NumberReliability) and isinstance(after, NumberReliability)
+    both = {"all": {"coverage": before.coverage, "width": before.width}} | before.parts
+    now = {"all": {"coverage": after.coverage, "width": after.width}} | after.parts
+    for name, part in both.items():
+        for i, level in enumerate(before.levels):
+            if name == "all" or (level == 0.9 and len(both) > 2):
+                rows.append(
+                    {
+                        "values": name,
+                        "interval": f"{level:.0%}",
+                        "coverage before": part["coverage"][i],
+                        "coverage after": now[name]["coverage"][i],
+                        "width before": part["width"][i],
+                        "width after": now[name]["width"][i],
+                    }
+                )
+    return rows

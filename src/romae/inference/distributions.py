@@ -3,11 +3,13 @@
 A model tells the distribution of a number as it sees it. In the data's own units that is the distribution of a rising
 function of it: levels and scales are undone, and what was bent is straightened. Quantiles, intervals, probabilities and
 samples go through that function exactly, and so do densities by its slope; means and deviations, where values are bent,
-through quantiles of 200 levels.
+through quantiles of 200 levels. A calibration changes which of the model's levels a level is, and no mean.
 
 Shapes: *s that of the predictions, p raw parameters of each, m components, l levels.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +19,16 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from romae.data.scaling import BENT, Method
+from romae.model.conformal import Conformal
 from romae.model.likelihoods import Likelihood, Mixture, Normal, Quantiles, Student, scale_of, with_noise
 
 N_LEVELS = 200  # for means of what is bent, and for scores
 AT_ONCE = 20  # levels
 N_HALVINGS = 50  # of an interval that a quantile of a mixture lies in
+FARTHEST = 1e4  # scores; what lies farther out is told apart by nobody
+SMALLEST = 1e-300  # probability
+MOST_LOG = 300.0  # of a number, so that it stays finite
+POWER_LAW = math.log(1e-40)  # of a tail of Student's distribution, beyond which scipy's inverse has no number
 
 Array = Float64[np.ndarray, "*s"]
 
@@ -83,11 +90,20 @@ class Distribution:
     variance : array [*s], optional
         The variance of independent noise that is added, as the model sees numbers; `with_noise` takes it in the data's
         own units.
+    calibration : Conformal, optional
+        What is done to levels (`romae.calibrate`); None leaves them as the model has learned them.
+    places : array, optional
+        The number of the channel of each prediction, or its distance to what was observed, as the calibration asks.
 
     Attributes
     ----------
     shape : tuple of int
         The shape of the predictions.
+
+    Notes
+    -----
+    A calibration moves quantiles, intervals, probabilities, densities, samples and the standard deviation. The mean
+    stays that of the model, which `romae.predict` gives as well.
     """
 
     def __init__(
@@ -96,13 +112,16 @@ class Distribution:
         raw: Float64[np.ndarray, "*s p"],
         units: Units,
         variance: Float64[np.ndarray, "..."] | None = None,
+        calibration: Conformal | None = None,
+        places: Any = None,
     ) -> None:
-        self.likelihood, self.raw = likelihood, raw
+        self.likelihood, self.raw, self.calibration = likelihood, raw, calibration
         self.variance = None if variance is None else np.broadcast_to(variance, raw.shape[:-1])
         gain, level, scale, centre = (
             np.broadcast_to(part, raw.shape[:-1]) for part in (units.gain, units.level, units.scale, units.centre)
         )
         self.units = Units(gain, level, scale, centre, units.method)
+        self.places = np.broadcast_to(np.asarray(0.0 if places is None else places, dtype=np.float64), raw.shape[:-1])
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -110,7 +129,8 @@ class Distribution:
         return self.raw.shape[:-1]
 
     def __repr__(self) -> str:
-        return f"Distribution({self.likelihood.kind}, shape {self.shape})"
+        calibrated = "" if self.calibration is None else ", calibrated"
+        return f"Distribution({self.likelihood.kind}, shape {self.shape}{calibrated})"
 
     def __len__(self) -> int:
         return len(self.raw)
@@ -140,8 +160,28 @@ class Distribution:
             part.reshape(-1)[places] for part in (given.gain, given.level, given.scale, given.centre)
         )
         raw = self.raw.reshape(-1, self.raw.shape[-1])[places]
+        units = Units(gain, level, scale, centre, given.method)
         variance = None if self.variance is None else self.variance.reshape(-1)[places]
-        return Distribution(self.likelihood, raw, Units(gain, level, scale, centre, given.method), variance)
+        return self._changed(raw=raw, units=units, variance=variance, places=self.places.reshape(-1)[places])
+
+    def _changed(self, **changes: Any) -> "Distribution":
+        names = ("likelihood", "raw", "units", "variance", "calibration", "places")
+        return Distribution(**({name: getattr(self, name) for name in names} | changes))
+
+    def with_calibration(self, calibration: Conformal | None) -> "Distribution":
+        """The same distributions under another calibration.
+
+        Parameters
+        ----------
+        calibration : Conformal or None
+            What is done to levels; None leaves them as the model has learned them.
+
+        Returns
+        -------
+        Distribution
+            Of the same shape.
+        """
+        return self._changed(calibration=calibration)
 
     def with_noise(self, error: Any) -> "Distribution":
         """The distributions of measurements, which add noise of their own to what they measure.
@@ -193,10 +233,10 @@ class Distribution:
             raise ValueError("measurement errors are standard deviations, finite and at least 0")
         slope = np.exp(self.units.log_slope(self.median()))
         before = 0.0 if self.variance is None else self.variance
-        return Distribution(self.likelihood, self.raw, self.units, before + (error * slope) ** 2)
+        return self._changed(variance=before + (error * slope) ** 2)
 
     def mean(self) -> Array:
-        """The mean.
+        """The mean, which a calibration does not change.
 
         Returns
         -------
@@ -205,7 +245,7 @@ class Distribution:
         """
         if self.units.is_straight:
             return self.units.to_data(self._moments()[0])
-        return self._quantiles(self._even_levels()).mean(0)
+        return self.with_calibration(None)._quantiles(self._even_levels()).mean(0)
 
     def std(self) -> Array:
         """The standard deviation.
@@ -215,7 +255,7 @@ class Distribution:
         Float64 array
             In the shape of the predictions.
         """
-        if self.units.is_straight:
+        if self.units.is_straight and self.calibration is None:
             return self._moments()[1] / self.units.gain * self.units.scale
         return self._quantiles(self._even_levels()).std(0)
 
@@ -286,7 +326,27 @@ class Distribution:
         Float64 array
             In the shape of the predictions.
         """
-        return self._cdf(self.units.to_model(self._fitting(x)))
+        z = self.units.to_model(self._fitting(x))
+        return self._cdf(z) if self.calibration is None else _normal_cdf(self._calibrated_score(z)[0])
+
+    def normal_score(self, x: Any) -> Array:
+        """How surprising x is: the number that a standard normal stays below with the probability `cdf(x)`.
+
+        For numbers that the distributions are true of, these are standard normal. Far out, where a probability is 0 or
+        1 in double precision, they still tell how far.
+
+        Parameters
+        ----------
+        x : array
+            In the data's own units, of a shape that fits the predictions.
+
+        Returns
+        -------
+        Float64 array
+            In the shape of the predictions.
+        """
+        z = self.units.to_model(self._fitting(x))
+        return self._score(z) if self.calibration is None else self._calibrated_score(z)[0]
 
     def log_prob(self, x: Any) -> Array:
         """The logarithm of the density at x.
@@ -302,7 +362,12 @@ class Distribution:
             In the shape of the predictions.
         """
         x = self._fitting(x)
-        return self._log_density(self.units.to_model(x)) + self.units.log_slope(x)
+        z = self.units.to_model(x)
+        density = self._log_density(z) + self.units.log_slope(x)
+        if self.calibration is None:
+            return density
+        score, slope = self._calibrated_score(z)  # of the model's probability: a density times the slope of the levels
+        return density + np.log(slope) + 0.5 * (self._score(z) ** 2 - score**2)
 
     def sample(self, n: int, seed: int | None = None) -> Float64[np.ndarray, "n *s"]:
         """Draw numbers, each independent of the others.
@@ -332,6 +397,9 @@ class Distribution:
     def crps(self, x: Any) -> Array:
         """The continuous ranked probability score of what came: how far the distribution was from it, 0 the best.
 
+        By the formulas of normal and Student's distributions and mixtures; by quantiles of 200 levels where values are
+        bent or levels calibrated.
+
         Parameters
         ----------
         x : array
@@ -342,6 +410,8 @@ class Distribution:
         Float64 array
             In the shape of the predictions and the units of the data.
         """
+        if self.units.is_straight and self.calibration is None and not isinstance(self.likelihood, Quantiles):
+            return self._crps(self.units.to_model(self._fitting(x))) / self.units.gain * self.units.scale
         error = self._fitting(x) - self._quantiles(self._even_levels())
         levels = self._even_levels()
         return 2 * np.maximum(levels * error, (levels - 1) * error).mean(0)
@@ -361,17 +431,17 @@ class Distribution:
         parts = []
         for part in np.array_split(levels, -(-len(levels) // AT_ONCE)):
             raw = np.broadcast_to(self.raw, (len(part), *self.raw.shape))
-            whole = Distribution(self.likelihood, raw, self.units, self.variance)
-            parts.append(self.units.to_data(whole._quantile(part)))
+            several = self._changed(raw=raw)
+            parts.append(self.units.to_data(several._quantile(part)))
         return np.concatenate(parts)
 
     # As the model sees numbers
 
     def _tensor(self) -> Float64[Tensor, "n 1 p"]:
-        return torch.from_numpy(np.ascontiguousarray(self.raw)).double().reshape(-1, 1, self.raw.shape[-1])
+        return torch.from_numpy(np.array(self.raw)).double().reshape(-1, 1, self.raw.shape[-1])
 
     def _flat(self, x: Array) -> Float64[Tensor, "n 1"]:
-        return torch.from_numpy(np.ascontiguousarray(x)).reshape(-1, 1)
+        return torch.from_numpy(np.array(x)).reshape(-1, 1)
 
     def _shaped(self, x: Tensor) -> Array:
         return x.reshape(self.shape).numpy()
@@ -384,10 +454,10 @@ class Distribution:
         raw, likelihood = self._tensor(), self.likelihood
         mean = likelihood.mean(raw)
         if isinstance(likelihood, Normal):
-            spread = with_noise(scale_of(raw[..., 1]), self._noise())
+            spread = self._scale(raw)
         elif isinstance(likelihood, Student):
             freedom = likelihood.freedom(raw)
-            spread = with_noise(scale_of(raw[..., 1]), self._noise()) * torch.sqrt(freedom / (freedom - 2))
+            spread = self._scale(raw) * torch.sqrt(freedom / (freedom - 2))
         elif isinstance(likelihood, Mixture):
             weight, centre, scale = self._parts(raw)
             second = (weight.exp() * (scale.square() + (centre - mean.unsqueeze(-1)).square())).sum(-1)
@@ -416,15 +486,32 @@ class Distribution:
         if isinstance(likelihood, Mixture):
             weight, centre, scale = self._parts(raw)
             return self._shaped((weight.exp() * torch.special.ndtr((x.unsqueeze(-1) - centre) / scale)).sum(-1))
-        standard = (x - raw[..., 0]) / with_noise(scale_of(raw[..., 1]), self._noise())
+        standard = (x - raw[..., 0]) / self._scale(raw)
         if isinstance(likelihood, Student):
             return self._shaped(torch.from_numpy(stdtr(likelihood.freedom(raw).numpy(), standard.numpy())))
         return self._shaped(torch.special.ndtr(standard))
+
+    def _calibrated_score(self, z: Array) -> tuple[Array, Array]:
+        """The normal scores of calibrated probabilities, and how fast they rise with those of the model's."""
+        assert self.calibration is not None
+        return self.calibration.from_model(self._score(z), self.places)
+
+    def _score(self, z: Array) -> Array:
+        """The normal score of the model's probability of at most z, which is told apart in both tails."""
+        raw, likelihood, x = self._tensor(), self.likelihood, self._flat(z)
+        if isinstance(likelihood, Normal):
+            return np.clip(self._shaped((x - raw[..., 0]) / self._scale(raw)), -FARTHEST, FARTHEST)
+        below, above = self._log_tails(raw, x)
+        score = torch.where(below < above, _score_of_log(below), -_score_of_log(above))
+        return np.clip(self._shaped(score), -FARTHEST, FARTHEST)
 
     def _quantile(self, level: Array) -> Array:
         from scipy.special import stdtrit
 
         raw, likelihood, u = self._tensor(), self.likelihood, self._flat(level)
+        if self.calibration is not None:
+            score = self.calibration.to_model(_normal_quantile(level), self.places)
+            return self._shaped(self._quantile_at(raw, self._flat(score)))
         if isinstance(likelihood, Quantiles):
             return self._shaped(likelihood.quantile(raw, u))
         if isinstance(likelihood, Mixture):
@@ -433,7 +520,67 @@ class Distribution:
             standard = torch.from_numpy(stdtrit(likelihood.freedom(raw).numpy(), u.numpy()))
         else:
             standard = torch.special.ndtri(u)
-        return self._shaped(raw[..., 0] + with_noise(scale_of(raw[..., 1]), self._noise()) * standard)
+        return self._shaped(raw[..., 0] + self._scale(raw) * standard)
+
+    def _scale(self, raw: Float64[Tensor, "n k p"]) -> Float64[Tensor, "n k"]:
+        return with_noise(scale_of(raw[..., 1]), self._noise())
+
+    def _log_tails(
+        self, raw: Float64[Tensor, "n k p"], x: Float64[Tensor, "n k"]
+    ) -> tuple[Float64[Tensor, "n k"], Float64[Tensor, "n k"]]:
+        """The logarithms of the probabilities of at most x, and of more."""
+        from scipy.special import stdtr
+
+        likelihood = self.likelihood
+        if isinstance(likelihood, Quantiles):
+            return likelihood.log_tails(raw, x)
+        if isinstance(likelihood, Mixture):
+            weight, centre, scale = self._parts(raw)
+            z = (x.unsqueeze(-1) - centre) / scale
+            below, above = (torch.logsumexp(weight + torch.special.log_ndtr(side), -1) for side in (z, -z))
+            return below, above
+        assert isinstance(likelihood, Student)
+        freedom, z = likelihood.freedom(raw).numpy(), ((x - raw[..., 0]) / self._scale(raw)).numpy()
+        below, above = (torch.from_numpy(np.log(stdtr(freedom, side) + SMALLEST)) for side in (z, -z))
+        return below, above
+
+    def _crps(self, z: Array) -> Array:
+        """The score as the model sees numbers, in closed form (Grimit et al. 2006, Jordan et al. 2019)."""
+        from scipy.special import beta, stdtr
+
+        raw, likelihood, x = self._tensor(), self.likelihood, self._flat(z)
+        if isinstance(likelihood, Mixture):
+            weight, centre, scale = self._parts(raw)
+            share = weight.exp()
+            to_x = (share * _mean_distance(x.unsqueeze(-1) - centre, scale)).sum(-1)
+            apart = centre.unsqueeze(-1) - centre.unsqueeze(-2)
+            scales = torch.hypot(scale.unsqueeze(-1), scale.unsqueeze(-2))
+            within = (share.unsqueeze(-1) * share.unsqueeze(-2) * _mean_distance(apart, scales)).sum((-1, -2))
+            return self._shaped(to_x - within / 2)
+        scale = self._scale(raw)
+        if isinstance(likelihood, Student):
+            freedom, t = likelihood.freedom(raw).numpy(), ((x - raw[..., 0]) / scale).numpy()
+            density = (1 + t**2 / freedom) ** (-(freedom + 1) / 2) / (np.sqrt(freedom) * beta(0.5, freedom / 2))
+            spread = np.sqrt(freedom) * beta(0.5, freedom - 0.5) / beta(0.5, freedom / 2) ** 2
+            score = t * (2 * stdtr(freedom, t) - 1) + 2 * (density * (freedom + t**2) - spread) / (freedom - 1)
+            return self._shaped(scale * torch.from_numpy(score))
+        return self._shaped(_mean_distance(x - raw[..., 0], scale) - scale / math.sqrt(math.pi))
+
+    def _quantile_at(self, raw: Float64[Tensor, "n k p"], score: Float64[Tensor, "n k"]) -> Float64[Tensor, "n k"]:
+        """The quantile of the level whose normal score is given, in the upper tail as far out as in the lower one."""
+        from scipy.special import stdtrit
+
+        likelihood = self.likelihood
+        if isinstance(likelihood, Quantiles):
+            return likelihood.quantile_of_log(raw, torch.special.log_ndtr(score), torch.special.log_ndtr(-score))
+        if isinstance(likelihood, Mixture):
+            return _mixture_quantile_at(*self._parts(raw), score)
+        if isinstance(likelihood, Student):
+            freedom, tail = likelihood.freedom(raw), torch.special.log_ndtr(-score.abs())
+            standard = torch.from_numpy(stdtrit(freedom.numpy(), tail.clamp(min=POWER_LAW).exp().numpy()))
+            farther = torch.exp(((POWER_LAW - tail).clamp(min=0) / freedom).clamp(max=MOST_LOG))
+            score = -torch.sign(score) * standard * farther
+        return raw[..., 0] + self._scale(raw) * score
 
 
 def _mixture_quantile(
@@ -450,3 +597,66 @@ def _mixture_quantile(
         below = (weight.exp() * torch.special.ndtr((middle.unsqueeze(-1) - centre) / scale)).sum(-1) < level
         low, high = torch.where(below, middle, low), torch.where(below, high, middle)
     return (low + high) / 2
+
+
+def _normal_cdf(score: Array) -> Array:
+    from scipy.special import ndtr  # that of torch is 0 below -8
+
+    return np.asarray(ndtr(score))
+
+
+def _normal_quantile(level: Array) -> Array:
+    return torch.special.ndtri(torch.from_numpy(np.array(level))).numpy()
+
+
+def _score_of_log(log_level: Tensor) -> Tensor:
+    """The normal score of a level of at most a half, by its logarithm."""
+    from scipy.special import ndtri_exp
+
+    return torch.from_numpy(np.asarray(ndtri_exp(log_level.numpy())))
+
+
+def _mean_distance(offset: Tensor, scale: Tensor) -> Tensor:
+    """The mean distance of a normal number from 0, by its mean and its deviation."""
+    z = offset / scale
+    density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
+    return 2 * scale * density + offset * (2 * torch.special.ndtr(z) - 1)
+
+
+def _mixture_quantile_at(
+    weight: Float64[Tensor, "n k m"],
+    centre: Float64[Tensor, "n k m"],
+    scale: Float64[Tensor, "n k m"],
+    score: Float64[Tensor, "n k"],
+) -> Float64[Tensor, "n k"]:
+    """As `_mixture_quantile`, with the probability of the nearer tail, which does not end at 1e-16."""
+    of_components = centre + scale * score.unsqueeze(-1)
+    low, high = of_components.amin(-1), of_components.amax(-1)
+    side = torch.where(score > 0, -1.0, 1.0)
+    tail = torch.special.log_ndtr(-score.abs())
+    for _ in range(N_HALVINGS):
+        middle = (low + high) / 2
+        z = side.unsqueeze(-1) * (middle.unsqueeze(-1) - centre) / scale
+        is_below = (torch.logsumexp(weight + torch.special.log_ndtr(z), -1) < tail) == (side > 0)
+        low, high = torch.where(is_below, middle, low), torch.where(is_below, high, middle)
+    return (low + high) / 2
+
+
+def joined(parts: Sequence[Distribution]) -> Distribution:
+    """All predictions of several distributions in one row; they have one likelihood, one bend and one calibration."""
+    first = parts[0]
+
+    def row(arrays: Any) -> Any:
+        return np.concatenate([array.reshape(-1) for array in arrays])
+
+    units = Units(
+        *(row(getattr(part.units, name) for part in parts) for name in ("gain", "level", "scale", "centre")),
+        method=first.units.method,
+    )
+    raw = np.concatenate([part.raw.reshape(-1, part.raw.shape[-1]) for part in parts])
+    places = row(part.places for part in parts)
+    # Of some parts errors are known and of others not.
+    has_noise = any(part.variance is not None for part in parts)
+    noise = [np.zeros(part.shape) if part.variance is None else part.variance for part in parts]
+    variance = row(noise) if has_noise else None
+    return Distribution(first.likelihood, raw, units, variance, first.calibration, places)

@@ -33,6 +33,7 @@ from romae.data.skipping import refused_parts
 from romae.data.sources import SampleSource, Source, as_source
 from romae.inference.distributions import Distribution, Units
 from romae.inference.outside import Outside
+from romae.model.conformal import By, Conformal
 from romae.model.kernels.onednn import without_onednn
 from romae.model.pooling import pool_layers
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
@@ -68,6 +69,7 @@ def predict(
     samples: SampleSource,
     *,
     returns: Literal["mean"] = ...,
+    calibrated: bool = ...,
     tokens_per_batch: int = ...,
     precision: Precision = ...,
 ) -> Predicted: ...
@@ -78,6 +80,7 @@ def predict(
     *,
     returns: Literal["distribution"],
     noise: bool = ...,
+    calibrated: bool = ...,
     tokens_per_batch: int = ...,
     precision: Precision = ...,
 ) -> Distribution | list[Distribution]: ...
@@ -87,6 +90,7 @@ def predict(
     *,
     returns: Returns = "mean",
     noise: bool = False,
+    calibrated: bool = True,
     tokens_per_batch: int = TOKENS_PER_BATCH,
     precision: Precision = "auto",
 ) -> Predicted | Distribution | list[Distribution]:
@@ -106,6 +110,9 @@ def predict(
         Whether distributions of hidden values are those of their measurements: with the noise of their errors, where
         these are known, as `Distribution.with_noise` adds it. By default they are those of what was measured. It needs
         a model of measurement errors and returns="distribution".
+    calibrated : bool, default True
+        Whether a calibration of the task is applied, where it has one (`romae.calibrate`). Means of numbers are the
+        same either way.
     tokens_per_batch : int, default 32768
         The most tokens at once; lower it if memory is short. It does not change the results.
     precision : {"auto", "float32", "tf32", "bf16"}, default "auto"
@@ -150,23 +157,22 @@ def predict(
         )
     if isinstance(task, Classification):
         names = _class_names(task)
-        probabilities = predict_proba(task, samples, tokens_per_batch=tokens_per_batch, precision=precision)
+        probabilities = predict_proba(
+            task, samples, calibrated=calibrated, tokens_per_batch=tokens_per_batch, precision=precision
+        )
         return names[probabilities.argmax(1)]
-    if isinstance(task, MaskedReconstruction):
-        how = _How("predicting", tokens_per_batch, precision)
-        if as_distribution:
-            return _for_each(task, samples, lambda work: _hidden_distributions(task, work, noise), how)
-        return _for_each(task, samples, lambda work: _hidden_values(task, work), how)
-    if not isinstance(task, Regression):
+    if not isinstance(task, MaskedReconstruction | Regression):
         raise TypeError(f"predict needs a task of this library, not {type(task).__name__}")
-    how = _How("predicting", tokens_per_batch, precision)
-    if task.per == "token":
-        targets = _target_distributions if as_distribution else _targets
-        return _for_each(task, samples, lambda work: targets(task, work), how)
     if as_distribution:
-        raw = _rows(task, samples, lambda work: task.output(work.batch).cpu().double(), how)
-        whole = _distribution_of_targets(task, torch.from_numpy(raw))
-        return whole[:, 0] if task.n_targets == 1 else whole
+        calibration = task.calibration if calibrated else None
+        return predicted_distributions(
+            task, samples, calibration, noise=noise, tokens_per_batch=tokens_per_batch, precision=precision
+        )
+    how = _How("predicting", tokens_per_batch, precision)
+    if isinstance(task, MaskedReconstruction):
+        return _for_each(task, samples, lambda work: _hidden_values(task, work), how)
+    if task.per == "token":
+        return _for_each(task, samples, lambda work: _targets(task, work), how)
     numbers = _rows(task, samples, lambda work: _numbers(task, work), how)
     return numbers.squeeze(1) if task.n_targets == 1 else numbers
 
@@ -175,6 +181,7 @@ def predict_proba(
     task: Task,
     samples: SampleSource,
     *,
+    calibrated: bool = True,
     tokens_per_batch: int = TOKENS_PER_BATCH,
     precision: Precision = "auto",
 ) -> Float64[np.ndarray, "b k"]:
@@ -187,6 +194,8 @@ def predict_proba(
     samples : sequence of Sample
         The samples, as they were read: they are scaled as the training data were. Tokens that a sample hides are not
         shown to the model.
+    calibrated : bool, default True
+        Whether a calibration of the task is applied, where it has one (`romae.calibrate`).
     tokens_per_batch : int, default 32768
         The most tokens at once; lower it if memory is short. It does not change the results.
     precision : {"auto", "float32", "tf32", "bf16"}, default "auto"
@@ -224,7 +233,8 @@ def predict_proba(
         raise TypeError(f"probabilities need a Classification task, not {type(task).__name__}")
 
     def probabilities(work: _Work) -> Tensor:
-        return task.predict(work.batch).cpu().double().softmax(-1)
+        logits = task.predict(work.batch) if calibrated else task.output(work.batch)
+        return logits.cpu().double().softmax(-1)
 
     source, how = _as_source(task, samples), _How("predicting", tokens_per_batch, precision)
     result = _rows(task, source, probabilities, how)
@@ -335,6 +345,7 @@ def interpolate(
     channels: Any = ...,
     grouped: bool = ...,
     returns: Literal["mean"] = ...,
+    calibrated: bool = ...,
     tokens_per_batch: int = ...,
     precision: Precision = ...,
 ) -> list[Float64[np.ndarray, "_ *_"]]: ...
@@ -347,6 +358,7 @@ def interpolate(
     channels: Any = ...,
     grouped: bool = ...,
     returns: Literal["distribution"],
+    calibrated: bool = ...,
     tokens_per_batch: int = ...,
     precision: Precision = ...,
 ) -> list[Distribution]: ...
@@ -358,6 +370,7 @@ def interpolate(
     channels: Any = None,
     grouped: bool = False,
     returns: Returns = "mean",
+    calibrated: bool = True,
     tokens_per_batch: int = TOKENS_PER_BATCH,
     precision: Precision = "auto",
 ) -> list[Float64[np.ndarray, "_ *_"]] | list[Distribution]:
@@ -385,6 +398,8 @@ def interpolate(
     returns : {"mean", "distribution"}, default "mean"
         "distribution" gives a `Distribution` for each sample, with quantiles, intervals and densities; the model must
         have learned one (`MaskedReconstruction(likelihood="mixture")`).
+    calibrated : bool, default True
+        Whether a calibration of the task is applied to distributions, where it has one (`romae.calibrate`).
     tokens_per_batch : int, default 32768
         The most tokens at once; lower it if memory is short. It does not change the results.
     precision : {"auto", "float32", "tf32", "bf16"}, default "auto"
@@ -448,7 +463,8 @@ def interpolate(
         raw = torch.cat(_decoded(task, encoded, list(scaled), grouped, tokens_per_batch, work.advance))
         where = torch.cat(scaled), Layout.of(counts)
         if as_distribution:
-            return _distributions(task, raw, raw_positions, where, None if levels is None else levels.cpu())
+            calibration = task.calibration if calibrated else None
+            return _distributions(task, raw, raw_positions, where, work.batch.tokens, levels, calibration)
         rows = task.point(raw)
         if levels is not None:
             rows = levels.cpu().absolute(rows, *where)
@@ -524,14 +540,36 @@ def _wants_distribution(task: Task, returns: str) -> bool:
     return True
 
 
-def _distribution_of_targets(task: Regression, raw: Float64[Tensor, "n q"]) -> Distribution:
+def predicted_distributions(
+    task: MaskedReconstruction | Regression,
+    samples: SampleSource,
+    calibration: Conformal | None,
+    *,
+    noise: bool = False,
+    tokens_per_batch: int = TOKENS_PER_BATCH,
+    precision: Precision = "auto",
+) -> Distribution | list[Distribution]:
+    """The distributions that `predict` gives, with a calibration that need not be that of the task."""
+    how = _How("predicting", tokens_per_batch, precision)
+    if isinstance(task, MaskedReconstruction):
+        return _for_each(task, samples, lambda work: _hidden_distributions(task, work, calibration, noise), how)
+    if task.per == "token":
+        return _for_each(task, samples, lambda work: _target_distributions(task, work, calibration), how)
+    raw = _rows(task, samples, lambda work: task.output(work.batch).cpu().double(), how)
+    whole = _distribution_of_targets(task, torch.from_numpy(raw), calibration)
+    return whole[:, 0] if task.n_targets == 1 else whole
+
+
+def _distribution_of_targets(
+    task: Regression, raw: Float64[Tensor, "n q"], calibration: Conformal | None
+) -> Distribution:
     assert task.likelihood is not None
     shaped = raw.unflatten(-1, (task.n_targets, -1)).numpy()
     one, zero = torch.ones(1, task.n_targets), torch.zeros(1, task.n_targets)
     centre = _scaling(task).invert_target(zero)
     scale = _scaling(task).invert_target(one) - centre
     units = Units(np.ones(()), np.zeros(()), scale.numpy(), centre.numpy())
-    return Distribution(task.likelihood, shaped, units)
+    return Distribution(task.likelihood, shaped, units, calibration=calibration, places=np.arange(task.n_targets))
 
 
 def _no_distribution(task: MaskedReconstruction) -> Distribution:
@@ -541,14 +579,16 @@ def _no_distribution(task: MaskedReconstruction) -> Distribution:
     return Distribution(task.likelihood, nothing, Units(np.ones(()), np.zeros(()), np.ones(()), np.zeros(())))
 
 
-def _target_distributions(task: Regression, work: "_Work") -> list[Distribution]:
+def _target_distributions(task: Regression, work: "_Work", calibration: Conformal | None) -> list[Distribution]:
     """The distributions of the targets of the tokens of each sample."""
-    whole = _distribution_of_targets(task, task.output(work.batch).cpu().double())
+    whole = _distribution_of_targets(task, task.output(work.batch).cpu().double(), calibration)
     ends = np.cumsum(work.batch.tokens.layout.lengths.tolist())
     return [whole[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
-def _hidden_distributions(task: MaskedReconstruction, work: "_Work", noise: bool) -> list[Distribution]:
+def _hidden_distributions(
+    task: MaskedReconstruction, work: "_Work", calibration: Conformal | None, noise: bool
+) -> list[Distribution]:
     """The distributions of the values of hidden tokens, with the noise of their measurement if that is asked for."""
     _require_hidden(work)
     hidden, samples = work.batch.hidden, work.samples
@@ -561,7 +601,7 @@ def _hidden_distributions(task: MaskedReconstruction, work: "_Work", noise: bool
     raw = task.output(work.batch.tokens, hidden.positions, hidden.layout, levels).float().cpu()
     places = samples.positions[samples.hidden].cpu()
     where = hidden.positions.float().cpu(), Layout.of(hidden.layout.lengths.tolist())
-    answers = _distributions(task, raw, places, where, None if levels is None else levels.cpu())
+    answers = _distributions(task, raw, places, where, work.batch.tokens, levels, calibration)
     if not noise:
         return answers
     errors = samples.values[samples.hidden][:, task.config.n_values :].double().cpu()
@@ -574,12 +614,16 @@ def _distributions(
     raw: Float32[Tensor, "q p"],
     places: Tensor,
     where: tuple[Float32[Tensor, "q d"], Layout],
+    visible: Tokens,
     levels: Levels | None,
+    calibration: Conformal | None,
 ) -> list[Distribution]:
     """The distributions at positions, a row of raw parameters for each, in the data's own units.
 
-    `places` are the positions in the data's own units, `where` are those that the model sees, with their layout.
+    `places` are the positions in the data's own units, `where` are those that the model sees, with their layout, and
+    `visible` is what it sees of each sample.
     """
+    levels = None if levels is None else levels.cpu()
     assert task.likelihood is not None
     scaling, (positions, layout) = _scaling(task), where
     shape = len(raw), task.config.n_values
@@ -589,9 +633,40 @@ def _distributions(
         gain = 1 / (levels.absolute(gain, positions, layout) - level)
     centre, scale = scaling.tables_at(places, task.config.n_values)
     units = Units(gain.numpy(), level.numpy(), scale.numpy(), centre.numpy(), scaling.method)
-    whole = Distribution(task.likelihood, raw.double().unflatten(-1, (shape[1], -1)).numpy(), units)
+    numbers = raw.double().unflatten(-1, (shape[1], -1)).numpy()
+    groups = None if calibration is None else places_in(task, calibration.by, visible, *where)
+    whole = Distribution(task.likelihood, numbers, units, calibration=calibration, places=groups)
     ends = np.cumsum(layout.lengths.tolist())
     return [whole[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def places_in(
+    task: MaskedReconstruction, by: By, visible: Tokens, positions: Float32[Tensor, "q d"], layout: Layout
+) -> Float64[np.ndarray, "q c"]:
+    """What a calibration asks of each prediction: the number of its channel, or the distance to its observations.
+
+    The distance is to the nearest token that is seen of the same sample and channel, as the model sees positions, and
+    infinite where there is none.
+    """
+    n_columns, at = task.config.channels, positions.double().numpy()
+    schema = task.schema
+    has_channels = task.n_channels() > 1 or (schema is not None and schema.channel is not None)
+    if by != "distance":
+        index = at[:, -1:].round() if has_channels else np.zeros((len(at), 1))
+        return index * n_columns + np.arange(n_columns)
+    seen = visible.positions.double().cpu().numpy()
+    sample, seen_sample = layout.sample_of_token.cpu().numpy(), visible.layout.sample_of_token.cpu().numpy()
+    # Samples, and channels with them, are laid so far apart on an axis of their own that no neighbour is in another.
+    span = 1 + np.ptp(np.concatenate([at, seen]), axis=0).sum()
+    apart = [(2 * span * number)[:, None] for number in (sample, seen_sample)]
+    if has_channels:
+        n = 1 + seen[:, -1].max() + at[:, -1].max(initial=0)
+        apart = [part * n + 2 * span * x[:, -1:].round() for part, x in zip(apart, (at, seen), strict=True)]
+        at, seen = at[:, :-1], seen[:, :-1]
+    from scipy.spatial import KDTree
+
+    distance, _ = KDTree(np.hstack([seen, apart[1]])).query(np.hstack([at, apart[0]]), distance_upper_bound=span)
+    return np.repeat(distance[:, None], n_columns, axis=1)
 
 
 def _decoded(

@@ -285,6 +285,26 @@ class Quantiles(_Weighted):
         logarithm = torch.where(x < values[..., 0], below, torch.where(x > values[..., -1], above, -torch.log(gap)))
         return logarithm - math.log(self.n + 1)
 
+    def log_tails(self, raw: Raw, x: Numbers) -> tuple[Numbers, Numbers]:
+        """The logarithms of the probabilities of at most x, and of more."""
+        values, low, high = self._tails(raw)
+        inside = self.cdf(raw, x)
+        end = math.log(self.n + 1)
+        below = torch.where(x < values[..., 0], (x - values[..., 0]) / low - end, torch.log(inside))
+        above = torch.where(x > values[..., -1], (values[..., -1] - x) / high - end, torch.log1p(-inside))
+        return below, above
+
+    def quantile_of_log(self, raw: Raw, below: Numbers, above: Numbers) -> Numbers:
+        """The quantile of a level, by its logarithm and that of 1 less the level."""
+        values, low, high = self._tails(raw)
+        end = math.log(self.n + 1)
+        inside = self.quantile(raw, below.exp().clamp(1 / (self.n + 1), self.n / (self.n + 1)))
+        return torch.where(
+            below < -end,
+            values[..., 0] + low * (below + end),
+            torch.where(above < -end, values[..., -1] - high * (above + end), inside),
+        )
+
     def _tails(self, raw: Raw) -> tuple[Float[Tensor, "n k l"], Numbers, Numbers]:
         """The quantiles, and the lengths of the two tails, whose densities go on where those between quantiles end."""
         values = self.values(raw)

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from romae.model.autoencoder import Decoder, Encoder
 from romae.model.calibration import Calibration
 from romae.model.config import ModelConfig
+from romae.model.conformal import Conformal
 from romae.model.heads import Head
 from romae.model.likelihoods import Likelihood, Name, Numbers, Quantiles, as_likelihood, loss_of_normal
 from romae.model.pooling import pooled_layers
@@ -143,6 +144,23 @@ class Task(nn.Module):
     def config(self) -> ModelConfig:
         """The architecture of the encoder."""
         return self.encoder.config
+
+    @property
+    def calibration(self) -> Any:
+        """What makes probabilities mean what they say (`romae.calibrate`); the loss knows nothing of it."""
+        return self.settings.get("calibration")
+
+    @calibration.setter
+    def calibration(self, calibration: Any) -> None:
+        if calibration is not None:
+            self._require_calibration(calibration)
+        self.settings.pop("calibration", None)  # without one, settings are those of older versions
+        if calibration is not None:
+            self.settings["calibration"] = calibration
+
+    def _require_calibration(self, calibration: Any) -> None:
+        """Refuse a calibration that is not for this task."""
+        raise TypeError(f"a {type(self).__name__} tells no probabilities that could be calibrated")
 
     def point(self, output: Float[Tensor, "*n k"]) -> Float[Tensor, "*n j"]:
         """What the output of the head tells in one number each: itself, or the mean where there is a likelihood.
@@ -522,6 +540,9 @@ class MaskedReconstruction(Task):
     likelihood : {"normal", "student", "mixture", "quantiles"} or a likelihood, optional
         The distribution that is learned of each hidden number, whose mean is the prediction, such as
         `Mixture(n=4)`; None learns the mean alone, by a squared error.
+    calibration : Conformal, optional
+        What is done to the levels of these distributions; `romae.calibrate` fits it. None leaves them as they were
+        learned, and so does `task.calibration = None` later.
 
     Raises
     ------
@@ -529,7 +550,7 @@ class MaskedReconstruction(Task):
         If `normalise` is asked of tokens with one channel, a number lies outside its range, the likelihood is none, or
         quantiles or `normalise` meet measurement errors.
     TypeError
-        If the masking is no strategy.
+        If the masking is no strategy, or the calibration is none.
 
     Notes
     -----
@@ -557,6 +578,7 @@ class MaskedReconstruction(Task):
         normalise: bool = False,
         drop_tokens: float = 0.0,
         likelihood: Likelihood | Name | None = None,
+        calibration: Conformal | None = None,
     ) -> None:
         likelihood = as_likelihood(likelihood)
         settings = {"masking": masking, "normalise": normalise}
@@ -578,6 +600,10 @@ class MaskedReconstruction(Task):
         self.masking, self.normalise, self.likelihood = masking, normalise, likelihood
         self.decoder = Decoder(config)
         self.head = Head(config.decoder.width, config.n_values * _n_parameters(likelihood), config.norm_eps)
+        self.calibration = calibration
+
+    def _require_calibration(self, calibration: Any) -> None:
+        _require_conformal(calibration, self.likelihood)
 
     def point(self, output: Float[Tensor, "*n k"]) -> Float[Tensor, "*n j"]:
         return _mean(self.likelihood, output)
@@ -626,13 +652,19 @@ class MaskedReconstruction(Task):
         mean = torch.zeros_like(target)  # what is centred already lies around 0
         if levels is None:
             gain = torch.ones(1, 1, dtype=torch.float64, device=visible.device)
-            own = Levels.of(visible, gain, self._n_channels(), n_errors=self.config.errors)
+            own = Levels.of(visible, gain, self.n_channels(), n_errors=self.config.errors)
             mean = own.absolute(mean, hidden.positions, hidden.layout).to(target.dtype)
         of_mean = _simple_loss(self.likelihood, mean, target, counts, variance)
         return Loss(torch.minimum(of_constant.total, of_mean.total), of_constant.weight)
 
-    def _n_channels(self) -> int:
-        """How many channels the last position axis tells apart, as far as is known; 1 where it does not."""
+    def n_channels(self) -> int:
+        """How many channels the last position axis tells apart, as far as is known.
+
+        Returns
+        -------
+        int
+            1 where it is a coordinate like any other.
+        """
         if self.config.kinds is not None:
             return self.config.kinds
         scaling = self.scaling
@@ -815,22 +847,13 @@ class Classification(Task):
         self.calibration = calibration
         self.head = Head(self.config.encoder.width, n_classes, self.config.norm_eps)
 
-    @property
-    def calibration(self) -> Calibration | None:
-        """What is done to logits before they are handed out; the loss knows nothing of it."""
-        return self.settings.get("calibration")
-
-    @calibration.setter
-    def calibration(self, calibration: Calibration | None) -> None:
-        if not isinstance(calibration, Calibration | None):
+    def _require_calibration(self, calibration: Any) -> None:
+        if not isinstance(calibration, Calibration):
             raise TypeError(f"a calibration is Calibration(…) or None, not {calibration!r}")
-        self.settings.pop("calibration", None)  # without one, settings are those of older versions
-        if calibration is not None:
-            if len(calibration.bias) != self.n_classes:
-                raise ValueError(
-                    f"the calibration is for {len(calibration.bias)} classes, and the task has {self.n_classes}"
-                )
-            self.settings["calibration"] = calibration
+        if len(calibration.bias) != self.n_classes:
+            raise ValueError(
+                f"the calibration is for {len(calibration.bias)} classes, and the task has {self.n_classes}"
+            )
 
     def _draw(self, batch: Batch, source: RandomSource) -> Batch:
         target = _require_target(batch)
@@ -870,8 +893,23 @@ class Classification(Task):
         Tensor [b, k]
             One row per sample.
         """
-        logits = self._logits(batch.tokens).float()
+        logits = self.output(batch)
         return logits if self.calibration is None else self.calibration.apply(logits, self.confidence).float()
+
+    def output(self, batch: Batch) -> Float[Tensor, "b k"]:
+        """The output of the head: logits of each class as they were learned.
+
+        Parameters
+        ----------
+        batch : Batch
+            The batch.
+
+        Returns
+        -------
+        Tensor [b, k]
+            One row per sample.
+        """
+        return self._logits(batch.tokens).float()
 
     def _logits(self, tokens: Tokens) -> Float[Tensor, "b k"]:
         return self.head(self.pooled(self.encode(tokens)))
@@ -896,13 +934,16 @@ class Regression(Task):
     likelihood : {"normal", "student", "mixture", "quantiles"} or a likelihood, optional
         The distribution that is learned of each target, whose mean is the prediction, such as `Mixture(n=4)`; None
         learns the mean alone, by a squared error.
+    calibration : Conformal, optional
+        What is done to the levels of these distributions; `romae.calibrate` fits it. None leaves them as they were
+        learned, and so does `task.calibration = None` later.
 
     Raises
     ------
     ValueError
         If there is no target, `per` is something else, or the likelihood is none.
     TypeError
-        If the augmentation is none.
+        If the augmentation or the calibration is none.
 
     Notes
     -----
@@ -927,6 +968,7 @@ class Regression(Task):
         drop_tokens: float = 0.0,
         augment: Noise | None = None,
         likelihood: Likelihood | Name | None = None,
+        calibration: Conformal | None = None,
     ) -> None:
         if not isinstance(n_targets, SupportsIndex) or operator.index(n_targets) < 1:
             raise ValueError(f"regression needs at least one target, n_targets=1 or more, not {n_targets!r}")
@@ -941,6 +983,12 @@ class Regression(Task):
         self.n_targets, self.per, self.augment, self.likelihood = n_targets, per, augment, likelihood
         n_outputs = n_targets * _n_parameters(likelihood)
         self.head = Head(self.config.encoder.width, n_outputs, self.config.norm_eps)
+        self.calibration = calibration
+
+    def _require_calibration(self, calibration: Any) -> None:
+        _require_conformal(calibration, self.likelihood)
+        if calibration.by == "distance":
+            raise ValueError("targets have no distance to an observation; calibrate with by='channel' or 'global'")
 
     def point(self, output: Float[Tensor, "*n k"]) -> Float[Tensor, "*n j"]:
         return _mean(self.likelihood, output)
@@ -1038,6 +1086,16 @@ def _n_parameters(likelihood: Likelihood | None) -> int:
 def _kept_likelihood(likelihood: Likelihood | None) -> dict[str, Likelihood]:
     """For the settings of a checkpoint; without one they are those of older versions."""
     return {} if likelihood is None else {"likelihood": likelihood}
+
+
+def _require_conformal(calibration: Any, likelihood: Likelihood | None) -> None:
+    """Refuse a calibration of numbers that is none, or of a task that has learned no distribution."""
+    if not isinstance(calibration, Conformal):
+        raise TypeError(f"a calibration of numbers is Conformal(…) or None, not {calibration!r}")
+    if likelihood is None:
+        raise ValueError(
+            "a task that has learned no distribution cannot be calibrated; train it with likelihood='mixture'"
+        )
 
 
 def _mean(likelihood: Likelihood | None, output: Float[Tensor, "*n k"]) -> Float[Tensor, "*n j"]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure, Scatter
 
 COLOURS = (PREDICTED, HIDDEN, "#edae49", OBSERVED, "#8e6c8a", "#66a182", "#2e4057", BASELINE)
+_BEFORE_AND_AFTER = (HIDDEN, PREDICTED)
 _SYMBOLS = ("circle", "diamond-open", "cross", "square-open", "triangle-up", "star-open", "x")
 _WIDE = 30  # times the smallest value: beyond that, small ones could not be told apart
 _MANY = 20  # classes, beyond which there is no room to name or number each
@@ -130,6 +131,29 @@ def agreement(
     points.update(hovertemplate="%{text}: %{x}, predicted %{y}<extra></extra>")
     traces = [_scatter("equal", (ends, ends), "lines", BASELINE), points]
     return _figure(traces, xaxis=_titled(f"true {name}"), yaxis=_titled(f"predicted {name}"))
+
+
+def calibration(
+    curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, x: str, y: str, line: str = "as promised"
+) -> "Figure":
+    """Shares that came true against those that were promised, with the line where both are equal."""
+    traces = [_scatter(line, ([0, 1], [0, 1]), "lines", BASELINE)]
+    for number, (name, (promised, came)) in enumerate(curves.items()):
+        points = np.array(promised), np.array(came)
+        traces.append(_scatter(name, points, "lines+markers", _BEFORE_AND_AFTER[number % 2]))
+    return _figure(traces, xaxis=_titled(x) | {"range": [0, 1]}, yaxis=_titled(y) | {"range": [0, 1]})
+
+
+def pit_histogram(shares: Mapping[str, Sequence[float]]) -> "Figure":
+    """How the probabilities of at most each number are spread: evenly, at 1, where distributions are true."""
+    traces = [_scatter("true distributions", ([0, 1], [1, 1]), "lines", BASELINE)]
+    for number, (name, part) in enumerate(shares.items()):
+        edges = np.linspace(0, 1, len(part) + 1)
+        density = np.array(part) * len(part)
+        steps = np.repeat(edges, 2)[1:-1], np.repeat(density, 2)
+        traces.append(_scatter(name, steps, "lines", _BEFORE_AND_AFTER[number % 2]))
+    title = "probability of at most the true number (PIT)"
+    return _figure(traces, xaxis=_titled(title), yaxis=_titled("density") | {"rangemode": "tozero"})
 
 
 def comparison(values: Mapping[str, float], *, ours: str, metric: str) -> "Figure":

@@ -1,7 +1,8 @@
 """The page of one run: its losses, its settings and, given a table, what its model predicts for it.
 
 Reconstructions hide some points of a series from the model and show what it predicts there; a classifier shows its
-confusion matrix, a regression its numbers beside the true ones; every model shows its embeddings (PCA).
+confusion matrix, a regression its numbers beside the true ones; every model shows its embeddings (PCA), and one that
+tells probabilities how far these can be trusted, before its calibration and after.
 """
 
 import json
@@ -23,6 +24,7 @@ from romae.data.static import n_measured
 from romae.files import require_free
 from romae.inference import baselines
 from romae.inference import predictions as inference
+from romae.inference.reliability import ClassReliability, NumberReliability, reliability
 from romae.inference.scores import NAMES, Scores
 from romae.inference.tables import InferenceConfig
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
@@ -36,6 +38,7 @@ from romae.training.splits import SplitConfig, read_test_ids, validation_split, 
 from romae.training.tables import load_model, read_table, require_columns
 
 N_SHOWN, N_DRAWN = 12, 2000
+N_JUDGED = 500  # samples whose probabilities are held against the truth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +168,8 @@ def _predictions(folder: Path, data: Any, config: PageConfig) -> list[Section]:
         sections.append(Section(title="Classification", blocks=_classification(task, samples)))
     elif isinstance(task, Regression):
         sections.append(Section(title="Regression", blocks=_regression(task, samples)))
+    if blocks := _calibration(task, samples, config):
+        sections.append(Section(title="Calibration", blocks=blocks))
     sections.append(Section(title="Embeddings", blocks=_embeddings(task, samples)))
     return [replace(section, blocks=[Text(text=origin, is_aside=True), *section.blocks]) for section in sections]
 
@@ -359,6 +364,79 @@ def _truth(task: Regression, sample: Sample, schema: Schema) -> Float64[np.ndarr
             f"of shape {list(numbers.shape)}; name another column with --label"
         )
     return numbers.reshape(n_rows, task.n_targets)
+
+
+def _calibration(task: Task, samples: SampleSet, config: PageConfig) -> list[Block]:
+    """What probabilities promise beside what comes true, for the first samples, before calibration and after."""
+    shown = _with_targets(task, samples[:N_JUDGED])
+    is_told = isinstance(task, Classification) or getattr(task, "likelihood", None) is not None
+    if shown is None or not is_told or getattr(task, "normalise", False):
+        return []
+    states = {"as learned": False} if task.calibration is None else {"before": False, "calibrated": True}
+    found = {
+        name: reliability(task, shown, calibrated=calibrated, seed=config.seed, **config.how)
+        for name, calibrated in states.items()
+    }
+    classes = {name: part for name, part in found.items() if isinstance(part, ClassReliability)}
+    if classes:
+        drawn = charts.calibration(
+            {name: (part.confidence, part.accuracy) for name, part in classes.items()},
+            x="mean confidence",
+            y="accuracy",
+        )
+        rows = [(name, f"{part.error:.3g}", f"{part.log_loss:.3g}") for name, part in classes.items()]
+        return [
+            Chart(caption="Reliability: samples in ten groups by the probability of their class.", figure=drawn),
+            Table(columns=("probabilities", "calibration error", "log loss"), rows=rows),
+        ]
+    numbers = {name: part for name, part in found.items() if isinstance(part, NumberReliability)}
+    pit = {name: part.pit for name, part in numbers.items()}
+    curves = {name: (part.levels, part.coverage) for name, part in numbers.items()}
+    caption = f"Central intervals on {next(iter(numbers.values())).n:,} samples: how many of the numbers lie within."
+    return [
+        Chart(caption=caption, figure=charts.calibration(curves, x="level of the interval", y="coverage")),
+        Chart(caption="Where the true numbers lie in what was predicted.", figure=charts.pit_histogram(pit)),
+        _coverage_table(numbers),
+    ]
+
+
+def _coverage_table(numbers: Mapping[str, NumberReliability]) -> Table:
+    """Coverage and mean width of the intervals of 50 to 95 %, then of those of 90 % in each channel."""
+    first = next(iter(numbers.values()))
+    rows = []
+    for i, level in enumerate(first.levels):
+        cells = [f"{x:.3g}" for part in numbers.values() for x in (part.coverage[i], part.width[i])]
+        rows.append((f"{level:.0%}", *cells))
+    at = first.levels.index(0.9)
+    for name in first.parts if len(first.parts) > 1 else ():
+        parts = [part.parts[name] for part in numbers.values()]
+        rows.append(
+            (f"90% of {name}", *(f"{x:.3g}" for part in parts for x in (part["coverage"][at], part["width"][at])))
+        )
+    columns = [f"{what}, {name}" for name in numbers for what in ("coverage", "mean width")]
+    return Table(columns=("interval", *columns), rows=rows)
+
+
+def _with_targets(task: Task, samples: SampleSet) -> SampleSet | None:
+    """The samples with the targets that the task has learned, if they have any; pre-training needs none."""
+    if isinstance(task, MaskedReconstruction):
+        several = [sample for sample in samples if n_measured(sample) > 1]
+        return SampleSet(several, samples.schema) if several else None
+    if any(sample.target is None for sample in samples):
+        return None
+    if isinstance(task, Classification):
+        names = class_names(task)
+        index = [names.index(name) for name in _class_names(samples)]
+        relabelled = [replace(sample, target=i) for sample, i in zip(samples, index, strict=True)]
+    elif isinstance(task, Regression):
+        rows = [_truth(task, sample, samples.schema) for sample in samples]
+        relabelled = [
+            replace(sample, target=row if task.per == "token" else row[0])
+            for sample, row in zip(samples, rows, strict=True)
+        ]
+    else:
+        return None
+    return SampleSet(relabelled, replace(samples.schema, classes=None))
 
 
 def _embeddings(task: Task, samples: SampleSet) -> list[Block]:
