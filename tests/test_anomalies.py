@@ -1,5 +1,6 @@
 """Anomalies: p-values that are uniform on normal data, answers that never see their own measurement, outliers first."""
 
+import json
 import warnings
 from dataclasses import replace
 
@@ -13,11 +14,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 import romae
-from messages import refused
+from messages import assert_says, refused
 from romae.data.schema import Fact, SampleSet, Schema
 from romae.inference.anomalies import LEAST_P, conformal, dealt, judge
 from romae.inference.distributions import Distribution, Units
 from romae.model.likelihoods import Normal
+from test_cli import romae as romae_command
 
 SIZE = romae.Size(width=16, heads=2, depth=1)
 SCHEMA = Schema(id="star", time="day", channel="band", channels=("g", "r"))
@@ -322,3 +324,44 @@ def test_what_cannot_be_scored_is_refused_with_the_way_out(model, without_shape_
     ):
         with refused(ValueError, *said):
             romae.anomaly(model, samples, **given_)
+
+
+# The command line
+
+
+@pytest.fixture
+def folder(good, tmp_path, monkeypatch):
+    good.save(tmp_path / "model")
+    romae.to_table(stars(6, seed=2)).to_parquet(tmp_path / "stars.parquet")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_from_a_table_to_scores_of_measurements_and_of_ids(folder, good):
+    command = ["anomaly", "stars.parquet", "--model=model", "--out=scores.parquet", "--set=device=cpu"]
+    done = romae_command(*command, "--level=0.5", "--json")
+    assert done.returncode == 0, done.stderr
+    expected = romae.anomaly(good, stars(6, seed=2), level=0.5)
+    assert json.loads(done.stdout)["columns"] == list(expected.measurements.columns)
+    table = pd.read_parquet("scores.parquet")
+    pd.testing.assert_frame_equal(table, expected.measurements, rtol=1e-4, atol=1e-6)
+    assert romae_command(*command).returncode == 2, "what is there is not overwritten"
+    assert romae_command(*command, "--force", "--per=sample", "--folds=0").returncode == 0
+    expected = romae.anomaly(good, stars(6, seed=2), folds=None)
+    pd.testing.assert_frame_equal(pd.read_parquet("scores.parquet"), expected.samples, rtol=1e-3, atol=1e-5)
+    done = romae_command(*command, "--force", "--level=2")
+    assert done.returncode == 2
+    assert_says(done.stderr, "level", "below 1")
+
+
+def test_bad_rows_are_skipped_and_listed(folder):
+    table = pd.read_parquet("stars.parquet").astype({"value": object})
+    table.loc[0, "value"] = "bad"
+    table.to_csv("spoiled.csv", index=False)
+    command = ["anomaly", "spoiled.csv", "--model=model", "--out=scores.csv", "--set=device=cpu"]
+    assert romae_command(*command).returncode == 2
+    with pytest.warns(UserWarning, match="skipped 1 of 6"):
+        done = romae_command(*command, "--on-error=skip")
+    assert done.returncode == 0, done.stderr
+    assert pd.read_csv("scores.skipped.csv")["id"].tolist() == ["star 0"]
+    assert set(pd.read_csv("scores.csv")["star"]) == {f"star {i}" for i in range(1, 6)}

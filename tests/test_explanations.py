@@ -1,6 +1,7 @@
 """Explanations: contributions add up, ignore what the model cannot see, and are known for a linear model."""
 
 import copy
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +12,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from torch import nn
 
 import romae
-from messages import refused
+from messages import assert_says, refused
 from romae.data.schema import Fact, SampleSet, Schema
 from romae.inference import explanations
+from test_cli import romae as romae_command
 
 SIZE = romae.Size(width=16, heads=2, depth=1)
 SCHEMA = Schema(id="star", time="day", channel="band", channels=("g", "r"), label="kind", classes=("a", "b", "c"))
@@ -302,3 +304,30 @@ def test_what_cannot_be_explained_is_refused_with_the_way_out(without_shape_chec
     ):
         with refused(error, *said):
             call()
+
+
+# The command line
+
+
+def test_from_a_table_to_contributions(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    task, samples, _ = made(romae.Classification)
+    task.save("model")
+    romae.to_table(samples).to_csv("stars.csv", index=False)
+    command = ["explain", "stars.csv", "--model=model", "--out=why.csv", "--set=device=cpu"]
+    done = romae_command(*command, "--target=b")
+    assert done.returncode == 0, done.stderr
+    table, expected = pd.read_csv("why.csv"), romae.explain(task, samples, target="b")
+    assert list(table.columns) == ["star", "day", "band", "value", "contribution", "target", "prediction"]
+    assert_allclose(table["contribution"], expected.contributions["contribution"], rtol=1e-3, atol=1e-5)
+    assert set(table["target"]) == {"b"} and table["prediction"].nunique() == 6
+    done = romae_command(*command, "--force", "--method=leave-out", "--per=channel", "--json")
+    assert json.loads(done.stdout)["rows"] == 12
+    done = romae_command(*command, "--force", "--target=z")
+    assert done.returncode == 2
+    assert_says(done.stderr, "'z'", "a, b, c")
+    masked, _, _ = made(romae.MaskedReconstruction)
+    masked.save("masked")
+    done = romae_command("explain", "stars.csv", "--model=masked", "--out=x.csv")
+    assert done.returncode == 2
+    assert_says(done.stderr, "pre-trained", "finetune", "at=")
