@@ -128,6 +128,10 @@ def anomaly(
     """
     import pandas as pd
 
+    if not isinstance(task, MaskedReconstruction):
+        raise TypeError(
+            f"anomalies need a MaskedReconstruction task, which predicts measurements, not {type(task).__name__}"
+        )
     _require_options(task, folds, level, combine, false_discovery)
     source = checked_source(task, samples)
     how = {"tokens_per_batch": tokens_per_batch, "precision": precision}
@@ -153,8 +157,6 @@ def anomaly(
 
 
 def _require_options(task: Task, folds: int | None, level: float, combine: str, false_discovery: float | None) -> None:
-    if not isinstance(task, MaskedReconstruction):
-        raise TypeError(f"anomalies need a MaskedReconstruction task, which predicts measurements, not {_name(task)}")
     require_distribution(task)
     if folds is not None and (isinstance(folds, bool) or not isinstance(folds, Integral) or folds < 2):
         raise ValueError(f"folds is a whole number of at least 2, or None to leave out each measurement, not {folds!r}")
@@ -164,10 +166,6 @@ def _require_options(task: Task, folds: int | None, level: float, combine: str, 
         raise ValueError(f"combine is one of {', '.join(map(repr, get_args(Combine)))}, not {combine!r}")
     if false_discovery is not None and not 0 < false_discovery < 1:
         raise ValueError(f"false_discovery is a share above 0 and below 1, not {false_discovery}")
-
-
-def _name(task: Any) -> str:
-    return type(task).__name__
 
 
 def _scored(

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -203,6 +204,7 @@ def _require_explicable(task: Task, at: Any) -> None:
 def _asked(task: Task, source: Source, target: Any, at: Any, budget: int) -> _Asked:
     """What is explained of each sample, checked before any work."""
     n = len(source)
+    names: list[Any]
     if isinstance(task, Classification):
         names = list(range(task.n_classes))
         if task.schema is not None and task.schema.classes is not None:
@@ -260,9 +262,9 @@ def _integrated(how: _How) -> _Found:
         answers = answers_for_each(
             task,
             copies,
-            lambda work, chosen=chosen, steps=steps: _work_gradients(how, work, chosen[work.indices], steps),
+            partial(_work_gradients, how, chosen, steps),
             "explaining",
-            tokens_per_batch=how.budget,
+            tokens_per_batch=min(how.budget, TOKENS_PER_STEP),
             precision="float32",
         )
         for i, (rows, ends) in zip(chosen.tolist(), answers, strict=True):
@@ -303,9 +305,9 @@ class _Chosen(Source):
         return replace(self.source.packed(self.chosen[indices]), target=None)
 
 
-def _work_gradients(how: _How, work: Any, places: Int64[np.ndarray, "b"], steps: int) -> list[Any]:
+def _work_gradients(how: _How, chosen: Int64[np.ndarray, "i"], steps: int, work: Any) -> list[Any]:
     """Of each sample of a batch its contributions, and the predictions for it and its baseline."""
-    tokens, question = _question(how, work, places)
+    tokens, question = _question(how, work, chosen[work.indices])
     n_samples, layout = len(tokens), tokens.layout
     nodes, weights = np.polynomial.legendre.leggauss(steps)
     # Near the baseline norms turn fastest: nodes are densest there, as squares of evenly distributed ones.
@@ -322,8 +324,8 @@ def _work_gradients(how: _How, work: Any, places: Int64[np.ndarray, "b"], steps:
         rows = gradient.double().cpu().unflatten(0, (len(part), -1))
         mean += (weight[part][:, None, None] * rows).sum(0)
     contribution = tokens.values.double().cpu() * mean
-    ends = question(_repeated(tokens, 2, torch.cat([tokens.values, torch.zeros_like(tokens.values)])), 2)
-    ends = ends.detach().double().cpu().reshape(2, n_samples).T.tolist()
+    both = question(_repeated(tokens, 2, torch.cat([tokens.values, torch.zeros_like(tokens.values)])), 2)
+    ends = both.detach().double().cpu().reshape(2, n_samples).T.tolist()
     return list(zip((rows.numpy() for rows in contribution.split(layout.lengths.tolist())), ends, strict=True))
 
 
@@ -341,19 +343,33 @@ def _question(how: _How, work: Any, places: Int64[np.ndarray, "b"]) -> tuple[Tok
     if isinstance(task, MaskedReconstruction):
         return task.centred(tokens, levels), _value_question(how, work, places, levels)
     seen = tokens if levels is None else levels.enlarged(tokens).to(dtype=next(task.encoder.parameters()).dtype)
+    if isinstance(task, Classification):
+        return seen, _class_question(task, number, how.units)
+    assert isinstance(task, Regression)
+    return seen, _number_question(task, number)
+
+
+def _class_question(task: Classification, number: Int64[Tensor, "b"], units: Units) -> Question:
+    """The probability of the class of each sample, or its log odds, calibrated as in `predict_proba`."""
 
     def of_class(tokens: Tokens, n: int) -> Tensor:
         logits = task.head(task.pooled(task.encoder(tokens))).float()
-        calibration = task.calibration
-        logits = logits.double() if calibration is None else calibration.apply(logits, task.confidence)
-        return _of_class(logits.log_softmax(-1), number.repeat(n), how.units)
+        if task.calibration is not None:
+            logits = task.calibration.apply(logits, task.confidence)
+        return _of_class(logits.double().log_softmax(-1), number.repeat(n), units)
+
+    return of_class
+
+
+def _number_question(task: Regression, number: Int64[Tensor, "b"]) -> Question:
+    """One of the targets of each sample."""
 
     def of_number(tokens: Tokens, n: int) -> Tensor:
         rows = task.point(task.head(task.pooled(task.encoder(tokens))).float())
         inverted = _scaling(task).invert_target(rows)
         return inverted.double().gather(1, number.repeat(n).unsqueeze(1)).squeeze(1)
 
-    return seen, of_class if isinstance(task, Classification) else of_number
+    return of_number
 
 
 def _value_question(how: _How, work: Any, places: Int64[np.ndarray, "b"], levels: Levels | None) -> Question:

@@ -106,7 +106,7 @@ def marked(panels: Sequence[Marked], *, x: str, number: str, band: str = "", sig
             known = np.flatnonzero(np.isfinite(lower) & np.isfinite(upper))
             there_and_back = np.concatenate([known, known[::-1]])
             edges = np.concatenate([upper[known], lower[known][::-1]])
-            look = {"fill": "toself", "opacity": 0.15, "hoverinfo": "skip"}
+            look: dict[str, Any] = {"fill": "toself", "opacity": 0.15, "hoverinfo": "skip"}
             drawn.append(_scatter(band, (places[there_and_back], edges), "lines", width=0, **look))
         points = _scatter(number, (places, values), "markers", text=[f"{one:.3g}" for one in numbers])
         points.update(hovertemplate=f"%{{x}}: %{{y}}<br>{plain(number)} %{{text}}<extra></extra>")
