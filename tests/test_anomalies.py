@@ -94,6 +94,13 @@ def test_what_is_expected_does_not_depend_on_the_measurement_itself(model, folds
         assert (abs(after["expected"] - before["expected"])[others] > 1e-6).all(), "the others do see it"
 
 
+def test_an_encoder_that_has_seen_a_measurement_gives_it_away(good):
+    """Why a mask in the decoder will not do: asked where it was measured, the model answers with what it was shown."""
+    samples, asked = stars(1), stars(1)[0].positions
+    before, after = (romae.interpolate(good, one, [asked])[0] for one in (samples, changed(samples, 0, 7, 17.0)))
+    assert abs(after - before)[7] > 100 * 1e-6 * abs(before[7])
+
+
 def test_leaving_each_out_is_asking_without_it(model):
     samples = stars(2)
     found = romae.anomaly(model, samples, folds=None, level=0.8).measurements

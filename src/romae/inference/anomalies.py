@@ -137,7 +137,7 @@ def anomaly(
     how = {"tokens_per_batch": tokens_per_batch, "precision": precision}
     originals = Originals.of(task, source)
     is_scored, found = _scored(task, source, originals, folds, level, how)
-    table = originals.columns(is_scored)
+    table = originals.columns(is_scored, found.shape[1])
     if "value" in list(table)[:-1]:
         raise ValueError("a column of positions is called 'value', as the measured number is here; rename it")
     names = ("expected", "lower", "upper", "p_value", "score")
@@ -181,12 +181,14 @@ def _scored(
     copies = LeftOut(source, originals, groups)
 
     def judged(work: Any) -> list[np.ndarray]:
-        values = work.samples.values[work.samples.hidden].double().numpy()
-        rows = judge(hidden_distribution(task, work), values, level)
+        whole = hidden_distribution(task, work)
+        values = work.samples.values[work.samples.hidden][:, : whole.shape[1]].double().numpy()
+        rows = judge(whole, values, level)
         return np.split(rows, np.cumsum(work.batch.hidden.layout.lengths.numpy())[:-1])
 
     answers = answers_for_each(task, copies, judged, "scoring", **how)
-    found = np.full((originals.packed.layout.n_tokens, task.config.channels, 5), np.nan)
+    n_columns = answers[0].shape[1] if answers else task.config.channels
+    found = np.full((originals.packed.layout.n_tokens, n_columns, 5), np.nan)
     parts = originals.parts
     for sample, group, rows in zip(copies.sample.tolist(), copies.group.tolist(), answers, strict=True):
         here, hidden = groups[sample] == group, originals.is_hidden[parts[sample]]

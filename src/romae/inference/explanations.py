@@ -474,7 +474,8 @@ def _tables(originals: Originals, found: _Found, asked: _Asked, per: Per, *, is_
 
     n_columns = found.contribution.shape[1]
     everything = np.ones(originals.packed.layout.n_tokens, dtype=bool)
-    table = originals.columns(everything, by_column=not is_whole)
+    n_shown = originals.packed.values.shape[1] if is_whole else n_columns
+    table = originals.columns(everything, n_shown, by_column=not is_whole)
     require_distinct([*table, "contribution"], "the columns of the table", "rename those of the data")
     sample = np.repeat(np.arange(len(originals.parts)), originals.packed.layout.lengths.numpy() * n_columns)
     flat = found.contribution.reshape(-1)
@@ -501,7 +502,8 @@ def _channels(originals: Originals, n_columns: int) -> tuple[str, list[Any], Int
     schema, n_tokens = originals.schema, originals.packed.layout.n_tokens
     if (channel := originals.channel) is not None:
         return str(schema.channel), list(schema.kind_names), np.repeat(channel, n_columns)
-    names = list(schema.values) if n_columns == len(schema.values) else [", ".join(schema.values)]
+    names: list[Any] = list(originals.value_names)
+    names = names if n_columns == len(names) else [", ".join(names)]
     return "channel", names, np.tile(np.arange(n_columns), n_tokens)
 
 

@@ -63,23 +63,28 @@ class Originals:
             return None
         return self.packed.positions[:, -1].numpy().astype(np.int64)
 
-    def columns(self, rows: Bool[np.ndarray, "t"], *, by_column: bool = True) -> dict[str, Any]:
+    @property
+    def value_names(self) -> list[str]:
+        """What the columns of values are called; of further columns than the schema names, their numbers."""
+        names, n = list(self.schema.values), self.packed.values.shape[1]
+        return names[:n] + [f"value_{i}" for i in range(len(names), n)]
+
+    def columns(self, rows: Bool[np.ndarray, "t"], n_columns: int, *, by_column: bool = True) -> dict[str, Any]:
         """The columns that say which measurement a row of a table is for: id, position, channel and value.
 
-        Tokens of several values have a row for each, with the name of its column as the channel, or one in all with
-        their values in columns of their own.
+        Tokens of several values have a row for each of the first `n_columns`, with the name of its column as the
+        channel, or one in all with their values in columns of their own.
         """
         places = torch.from_numpy(np.flatnonzero(rows))
         counts = [int(rows[part].sum()) for part in self.parts]
-        names = self.schema.values
-        n = len(names)
+        names, n = self.value_names[:n_columns], n_columns
         table = position_columns(self.packed.positions[places].double(), counts, self.ids, self.schema, facts=True)
-        values = self.packed.values[places].double().numpy()
+        values = self.packed.values[places, :n].double().numpy()
         if not by_column and n > 1:
             return table | {name: values[:, i] for i, name in enumerate(names)}
         if n > 1:
             table = {name: np.repeat(np.asarray(column, dtype=_kept(column)), n) for name, column in table.items()}
-            table["column" if self.schema.channel is not None else "channel"] = list(names) * len(places)
+            table["column" if self.schema.channel is not None else "channel"] = names * len(places)
         return table | {"value": values.reshape(-1)}
 
 
