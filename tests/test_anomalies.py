@@ -66,7 +66,7 @@ def model(request):
 
 @pytest.fixture(scope="module")
 def good():
-    return trained(stars(), epochs=30, kinds=2)
+    return trained(stars(), epochs=15, kinds=2)
 
 
 def changed(samples, i, token, value):
@@ -118,7 +118,7 @@ def test_leaving_each_out_is_asking_without_it(model):
 @pytest.mark.parametrize("folds", [4, None])
 def test_p_values_are_uniform_on_data_that_the_model_draws(good, folds):
     """One measurement of each sample is drawn from what the model says of it, given all that are not hidden with it."""
-    samples, asked, drawn = stars(300, seed=1, length=12), [], []
+    samples, asked, drawn = stars(200, seed=1, length=12), [], []
     chosen = [i % len(sample) for i, sample in enumerate(samples)]
     for sample, token in zip(samples, chosen, strict=True):
         groups = np.arange(len(sample)) if folds is None else dealt(sample.positions.numpy(), folds)
@@ -156,15 +156,15 @@ def test_a_model_of_known_form_gives_the_p_values_of_the_book(of_known_form):
     assert stats.kstest(table["p_value"], "uniform").statistic < ONE_PERCENT / np.sqrt(len(table))
 
 
-@pytest.mark.parametrize("common", [0.0, 0.8, 1.0])
+@pytest.mark.parametrize("common", [0.8, 1.0])
 def test_the_p_value_of_a_sample_is_valid_though_its_measurements_depend_on_each_other(of_known_form, common):
     task, samples = of_known_form
     all_values = np.concatenate([sample.values.numpy() for sample in samples])
     random = np.random.default_rng(1)
-    z = np.sqrt(common) * random.normal(size=(400, 1, 1)) + np.sqrt(1 - common) * random.normal(size=(400, 10, 1))
+    z = np.sqrt(common) * random.normal(size=(250, 1, 1)) + np.sqrt(1 - common) * random.normal(size=(250, 10, 1))
     p = romae.anomaly(task, romae.from_arrays(all_values.mean() + all_values.std() * z)).samples["p_value"]
     for level in (0.02, 0.1, 0.3):
-        assert (p <= level).mean() <= level + 2.6 * np.sqrt(level * (1 - level) / 400)
+        assert (p <= level).mean() <= level + 2.6 * np.sqrt(level * (1 - level) / 250)
 
 
 def test_the_p_value_beside_a_reference_is_uniform_and_counts_the_sample_itself():
@@ -224,9 +224,9 @@ def test_a_planted_outlier_is_the_first_and_so_is_its_sample(good):
     assert_allclose(found.samples["p_value"], np.minimum(worst, 1), rtol=1e-6)
 
 
-def test_a_table_has_the_names_of_the_data_and_a_row_for_each_measurement(model):
+def test_a_table_has_the_names_of_the_data_and_a_row_for_each_measurement(good):
     samples = stars(3)
-    found = romae.anomaly(model, samples)
+    found = romae.anomaly(good, samples)
     names = ["star", "day", "band", "value", "expected", "lower", "upper", "p_value", "score"]
     assert list(found.measurements.columns) == names
     pd.testing.assert_frame_equal(found.measurements[names[:4]], romae.to_table(samples))
@@ -265,34 +265,34 @@ def test_static_facts_are_shown_and_not_scored():
     assert not np.allclose(romae.anomaly(task, older).measurements["expected"][:6], found.measurements["expected"][:6])
 
 
-def test_hidden_measurements_are_scored_and_never_shown(model):
+def test_hidden_measurements_are_scored_and_never_shown(good):
     samples = stars(2)
     hidden = torch.zeros(len(samples[0]), dtype=torch.bool)
     hidden[[3, 4]] = True
     masked = SampleSet([replace(samples[0], hidden=hidden), samples[1]], SCHEMA)
     far = changed(masked, 0, 3, 99.0)
-    before, after = (romae.anomaly(model, given).measurements for given in (masked, far))
+    before, after = (romae.anomaly(good, given).measurements for given in (masked, far))
     assert_allclose(after["expected"], before["expected"])
-    (asked,) = romae.predict(model, [masked[0]], returns="distribution")
+    (asked,) = romae.predict(good, [masked[0]], returns="distribution")
     assert_allclose(before["expected"][3:5], asked.median()[:, 0], rtol=1e-6)
 
 
-def test_a_measurement_that_stands_alone_has_no_score(model):
+def test_a_measurement_that_stands_alone_has_no_score(good):
     random = np.random.default_rng(0)
-    found = romae.anomaly(model, SampleSet([star(random, 0, 1), star(random, 1, 2)], SCHEMA))
+    found = romae.anomaly(good, SampleSet([star(random, 0, 1), star(random, 1, 2)], SCHEMA))
     assert found.measurements["score"].isna().tolist() == [True, False, False]
     assert np.isnan(found.samples["score"][0]) and np.isnan(found.samples["p_value"][0])
-    assert romae.anomaly(model, SampleSet([star(random, 0, 1)], SCHEMA), false_discovery=0.1).measurements[
+    assert romae.anomaly(good, SampleSet([star(random, 0, 1)], SCHEMA), false_discovery=0.1).measurements[
         "flagged"
     ].tolist() == [False]
 
 
-def test_the_budget_and_the_container_change_nothing(model, tmp_path):
+def test_the_budget_and_the_container_change_nothing(good, tmp_path):
     samples = stars(4)
-    whole = romae.anomaly(model, samples)
-    small = romae.anomaly(model, samples, tokens_per_batch=30)
+    whole = romae.anomaly(good, samples)
+    small = romae.anomaly(good, samples, tokens_per_batch=30)
     romae.write_store(samples, tmp_path / "store")
-    stored = romae.anomaly(model, romae.Store(tmp_path / "store"))
+    stored = romae.anomaly(good, romae.Store(tmp_path / "store"))
     for other in (small, stored):
         pd.testing.assert_frame_equal(other.measurements, whole.measurements, rtol=1e-4, atol=1e-6)
         pd.testing.assert_frame_equal(other.samples, whole.samples, rtol=1e-4, atol=1e-6)
@@ -305,22 +305,22 @@ def test_far_beyond_the_digits_of_a_p_value_scores_still_rise():
     assert rows[0, 4] < rows[1, 4] < rows[3, 4]
 
 
-def test_one_warning_tells_what_lies_outside_and_counts_each_number_once(model):
+def test_one_warning_tells_what_lies_outside_and_counts_each_number_once(good):
     samples = changed(stars(3), 0, 2, 1e6)
     with pytest.warns(UserWarning, match="1 of 38 values of 'g'") as record:
-        romae.anomaly(model, samples)
+        romae.anomaly(good, samples)
     assert len(record) == 1
 
 
 # Bad input
 
 
-def test_what_cannot_be_scored_is_refused_with_the_way_out(model, without_shape_checks):
+def test_what_cannot_be_scored_is_refused_with_the_way_out(good, without_shape_checks):
     samples = stars(2)
     with refused(ValueError, "no distribution", "likelihood='mixture'"):
-        romae.anomaly(trained(samples, likelihood=None, kinds=2), samples)
+        romae.anomaly(romae.MaskedReconstruction(good.config), samples)
     with refused(TypeError, "MaskedReconstruction", "Classification"):
-        romae.anomaly(romae.Classification(model.encoder, 2), samples)
+        romae.anomaly(romae.Classification(good.encoder, 2), samples)
     for given_, *said in (
         ({"folds": 1}, "folds", "at least 2", "None"),
         ({"folds": 2.5}, "folds", "2.5"),
@@ -330,7 +330,7 @@ def test_what_cannot_be_scored_is_refused_with_the_way_out(model, without_shape_
         ({"false_discovery": 0.0}, "false_discovery", "above 0"),
     ):
         with refused(ValueError, *said):
-            romae.anomaly(model, samples, **given_)
+            romae.anomaly(good, samples, **given_)
 
 
 # The command line
