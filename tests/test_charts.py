@@ -4,7 +4,7 @@ import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
 
 from romae.pages import charts
-from romae.pages.charts import Line
+from romae.pages.charts import Line, Marked
 from romae.pages.plots import Panel
 
 X = np.array([1.0, 2.0, 3.0])
@@ -78,3 +78,25 @@ def test_embeddings_are_grouped_by_colour_and_then_by_symbol():
 def test_a_curve_in_the_plane_keeps_its_aspect():
     figure = charts.path(np.zeros((2, 2)), np.ones((1, 2)), np.ones((1, 2)))
     assert figure.layout.yaxis.scaleanchor == "x" and len(figure.data) == 3
+
+
+def test_the_larger_a_number_the_larger_its_point_and_signs_have_colours_of_their_own():
+    numbers = np.array([-2.0, np.nan, 1.0])
+    figure = charts.marked([Marked("<g>", X, X + 1, numbers), Marked("r", X[::-1], X, X)], x="day", number="score")
+    first, second = (trace for trace in figure.data if trace.name == "score")
+    assert_array_equal(first.y, X + 1)
+    assert_allclose(first.marker.color, [-2, 0, 1])
+    assert_allclose(first.marker.size, [5 + 11 * 2 / 3, 5, 5 + 11 / 3])
+    assert_array_equal(second.x, X)  # along time, whatever the order of the measurements
+    assert_array_equal(second.y, X[::-1])
+    assert (first.yaxis, second.yaxis) == ("y", "y2") and figure.layout.yaxis.title.text == "&lt;g&gt;"
+    assert (first.marker.cmin, first.marker.cmax) == (0, 3)
+    signed = charts.marked([Marked("g", X, X, numbers)], x="day", number="contribution", signed=True)
+    assert (signed.data[-1].marker.cmin, signed.data[-1].marker.cmax) == (-2, 2)
+
+
+def test_a_band_lies_between_its_ends_where_both_are_known():
+    band = (X - 1, np.array([2.0, np.nan, 4.0]))
+    figure = charts.marked([Marked("g", X, X, X, band)], x="day", number="score", band="90% interval")
+    (drawn,) = (trace for trace in figure.data if trace.name == "90% interval")
+    assert list(drawn.x) == [1, 3, 3, 1] and list(drawn.y) == [2, 4, 2, 0] and drawn.fill == "toself"

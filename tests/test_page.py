@@ -253,6 +253,36 @@ def test_a_classifier_shows_each_sample_in_its_confusion_matrix(runs, tmp_path):
     assert {name: sum(row) for name, row in zip(matrix["y"], matrix["text"], strict=True)} == per_class.to_dict()
 
 
+def marked(text: str, number: str) -> list[dict[str, Any]]:
+    """The points of every chart of the page that are marked by a number of this name."""
+    charts = [chart for group in figures_of(text) for chart in group]
+    return [trace for chart in charts for trace in chart["data"] if trace.get("name") == number]
+
+
+def test_a_classifier_shows_what_speaks_for_its_classes(runs, tmp_path):
+    text = run_page.write(runs / "classifier", data=CURVES, out=tmp_path / "page.html").read_text()
+    task = romae.load(runs / "classifier" / "best")
+    samples = romae.from_table_like(CURVES, task.schema)[: run_page.N_MARKED]
+    expected = romae.explain(task, samples).contributions
+    shown = np.concatenate([trace["marker"]["color"] for trace in marked(text, "contribution")])
+    assert_allclose(np.sort(shown), np.sort(expected["contribution"]), rtol=1e-3, atol=1e-6)
+
+
+def test_a_model_with_a_likelihood_shows_what_surprises_it(tmp_path):
+    random = np.random.default_rng(0)
+    samples = romae.from_arrays(random.normal(size=(9, 8, 2)), channels=["speed", "torque"])
+    samples[4].values[3, 1] = 30.0
+    model = ModelConfig(channels=2, position_dims=1, encoder=Size(width=8, heads=2, depth=1))
+    task = romae.MaskedReconstruction(model, likelihood="normal")
+    romae.train(task, samples, romae.TrainConfig(epochs=1, device="cpu"), out=tmp_path / "run", quiet=True)
+    text = run_page.write(tmp_path / "run", data=samples).read_text()
+    expected = romae.anomaly(task, samples).measurements
+    shown = marked(text, "score")  # six samples of two channels, the most surprising first
+    assert len(shown) == 2 * run_page.N_MARKED and "speed" in text
+    assert_allclose(shown[1]["marker"]["color"][3], expected["score"].max(), rtol=1e-3)
+    assert shown[1]["y"][3] == 30 and f"<td>{expected['score'].max():.4g}</td>" in text
+
+
 def agreements(text: str) -> list[dict[str, list]]:
     """What every chart of the page that holds predicted beside true numbers shows: true, predicted, and whose."""
     shown = [chart["data"][1] for group in figures_of(text) for chart in group if chart["data"][0]["name"] == "equal"]

@@ -80,6 +80,8 @@ _HOME = {
     "embed": "inference.predictions",
     "interpolate": "inference.predictions",
     "calibrate": "inference.calibration",
+    "anomaly": "inference.anomalies",
+    "explain": "inference.explanations",
     "export": "inference.export",
     "RoMAEClassifier": "estimators.supervised",
     "RoMAERegressor": "estimators.supervised",
@@ -123,6 +125,8 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test holds 
     from romae.estimators.supervised import RoMAERegressor as RoMAERegressor
     from romae.estimators.unsupervised import RoMAEEmbedder as RoMAEEmbedder
     from romae.estimators.unsupervised import RoMAEInterpolator as RoMAEInterpolator
+    from romae.inference.anomalies import anomaly as anomaly
+    from romae.inference.explanations import explain as explain
     from romae.inference.calibration import calibrate as calibrate
     from romae.inference.export import export as export
     from romae.inference.predictions import embed as embed

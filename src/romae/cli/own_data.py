@@ -1,4 +1,4 @@
-"""The commands for people's own tables: pretrain, finetune, predict, embed, interpolate, calibrate."""
+"""The commands for people's own tables, from pretrain and finetune to what a trained model is asked."""
 
 import json
 from collections.abc import Callable
@@ -17,11 +17,21 @@ if TYPE_CHECKING:
     from romae.inference.calibrated_models import CalibrateConfig
     from romae.inference.predictor import Predictor
     from romae.inference.reliability import Reliability
-    from romae.inference.tables import EmbedConfig, InferenceConfig, InterpolateConfig
+    from romae.inference.tables import AnomalyConfig, EmbedConfig, ExplainConfig, InferenceConfig, InterpolateConfig
     from romae.tokens.ladder import Ladder
     from romae.training.tables import FinetuneConfig, PretrainConfig, Trained
 
-    C = TypeVar("C", PretrainConfig, FinetuneConfig, InferenceConfig, EmbedConfig, InterpolateConfig, CalibrateConfig)
+    C = TypeVar(
+        "C",
+        PretrainConfig,
+        FinetuneConfig,
+        InferenceConfig,
+        EmbedConfig,
+        InterpolateConfig,
+        AnomalyConfig,
+        ExplainConfig,
+        CalibrateConfig,
+    )
     J = TypeVar("J", PretrainConfig, FinetuneConfig)
 
 Data = Annotated[Path, typer.Argument(help="A table with one row per measurement: .csv, .csv.gz, .parquet or .arrow.")]
@@ -241,6 +251,100 @@ def embed(
     _answer(Predictor(model, "embed", config=config), data, out, resume=resume, force=force, as_json=as_json)
 
 
+def anomaly(
+    data: Data,
+    model: Model,
+    out: Table,
+    level: Annotated[
+        float | None, typer.Option(help="The probability of the interval beside each measurement; 0.9 by default.")
+    ] = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            help="In how many groups the measurements of an id are hidden from the model, 10 by default; 0 hides each "
+            "alone, which takes as many passes as there are."
+        ),
+    ] = None,
+    per: Annotated[
+        str | None, typer.Option(help="What a row is for: measurement, the default, or sample, which is an id.")
+    ] = None,
+    id: Id = None,
+    time: Time = None,
+    channel: Channel = None,
+    value: Value = None,
+    position: Position = None,
+    static: Static = None,
+    on_error: OnErrorOption = None,
+    config_file: ConfigFile = None,
+    settings: InferenceSettings = None,
+    resume: ResumeAnswers = False,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Score how surprising each measurement is to a model that sees the others: with an interval and a p-value.
+
+    The model is a pre-trained one with a likelihood. Scores are -log10 of p-values: 2 is one in a hundred.
+
+    Example: romae anomaly curves.parquet --model run --level 0.99 --out scores.parquet
+    """
+    from romae.inference import tables as inference_tables
+    from romae.inference.predictor import Predictor
+
+    inference_tables.require_output(out, data)
+    require_free(out, force=force)
+    columns = _columns(id, time, channel, value, position, static)
+    numbers = {name: number for name, number in (("level", level), ("folds", folds)) if number is not None}
+    given = _given(on_error=on_error, per=per) | numbers  # 0 is a number, too
+    config = _configured(inference_tables.AnomalyConfig, config_file, columns, settings, **given)
+    _answer(Predictor(model, "anomaly", config=config), data, out, resume=resume, force=force, as_json=as_json)
+
+
+def explain(
+    data: Data,
+    model: Model,
+    out: Table,
+    target: Annotated[
+        str | None,
+        typer.Option(help="The class to explain, by default the most probable one of each id; or one of many numbers."),
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="integrated-gradients, the default, whose contributions add up, or leave-out."),
+    ] = None,
+    per: Annotated[
+        str | None, typer.Option(help="What a row is for: measurement, the default, or channel, one of each id.")
+    ] = None,
+    id: Id = None,
+    time: Time = None,
+    channel: Channel = None,
+    value: Value = None,
+    position: Position = None,
+    static: Static = None,
+    on_error: OnErrorOption = None,
+    config_file: ConfigFile = None,
+    settings: InferenceSettings = None,
+    resume: ResumeAnswers = False,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Say what each measurement contributes to the label that a model predicts for its id.
+
+    Contributions to a class are to the logarithm of its odds (--set units=probability: to its probability), those to a
+    number are in its own units.
+
+    Example: romae explain new.parquet --model classifier --target RRL --out contributions.parquet
+    """
+    from romae.inference import tables as inference_tables
+    from romae.inference.predictor import Predictor
+
+    inference_tables.require_output(out, data)
+    require_free(out, force=force)
+    columns = _columns(id, time, channel, value, position, static)
+    given = _given(on_error=on_error, target=target, method=method, per=per)
+    config = _configured(inference_tables.ExplainConfig, config_file, columns, settings, **given)
+    _answer(Predictor(model, "explain", config=config), data, out, resume=resume, force=force, as_json=as_json)
+
+
 def interpolate(
     data: Data,
     model: Model,
@@ -365,6 +469,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "finetune": finetune,
     "predict": predict,
     "embed": embed,
+    "anomaly": anomaly,
+    "explain": explain,
     "interpolate": interpolate,
     "calibrate": calibrate,
 }

@@ -83,7 +83,7 @@ def to_table(
     rows = _stacked(predictions, counts, lambda i: _name(i, members[i]))
     if rows.shape[1] != len(names):
         raise ValueError(f"predictions have {rows.shape[1]} columns, but {list(names)} are to be named; use columns=")
-    table = _position_columns(torch.cat(all_positions), counts, members, schema)
+    table = position_columns(torch.cat(all_positions), counts, ids_of(members), schema)
     require_distinct([*table, *names], "the columns of a table", "name the predictions otherwise, with columns=")
     return _frame(table | {name: rows[:, i] for i, name in enumerate(names)})
 
@@ -212,14 +212,14 @@ def _stacked(predictions: Any, counts: list[int], name: Callable[[int], str]) ->
     return np.concatenate(parts).astype(np.float64)
 
 
-def _position_columns(
-    positions: Tensor, counts: list[int], samples: Sequence[Sample], schema: Schema
+def position_columns(
+    positions: Tensor, counts: list[int], all_ids: Sequence[Any], schema: Schema, *, facts: bool = False
 ) -> dict[str, Any]:
-    """The columns that say which sample, when, where and which channel."""
+    """The columns that say which sample, when, where and which channel; `facts` may be among the channels."""
     if positions.shape[1] != schema.position_dims:
         raise ValueError(f"{positions.shape[1]} position axes, but the schema names {schema.position_dims}")
-    ids = np.empty(len(samples), dtype=object)
-    ids[:] = ids_of(samples)
+    ids = np.empty(len(all_ids), dtype=object)
+    ids[:] = all_ids
     x = positions.numpy()
     time: Any = x[:, 0]
     if schema.time_unit is not None:
@@ -231,7 +231,7 @@ def _position_columns(
     table: dict[str, Any] = {schema.id: np.repeat(ids, counts).tolist(), schema.time: time}
     table |= {name: x[:, i + 1] for i, name in enumerate(schema.positions)}
     if schema.channel is not None:
-        names = np.array(schema.channels, dtype=object)
+        names = np.array(schema.kind_names if facts else schema.channels, dtype=object)
         table[schema.channel] = names[channel_index(positions, len(names)).numpy()].tolist()
     return table
 

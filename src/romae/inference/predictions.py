@@ -464,7 +464,8 @@ def interpolate(
         where = torch.cat(scaled), Layout.of(counts)
         if as_distribution:
             calibration = task.calibration if calibrated else None
-            return _distributions(task, raw, raw_positions, where, work.batch.tokens, levels, calibration)
+            whole = _distribution(task, raw, raw_positions, where, work.batch.tokens, levels, calibration)
+            return _parts(whole, where[1])
         rows = task.point(raw)
         if levels is not None:
             rows = levels.cpu().absolute(rows, *where)
@@ -522,6 +523,11 @@ def _numbers(task: Regression, work: "_Work") -> Float64[Tensor, "n k"]:
 def _targets(task: Regression, work: "_Work") -> Sequence[Tensor]:
     """The numbers of the tokens of each sample."""
     return _numbers(task, work).split(work.batch.tokens.layout.lengths.tolist())
+
+
+def require_distribution(task: Task) -> None:
+    """Refuse a task that has learned no distribution of numbers."""
+    _wants_distribution(task, "distribution")
 
 
 def _wants_distribution(task: Task, returns: str) -> bool:
@@ -582,8 +588,7 @@ def _no_distribution(task: MaskedReconstruction) -> Distribution:
 def _target_distributions(task: Regression, work: "_Work", calibration: Conformal | None) -> list[Distribution]:
     """The distributions of the targets of the tokens of each sample."""
     whole = _distribution_of_targets(task, task.output(work.batch).cpu().double(), calibration)
-    ends = np.cumsum(work.batch.tokens.layout.lengths.tolist())
-    return [whole[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    return _parts(whole, work.batch.tokens.layout)
 
 
 def _hidden_distributions(
@@ -591,6 +596,14 @@ def _hidden_distributions(
 ) -> list[Distribution]:
     """The distributions of the values of hidden tokens, with the noise of their measurement if that is asked for."""
     _require_hidden(work)
+    assert work.batch.hidden is not None
+    return _parts(hidden_distribution(task, work, calibration, noise), work.batch.hidden.layout)
+
+
+def hidden_distribution(
+    task: MaskedReconstruction, work: "_Work", calibration: Conformal | None, noise: bool
+) -> Distribution:
+    """The distributions of the hidden values of a batch, whose samples all hide some, end to end [q, c]."""
     hidden, samples = work.batch.hidden, work.samples
     assert hidden is not None and samples.hidden is not None
     if task.normalise:
@@ -601,15 +614,13 @@ def _hidden_distributions(
     raw = task.output(work.batch.tokens, hidden.positions, hidden.layout, levels).float().cpu()
     places = samples.positions[samples.hidden].cpu()
     where = hidden.positions.float().cpu(), Layout.of(hidden.layout.lengths.tolist())
-    answers = _distributions(task, raw, places, where, work.batch.tokens, levels, calibration)
+    whole = _distribution(task, raw, places, where, work.batch.tokens, levels, calibration)
     if not noise:
-        return answers
-    errors = samples.values[samples.hidden][:, task.config.n_values :].double().cpu()
-    parts = errors.split(hidden.layout.lengths.tolist())
-    return [answer.with_noise(part.numpy()) for answer, part in zip(answers, parts, strict=True)]
+        return whole
+    return whole.with_noise(samples.values[samples.hidden][:, task.config.n_values :].double().cpu().numpy())
 
 
-def _distributions(
+def _distribution(
     task: MaskedReconstruction,
     raw: Float32[Tensor, "q p"],
     places: Tensor,
@@ -617,7 +628,7 @@ def _distributions(
     visible: Tokens,
     levels: Levels | None,
     calibration: Conformal | None,
-) -> list[Distribution]:
+) -> Distribution:
     """The distributions at positions, a row of raw parameters for each, in the data's own units.
 
     `places` are the positions in the data's own units, `where` are those that the model sees, with their layout, and
@@ -635,7 +646,11 @@ def _distributions(
     units = Units(gain.numpy(), level.numpy(), scale.numpy(), centre.numpy(), scaling.method)
     numbers = raw.double().unflatten(-1, (shape[1], -1)).numpy()
     groups = None if calibration is None else places_in(task, calibration.by, visible, *where)
-    whole = Distribution(task.likelihood, numbers, units, calibration=calibration, places=groups)
+    return Distribution(task.likelihood, numbers, units, calibration=calibration, places=groups)
+
+
+def _parts(whole: Distribution, layout: Layout) -> list[Distribution]:
+    """The distributions that belong to each sample."""
     ends = np.cumsum(layout.lengths.tolist())
     return [whole[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
@@ -754,6 +769,32 @@ def _rows(
         outside.warn(stacklevel=3)
     assert result is not None  # no source is empty
     return result
+
+
+def answers_for_each(
+    task: Task,
+    source: Source,
+    function: Callable[["_Work"], Sequence[Any]],
+    title: str,
+    *,
+    tokens_per_batch: int = TOKENS_PER_BATCH,
+    precision: Precision = "auto",
+) -> list[Any]:
+    """What a function makes of each sample of a batch, for questions of other files.
+
+    What lies outside the training data is not counted: the same sample may be among the samples many times over.
+    """
+    uncounted = Outside(None, None)
+    return _for_each(task, source, function, _How(title, tokens_per_batch, precision), outside=uncounted)
+
+
+def checked_source(task: Task, samples: SampleSource, *, stacklevel: int = 2) -> Source:
+    """The samples as a source, if they may be handed to the task; one warning tells what lies outside the training."""
+    source, outside = _as_source(task, samples), Outside(task.scaling, task.schema)
+    for run in _runs(source.lengths.tolist(), TOKENS_PER_BATCH):
+        outside.add(_packed(task, source, np.arange(len(source))[run]))
+    outside.warn(stacklevel=stacklevel + 1)
+    return source
 
 
 def _for_each(
@@ -1032,6 +1073,15 @@ def _read_queries(
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
     return queries
+
+
+def one_query_each(task: Task, source: Source, at: Any) -> list[Float64[Tensor, "1 d"]]:
+    """The one query of each sample, in the data's own units."""
+    if not hasattr(at, "__len__") or isinstance(at, str | bytes):
+        raise TypeError(f"at= is a list with the position for each sample, not {type(at).__name__}")
+    if len(at) != len(source):
+        raise ValueError(f"at= has {len(at)} positions, but there are {len(source)} samples; give one for each")
+    return _read_queries(task, source, [np.asarray(place)[None] for place in at])
 
 
 def _read_positions(

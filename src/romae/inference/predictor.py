@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from romae.data.skipping import Skipped
 from romae.inference.tables import (
+    AnomalyConfig,
     EmbedConfig,
+    ExplainConfig,
     InferenceConfig,
     InterpolateConfig,
+    anomaly_table,
     embed_table,
+    explain_table,
     interpolate_table,
     predict_table,
 )
@@ -27,12 +31,24 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-Answer = Literal["predict", "embed", "interpolate"]
+Answer = Literal["predict", "embed", "interpolate", "anomaly", "explain"]
 CONFIGS: Mapping[str, type[InferenceConfig]] = MappingProxyType(
-    {"predict": InferenceConfig, "embed": EmbedConfig, "interpolate": InterpolateConfig}
+    {
+        "predict": InferenceConfig,
+        "embed": EmbedConfig,
+        "interpolate": InterpolateConfig,
+        "anomaly": AnomalyConfig,
+        "explain": ExplainConfig,
+    }
 )
 FUNCTIONS: Mapping[str, Callable[..., "pd.DataFrame"]] = MappingProxyType(
-    {"predict": predict_table, "embed": embed_table, "interpolate": interpolate_table}
+    {
+        "predict": predict_table,
+        "embed": embed_table,
+        "interpolate": interpolate_table,
+        "anomaly": anomaly_table,
+        "explain": explain_table,
+    }
 )
 
 
@@ -47,8 +63,9 @@ class Predictor:
     ----------
     model : str or Path
         Where the model lies, a folder that every process sees, or its name on the Hub.
-    answer : {"predict", "embed", "interpolate"}, default "predict"
-        What is asked: the label of each id, a vector of it, or values on a grid of times.
+    answer : {"predict", "embed", "interpolate", "anomaly", "explain"}, default "predict"
+        What is asked: the label of each id, a vector of it, values on a grid of times, how surprising each measurement
+        is, or what it contributes to the label.
     at : str, optional
         For "interpolate", the grid as `start:stop:n`, for every id and channel.
     config : InferenceConfig, optional
@@ -104,7 +121,7 @@ class Predictor:
         Returns
         -------
         pyarrow.Table
-            What `romae predict`, `embed` or `interpolate` would write for it.
+            What `romae predict`, `embed`, `interpolate`, `anomaly` or `explain` would write for it.
 
         Raises
         ------

@@ -1,10 +1,10 @@
-"""From a model and a table to a table of predictions, embeddings or values, in the data's own names and units."""
+"""From a model and a table to a table of predictions, embeddings, values, scores or contributions, in its own names."""
 
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from romae.data.schema import SampleSet, Schema
 from romae.data.skipping import OnError, Skipped, require_on_error, warn_of
 from romae.files import write_whole
 from romae.inference import predictions as inference
+from romae.inference.anomalies import FOLDS, LEVEL, Combine, anomaly
+from romae.inference.explanations import Method, Per, explain
+from romae.inference.explanations import Units as UnitsOfClasses
 from romae.model.tasks import Classification, Regression, Task
 from romae.training.config import chosen_device, require_device_name
 from romae.training.tables import Columns, load_model, read_table, read_table_in_part, require_columns
@@ -72,6 +75,34 @@ class InterpolateConfig(InferenceConfig):
 
     grouped: bool = False
     channels: tuple[str | int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnomalyConfig(InferenceConfig):
+    """How surprising measurements are: the arguments of `anomaly`, and what a row is for.
+
+    With `folds` 0 each measurement is left out alone. The settings say nothing of a reference, which is for Python.
+    """
+
+    folds: int = FOLDS
+    level: float = LEVEL
+    combine: Combine = "largest"
+    per: Literal["measurement", "sample"] = "measurement"
+
+    def __post_init__(self) -> None:
+        InferenceConfig.__post_init__(self)
+        if self.per not in ("measurement", "sample"):
+            raise ValueError(f"per must be 'measurement' or 'sample', not {self.per!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainConfig(InferenceConfig):
+    """What contributes to predictions: the arguments of `explain`. Products are always computed in full precision."""
+
+    target: str | None = None
+    method: Method = "integrated-gradients"
+    per: Per = "measurement"
+    units: UnitsOfClasses = "logit"
 
 
 def predict_table(
@@ -155,6 +186,47 @@ def interpolate_table(
         values, columns = [x[:, numbers] for x in values], [schema.values[i] for i in numbers]
     table = to_table(samples, values, schema, positions=positions, columns=columns)
     return table.iloc[order].reset_index(drop=True)
+
+
+def anomaly_table(
+    config: AnomalyConfig, data: Any, model: str | Path | Task, *, skipped: list[Skipped] | None = None
+) -> "pd.DataFrame":
+    """One row per measurement, or per id, with its score and its p-value.
+
+    What is left out with `on_error` "skip" is added to the list `skipped`.
+    """
+    task, samples, _ = _load_and_read(config, data, model, skipped)
+    found = anomaly(task, samples, folds=config.folds or None, level=config.level, combine=config.combine, **config.how)
+    return found.measurements if config.per == "measurement" else found.samples
+
+
+def explain_table(
+    config: ExplainConfig, data: Any, model: str | Path | Task, *, skipped: list[Skipped] | None = None
+) -> "pd.DataFrame":
+    """One row per measurement, or per id and channel, with what it contributes to the prediction for the id.
+
+    What is left out with `on_error` "skip" is added to the list `skipped`.
+    """
+    task, samples, _ = _load_and_read(config, data, model, skipped)
+    if not isinstance(task, Classification | Regression):
+        raise ValueError(
+            f"the model in {model} was only pre-trained, so that there is no label to explain; finetune it, or explain "
+            "a value at one position in Python: romae.explain(…, at=…)"
+        )
+    found = explain(
+        task,
+        samples,
+        target=config.target,
+        method=config.method,
+        per=config.per,
+        units=config.units,
+        tokens_per_batch=config.tokens_per_batch,
+    )
+    asked = found.samples.drop(columns=["baseline", "total"], errors="ignore")
+    id = samples.schema.id
+    lengths = found.contributions.groupby(id, sort=False).size().reindex(asked[id]).to_numpy()
+    told = asked.loc[asked.index.repeat(lengths), ["target", "prediction"]].reset_index(drop=True)
+    return found.contributions.assign(**{name: told[name] for name in told})
 
 
 def require_table_ending(path: str | Path) -> None:

@@ -45,6 +45,16 @@ class Line(NamedTuple):
     runs: Float[np.ndarray, "s n"]
 
 
+class Marked(NamedTuple):
+    """One channel of one sample: its measurements, a number for each, and a band around them where there is one."""
+
+    title: str
+    x: Float[np.ndarray, "n"]
+    y: Float[np.ndarray, "n"]
+    number: Float[np.ndarray, "n"]
+    band: tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]] | None = None
+
+
 def loss_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> "Figure":
     """The losses of runs by their names, against steps; training has one colour, validation another."""
     traces = []
@@ -76,9 +86,51 @@ def reconstruction(panels: Sequence[Panel], *, x: str, baseline: str = "linear i
         )
         traces += [trace.update(yaxis=f"y{row}") for trace in drawn if len(trace.x)]
     _name_once(traces)
-    axes = {f"yaxis{row}": _titled(panel.title) for row, panel in enumerate(panels, start=1)}
-    grid = {"rows": len(panels), "columns": 1, "pattern": "coupled", "ygap": 0.15}
-    return _figure(traces, height=120 + 220 * len(panels), grid=grid, xaxis=_titled(x), **axes)
+    return _figure(traces, **_panels([panel.title for panel in panels], x))
+
+
+def marked(panels: Sequence[Marked], *, x: str, number: str, band: str = "", signed: bool = False) -> "Figure":
+    """Measurements of one sample, one panel above the other, in colours and sizes by a number of each.
+
+    `number` and `band` name what is drawn; `signed` numbers have one colour below 0 and another above.
+    """
+    traces: list[Any] = []
+    sizes = np.concatenate([np.abs(np.nan_to_num(panel.number)) for panel in panels])
+    most = max(float(sizes.max(initial=0.0)), 1e-300)
+    scale = [[0, HIDDEN], [0.5, "#f2f2f2"], [1, PREDICTED]] if signed else [[0, "#cfe3e6"], [1, HIDDEN]]
+    for row, panel in enumerate(panels, start=1):
+        order = np.argsort(panel.x, kind="stable")
+        places, values, numbers = panel.x[order], panel.y[order], np.nan_to_num(panel.number[order])
+        drawn = [_scatter("measured", (places, values), "lines", BASELINE, width=1)]
+        if panel.band is not None:
+            lower, upper = (end[order] for end in panel.band)
+            known = np.flatnonzero(np.isfinite(lower) & np.isfinite(upper))
+            there_and_back = np.concatenate([known, known[::-1]])
+            edges = np.concatenate([upper[known], lower[known][::-1]])
+            look: dict[str, Any] = {"fill": "toself", "opacity": 0.15, "hoverinfo": "skip"}
+            drawn.append(_scatter(band, (places[there_and_back], edges), "lines", width=0, **look))
+        points = _scatter(number, (places, values), "markers", text=[f"{one:.3g}" for one in numbers])
+        points.update(hovertemplate=f"%{{x}}: %{{y}}<br>{plain(number)} %{{text}}<extra></extra>")
+        points.marker.update(
+            color=numbers,
+            colorscale=scale,
+            cmin=-most if signed else 0,
+            cmax=most,
+            size=5 + 11 * np.abs(numbers) / most,
+            line={"color": OBSERVED, "width": 0.5},
+            showscale=row == 1,
+            colorbar={"title": {"text": plain(number)}},
+        )
+        traces += [trace.update(yaxis=f"y{row}") for trace in (*drawn, points)]
+    _name_once(traces)
+    return _figure(traces, **_panels([panel.title for panel in panels], x))
+
+
+def _panels(titles: Sequence[str], x: str) -> dict[str, Any]:
+    """Panels one above the other, with one axis of x."""
+    axes = {f"yaxis{row}": _titled(title) for row, title in enumerate(titles, start=1)}
+    grid = {"rows": len(titles), "columns": 1, "pattern": "coupled", "ygap": 0.15}
+    return {"height": 120 + 220 * len(titles), "grid": grid, "xaxis": _titled(x)} | axes
 
 
 def confusion(counts: Int64[np.ndarray, "k k"], names: Sequence[Any]) -> "Figure":

@@ -1,8 +1,9 @@
 """The page of one run: its losses, its settings and, given a table, what its model predicts for it.
 
 Reconstructions hide some points of a series from the model and show what it predicts there; a classifier shows its
-confusion matrix, a regression its numbers beside the true ones; every model shows its embeddings (PCA), and one that
-tells probabilities how far these can be trusted, before its calibration and after.
+confusion matrix and what speaks for its classes, a regression its numbers beside the true ones, and a model with a
+likelihood what surprises it; every model shows its embeddings (PCA), and one that tells probabilities how far these can
+be trusted, before its calibration and after.
 """
 
 import json
@@ -24,12 +25,14 @@ from romae.data.static import n_measured
 from romae.files import require_free
 from romae.inference import baselines
 from romae.inference import predictions as inference
+from romae.inference.anomalies import LEVEL, anomaly
+from romae.inference.explanations import explain
 from romae.inference.reliability import ClassReliability, NumberReliability, reliability
 from romae.inference.scores import NAMES, Scores
 from romae.inference.tables import InferenceConfig
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.pages import charts, page
-from romae.pages.diagnostics import class_names, confusion, panels, principal_components
+from romae.pages.diagnostics import channels, class_names, confusion, panels, principal_components
 from romae.pages.page import Block, Chart, Choice, Section, Table, Text, choice
 from romae.tokens.sample import Sample
 from romae.training.identity import was_made_from
@@ -39,6 +42,7 @@ from romae.training.tables import load_model, read_table, require_columns
 
 N_SHOWN, N_DRAWN = 12, 2000
 N_JUDGED = 500  # samples whose probabilities are held against the truth
+N_SCORED, N_MARKED = 200, 6  # samples that are looked through for anomalies, and those that are drawn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,8 +168,11 @@ def _predictions(folder: Path, data: Any, config: PageConfig) -> list[Section]:
     sections = []
     if isinstance(task, MaskedReconstruction):
         sections.append(Section(title="Reconstructions", blocks=_reconstructions(task, samples, config)))
+        if task.likelihood is not None and not task.normalise:
+            sections.append(Section(title="Anomalies", blocks=_anomalies(task, samples, config)))
     elif isinstance(task, Classification):
         sections.append(Section(title="Classification", blocks=_classification(task, samples)))
+        sections.append(Section(title="Explanations", blocks=_explanations(task, samples, config)))
     elif isinstance(task, Regression):
         sections.append(Section(title="Regression", blocks=_regression(task, samples)))
     if blocks := _calibration(task, samples, config):
@@ -282,12 +289,99 @@ def _errors(samples: SampleSet, predicted: Sequence[np.ndarray]) -> Table:
 def _reconstruction(
     task: MaskedReconstruction, sample: Sample, predicted: Float[np.ndarray, "m c"], schema: Schema
 ) -> Chart:
-    since = "" if schema.durations else " since 1970"
-    unit = "" if schema.time_unit is None else f" ({schema.time_unit}s{since})"
     n_hidden = int(sample.hidden.sum())
     caption = f"{schema.id} {sample.id}: {n_measured(sample) - n_hidden} points seen, {n_hidden} hidden."
-    figure = charts.reconstruction(panels(sample, predicted, schema, task), x=f"{schema.time}{unit}")
+    figure = charts.reconstruction(panels(sample, predicted, schema, task), x=_time_axis(schema))
     return Chart(caption=caption, figure=figure)
+
+
+def _time_axis(schema: Schema) -> str:
+    """What the axis of time is called."""
+    since = "" if schema.durations else " since 1970"
+    return schema.time if schema.time_unit is None else f"{schema.time} ({schema.time_unit}s{since})"
+
+
+def _anomalies(task: MaskedReconstruction, samples: SampleSet, config: PageConfig) -> list[Block]:
+    """The most surprising samples among the first, and the most surprising measurements in them."""
+    shown = samples[:N_SCORED]
+    found = anomaly(task, shown, tokens_per_batch=config.tokens_per_batch)
+    table, scores = found.measurements, found.samples["score"].fillna(-np.inf).to_numpy()
+    ends = np.cumsum(found.samples["n_measurements"].to_numpy())
+    charted: dict[str, Chart] = {}
+    for i in np.argsort(-scores, kind="stable")[:N_MARKED].tolist():
+        sample, rows = shown[i], table.iloc[ends[i] - found.samples["n_measurements"][i] : ends[i]]
+        by_token = {
+            name: _by_token(sample, rows[name].to_numpy(), n_measured(sample)) for name in ("score", "lower", "upper")
+        }
+        panels = [
+            charts.Marked(
+                channel.name,
+                sample.positions[:, 0].numpy()[channel.is_here],
+                sample.values[:, channel.column].double().numpy()[channel.is_here],
+                by_token["score"][channel.is_here, channel.column],
+                (
+                    by_token["lower"][channel.is_here, channel.column],
+                    by_token["upper"][channel.is_here, channel.column],
+                ),
+            )
+            for channel in channels(sample, samples.schema)
+        ]
+        caption = f"{samples.schema.id} {sample.id}: score {scores[i]:.3g}; the larger a point, the more surprising."
+        figure = charts.marked(panels, x=_time_axis(samples.schema), number="score", band=f"{LEVEL:.0%} interval")
+        charted[str(sample.id)] = Chart(caption=caption, figure=figure)
+    worst = table.nlargest(N_MARKED, "score")
+    names = [name for name in worst.columns if name != "score"]
+    rows_shown = [tuple(_cell(row[name]) for name in ["score", *names]) for _, row in worst.iterrows()]
+    lead = (
+        f"Each measurement of the first {len(shown):,} samples beside what the model expects where it is hidden. The "
+        "score is -log10 of its p-value."
+    )
+    return [Text(text=lead), Choice(label="Sample", charts=charted), Table(columns=("score", *names), rows=rows_shown)]
+
+
+def _explanations(task: Classification, samples: SampleSet, config: PageConfig) -> list[Block]:
+    """What the measurements of the first samples contribute to their predicted classes, and how much channels do."""
+    shown = samples[:N_MARKED]
+    found = explain(task, shown, tokens_per_batch=config.tokens_per_batch)
+    charted: dict[str, Chart] = {}
+    start, n_columns = 0, shown[0].values.shape[1]
+    for i, sample in enumerate(shown):
+        stop = start + len(sample) * n_columns
+        contribution = _by_token(sample, found.contributions["contribution"].to_numpy()[start:stop], len(sample))
+        start = stop
+        panels = [
+            charts.Marked(
+                channel.name,
+                sample.positions[:, 0].numpy()[channel.is_here],
+                sample.values[:, channel.column].double().numpy()[channel.is_here],
+                contribution[channel.is_here, channel.column],
+            )
+            for channel in channels(sample, samples.schema)
+        ]
+        target = found.samples["target"][i]
+        caption = f"{samples.schema.id} {sample.id}: what speaks for {target} (to the log odds), and against it."
+        figure = charts.marked(panels, x=_time_axis(samples.schema), number="contribution", signed=True)
+        charted[str(sample.id)] = Chart(caption=caption, figure=figure)
+    lead = (
+        f"Integrated gradients of the predicted class for the first {len(shown):,} samples: contributions add up to "
+        "the difference from a sample whose values are all means. They say what the model does, not what causes what."
+    )
+    blocks: list[Block] = [Text(text=lead), Choice(label="Sample", charts=charted)]
+    if len(found.channels) > 1:
+        columns = tuple(name.replace("_", " ") for name in found.channels.columns)
+        blocks.append(Table(columns=columns, rows=[tuple(map(_cell, row)) for row in found.channels.to_numpy()]))
+    return blocks
+
+
+def _by_token(sample: Sample, rows: Float[np.ndarray, "rows"], n: int) -> Float64[np.ndarray, "n c"]:
+    """Numbers of the first n tokens of a sample, one for each value; NaN for the others, which are static facts."""
+    whole = np.full(sample.values.shape, np.nan)
+    whole[:n] = rows.reshape(n, -1)
+    return whole
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _classification(task: Classification, samples: SampleSet) -> list[Block]:
