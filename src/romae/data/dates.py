@@ -3,6 +3,7 @@
 Times of day, such as 08:30, are durations since midnight. Shapes: n times.
 """
 
+import contextlib
 import re
 from datetime import datetime, time, timedelta, timezone, tzinfo
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -301,7 +302,7 @@ def moment_as_number(
     """A moment in the form of the times of the data, also as text, as a number; anything else is refused."""
     import pandas as pd
 
-    if isinstance(moment, int | float | np.number) and not isinstance(moment, bool):
+    if is_number(moment):
         if unit is not None:
             form = "durations" if are_durations else "dates"
             raise TypeError(f"{where} is the number {moment}, but the times of the data are {form}; give one of these")
@@ -330,17 +331,14 @@ def duration_as_number(length: Any, unit: TimeUnit | None, where: str) -> float:
     """A length of time in the unit of the data: a number in it, a duration, or text such as "24h" or "2 days"."""
     import pandas as pd
 
-    if isinstance(length, int | float | np.number) and not isinstance(length, bool):
-        return float(length)
-    if unit is None:
-        try:
+    is_text = isinstance(length, str)
+    with contextlib.suppress(ValueError):
+        if is_number(length) or is_text:
             return float(length)
-        except (TypeError, ValueError):
-            raise TypeError(
-                f"{where} is {length!r}, but the times of the data are numbers without a unit; give a number"
-            ) from None
+    if unit is None:
+        raise TypeError(f"{where} is {length!r}, but the times of the data are numbers without a unit; give a number")
     try:
-        clock = _clock(length) if isinstance(length, str) else None
+        clock = _clock(length) if is_text else None
         duration = pd.Timedelta(length if clock is None else clock)
     except (TypeError, ValueError, OverflowError):
         raise ValueError(

@@ -31,11 +31,10 @@ from romae.model.tasks import MaskedReconstruction, Task
 from romae.tokens.ladder import Ladder
 from romae.tokens.masking import Future, Masking, Strategy, hide
 from romae.tokens.sample import Sample
+from romae.training import rules
 from romae.training.config import TrainConfig
 from romae.training.stages import Pretrain
 
-# Cuts in training are drawn from here, as shares of a series' span: early ones teach most, since more lies ahead.
-EARLIEST, LATEST = 0.3, 0.95
 SHARE_AHEAD = 0.25  # of the median span of a series: the horizon where none is given
 
 
@@ -407,7 +406,7 @@ class RoMAEForecaster(_Unsupervised):
             return super()._masking()
         length = getattr(self, "_length", None)
         horizon = self.horizon if length is None else length
-        return Future(share=(EARLIEST, LATEST), horizon=horizon, known=self._known_names())
+        return rules.looking_ahead(horizon, self._known_names())
 
     def _horizon_of(self, samples: Sequence[Sample]) -> float:
         """The horizon in the unit of the data."""

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from romae.data.skipping import Skipped
 from romae.inference.tables import (
     EmbedConfig,
+    ForecastConfig,
     InferenceConfig,
     InterpolateConfig,
     embed_table,
+    forecast_table,
     interpolate_table,
     predict_table,
 )
@@ -27,12 +29,12 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-Answer = Literal["predict", "embed", "interpolate"]
+Answer = Literal["predict", "embed", "interpolate", "forecast"]
 CONFIGS: Mapping[str, type[InferenceConfig]] = MappingProxyType(
-    {"predict": InferenceConfig, "embed": EmbedConfig, "interpolate": InterpolateConfig}
+    {"predict": InferenceConfig, "embed": EmbedConfig, "interpolate": InterpolateConfig, "forecast": ForecastConfig}
 )
 FUNCTIONS: Mapping[str, Callable[..., "pd.DataFrame"]] = MappingProxyType(
-    {"predict": predict_table, "embed": embed_table, "interpolate": interpolate_table}
+    {"predict": predict_table, "embed": embed_table, "interpolate": interpolate_table, "forecast": forecast_table}
 )
 
 
@@ -47,10 +49,12 @@ class Predictor:
     ----------
     model : str or Path
         Where the model lies, a folder that every process sees, or its name on the Hub.
-    answer : {"predict", "embed", "interpolate"}, default "predict"
-        What is asked: the label of each id, a vector of it, or values on a grid of times.
+    answer : {"predict", "embed", "interpolate", "forecast"}, default "predict"
+        What is asked: the label of each id, a vector of it, values on a grid of times, or values after its last time.
     at : str, optional
         For "interpolate", the grid as `start:stop:n`, for every id and channel.
+    until : float or str, optional
+        For "forecast", how far: a moment, or a length of time after the last such as "+24h", as in `romae.forecast`.
     config : InferenceConfig, optional
         The settings; by default those that follow.
     **settings
@@ -78,6 +82,7 @@ class Predictor:
         answer: Answer = "predict",
         *,
         at: str | None = None,
+        until: float | str | None = None,
         config: InferenceConfig | None = None,
         **settings: Any,
     ) -> None:
@@ -85,9 +90,11 @@ class Predictor:
             raise ValueError(f"an answer is one of {', '.join(FUNCTIONS)}, not {answer!r}")
         if (answer == "interpolate") != (at is not None):
             raise ValueError("at= is the grid start:stop:n of 'interpolate', which needs it, and of nothing else")
+        if (answer == "forecast") != (until is not None):
+            raise ValueError("until= is how far to 'forecast', which needs it, and of nothing else")
         if config is not None and settings:
             raise ValueError(f"give settings in config= or by name, not both: {', '.join(settings)}")
-        self.model, self.answer, self.at = str(model), answer, at
+        self.model, self.answer, self.at, self.until = str(model), answer, at, until
         self.config = _configured(answer, settings) if config is None else config
 
     def __repr__(self) -> str:
@@ -135,6 +142,8 @@ class Predictor:
         ask = FUNCTIONS[self.answer]
         if self.answer == "interpolate":
             ask = partial(ask, at=self.at)
+        if self.answer == "forecast":
+            ask = partial(ask, until=self.until)
         return ask(self.config, table, self.task, skipped=skipped)
 
     @property
