@@ -106,3 +106,12 @@ def test_bad_questions_are_told_in_one_sentence(folder, tmp_path, capsys):
         assert_says(capsys.readouterr().err, *parts)
     assert called("pretrain", table, "--out", tmp_path / "run", "--masking=spans", "--horizon=3", *COLUMNS) == 2
     assert_says(capsys.readouterr().err, "--horizon", "spans")
+
+
+def test_the_page_of_a_run_shows_forecasts_with_their_cut(folder, tmp_path):
+    pytest.importorskip("plotly")
+    from romae.pages import run_page
+
+    page = run_page.write(folder / "run", data=folder / "weather.parquet", out=tmp_path / "page.html").read_text()
+    assert_says(page, "Forecasts", "dotted line", "last value", "linear trend")
+    assert '"dash":"dot"' in page.replace(" ", "")

@@ -17,7 +17,7 @@ from romae.tokens.cuts import extremes
 from romae.tokens.masking import Future, RandomSource, SampleKeys, SparingStatic, drawn_by, futures_in
 from romae.tokens.tokens import Batch
 
-ONCE = -1  # the epoch of the draw that samples are counted by, that of validation
+DRAWS = (-1, -2, -3, -4)  # epochs that no training has: a sample counts that cannot be cut in any of these draws
 MOST_READ = 512  # samples that are not in memory
 
 
@@ -39,7 +39,7 @@ class Ahead:
         ]
         if reasons:
             warnings.warn(
-                f"{' and '.join(reasons)} of {_in_short(masking)}, as it is drawn once; they are left out of the loss",
+                f"{' and '.join(reasons)} of {_in_short(masking)}; they are left out of the loss",
                 stacklevel=4,
             )
 
@@ -69,12 +69,13 @@ def look_ahead(task: Task, source: Source, seed: int) -> Ahead:
         batch = source.batch(indices)
         if batch.hidden is not None:
             continue  # these samples say themselves what they hide
-        keys = SampleKeys(seed, ONCE, torch.from_numpy(indices))
-        drawn = _drawn(task, masking, batch, keys)
+        draws = [_drawn(task, masking, batch, SampleKeys(seed, epoch, torch.from_numpy(indices))) for epoch in DRAWS]
         found.n += len(batch)
-        if drawn.lacks_past is not None and drawn.lacks_future is not None:
-            found.n_without_past += int(drawn.lacks_past.sum())
-            found.n_without_future += int(drawn.lacks_future.sum())
+        if draws[0].lacks_past is not None:
+            no_past = torch.stack([drawn.lacks_past for drawn in draws])
+            lacking = (no_past | torch.stack([drawn.lacks_future for drawn in draws])).all(0)
+            found.n_without_past += int((lacking & no_past[0]).sum())
+            found.n_without_future += int((lacking & ~no_past[0]).sum())
         horizons = [_horizon(task, future, batch) for future in futures]
         found.horizon = max((x for x in (found.horizon, *horizons) if x is not None), default=None)
     return found
