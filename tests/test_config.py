@@ -11,7 +11,7 @@ from messages import refused
 from romae.config import DEEPEST, from_dict, load_config, override, parameters, parsed_json, to_dict
 from romae.model.config import SIZES, ModelConfig, Size
 from romae.tokens.ladder import Ladder
-from romae.tokens.masking import Rows, Strategy, UniformTokens
+from romae.tokens.masking import Future, Mixed, Rows, Strategy, UniformTokens
 from romae.training.tables import PretrainConfig
 
 
@@ -235,3 +235,13 @@ def test_messages_show_the_beginning_of_what_is_long(without_shape_checks):
     with pytest.raises(TypeError) as caught:
         from_dict(ModelConfig, ["a" * 10_000])
     assert "aaa" in str(caught.value) and len(str(caught.value)) < 500
+
+
+def test_another_kind_takes_its_own_settings_alone():
+    config = override(
+        PretrainConfig(),
+        "masking.kind=mixed",
+        'masking.parts=[[{kind="tokens", ratio=0.5}, 1], [{kind="future", share=[0.3, 0.9]}, 2]]',
+    )
+    assert config.masking == Mixed(((UniformTokens(ratio=0.5), 1.0), (Future(share=(0.3, 0.9)), 2.0)))
+    assert override(config, "masking.kind=future", "masking.after=3").masking == Future(after=3.0)

@@ -59,6 +59,7 @@ _HOME = {
     "Channels": "tokens.masking",
     "Spans": "tokens.masking",
     "Future": "tokens.masking",
+    "Mixed": "tokens.masking",
     "Masking": "tokens.masking",
     "hide": "tokens.masking",
     "Loss": "model.tasks",
@@ -82,11 +83,13 @@ _HOME = {
     "calibrate": "inference.calibration",
     "anomaly": "inference.anomalies",
     "explain": "inference.explanations",
+    "forecast": "inference.forecasts",
     "export": "inference.export",
     "RoMAEClassifier": "estimators.supervised",
     "RoMAERegressor": "estimators.supervised",
     "RoMAEInterpolator": "estimators.unsupervised",
     "RoMAEEmbedder": "estimators.unsupervised",
+    "RoMAEForecaster": "estimators.forecasting",
     "load": "checkpoints.native",
     "load_reference": "checkpoints.authors",
 }
@@ -121,14 +124,16 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test holds 
     from romae.data.summary import summary_features as summary_features
     from romae.data.tables import from_table as from_table
     from romae.data.tables import from_table_like as from_table_like
+    from romae.estimators.forecasting import RoMAEForecaster as RoMAEForecaster
     from romae.estimators.supervised import RoMAEClassifier as RoMAEClassifier
     from romae.estimators.supervised import RoMAERegressor as RoMAERegressor
     from romae.estimators.unsupervised import RoMAEEmbedder as RoMAEEmbedder
     from romae.estimators.unsupervised import RoMAEInterpolator as RoMAEInterpolator
     from romae.inference.anomalies import anomaly as anomaly
-    from romae.inference.explanations import explain as explain
     from romae.inference.calibration import calibrate as calibrate
+    from romae.inference.explanations import explain as explain
     from romae.inference.export import export as export
+    from romae.inference.forecasts import forecast as forecast
     from romae.inference.predictions import embed as embed
     from romae.inference.predictions import interpolate as interpolate
     from romae.inference.predictions import predict as predict
@@ -149,6 +154,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test holds 
     from romae.tokens.masking import Channels as Channels
     from romae.tokens.masking import Future as Future
     from romae.tokens.masking import Masking as Masking
+    from romae.tokens.masking import Mixed as Mixed
     from romae.tokens.masking import Rows as Rows
     from romae.tokens.masking import Spans as Spans
     from romae.tokens.masking import UniformTokens as UniformTokens

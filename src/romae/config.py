@@ -8,6 +8,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Container, Iterable, Mapping
+from datetime import date, time
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
@@ -118,9 +119,29 @@ def override(config: C, *settings: str) -> C:
                 raise ValueError(f"{'.'.join(parents[: i + 1])!r} is a single value and has no setting {key!r}")
             place = place.setdefault(parent, {})
         place[key] = _parsed(text.strip())
+        if key == "kind" and isinstance(place[key], str):
+            _keep_settings_of_kind(_hint_at(type(config), parents), place)
         if place[key] is None:
             place[key] = _none_or_text(type(config), data, place, key, text.strip())
     return from_dict(type(config), data)
+
+
+def _hint_at(cls: type, path: Iterable[str]) -> Any:
+    """The annotation of a setting within tables of single types; None where the path leads elsewhere."""
+    hint: Any = cls
+    for name in path:
+        hint = _hints(hint).get(name) if dataclasses.is_dataclass(hint) else None
+    return hint
+
+
+def _keep_settings_of_kind(hint: Any, place: dict[str, Any]) -> None:
+    """Take away the settings that another kind had and this one has not, so that they need not be named."""
+    for one in get_args(hint):
+        if dataclasses.is_dataclass(one) and "kind" in one.__annotations__:
+            names = _hints(one)  # type: ignore[arg-type]
+            if names["kind"].__args__[0] == place["kind"]:
+                for name in [name for name in place if name not in names]:
+                    del place[name]
 
 
 def _none_or_text(cls: type, data: Mapping[str, Any], place: dict[str, Any], key: str, text: str) -> str | None:
@@ -173,7 +194,8 @@ def _parsed(text: str) -> Any:
     if text.lower() in ("none", "null"):
         return None
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        value = tomllib.loads(f"value = {text}")["value"]
+        return text if isinstance(value, date | time) else value  # dates are text in our settings
     except (ValueError, RecursionError):  # no TOML, or numbers and lists without end
         pass
     try:

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from romae.inference.calibrated_models import CalibrateConfig
     from romae.inference.predictor import Predictor
     from romae.inference.reliability import Reliability
-    from romae.inference.tables import AnomalyConfig, EmbedConfig, ExplainConfig, InferenceConfig, InterpolateConfig
+    from romae.inference.tables import (
+        AnomalyConfig,
+        EmbedConfig,
+        ExplainConfig,
+        ForecastConfig,
+        InferenceConfig,
+        InterpolateConfig,
+    )
     from romae.tokens.ladder import Ladder
     from romae.training.tables import FinetuneConfig, PretrainConfig, Trained
 
@@ -31,6 +38,7 @@ if TYPE_CHECKING:
         AnomalyConfig,
         ExplainConfig,
         CalibrateConfig,
+        ForecastConfig,
     )
     J = TypeVar("J", PretrainConfig, FinetuneConfig)
 
@@ -83,6 +91,26 @@ TestShare = Annotated[
         "validation ids, which chose the weights and so flatter a little.",
     ),
 ]
+MaskingOption = Annotated[
+    str | None,
+    typer.Option(
+        "--masking",
+        help="What to hide: tokens, rows, channels, spans, future (what follows a random cut, for forecasts), or mixed "
+        "(tokens or the future, drawn for each id). By default tokens; --set masking.… says more.",
+    ),
+]
+Horizon = Annotated[
+    str | None,
+    typer.Option(
+        "--horizon",
+        help="For forecasts, how far ahead to learn to look: a number in the unit of the times, or a duration such as "
+        "24h where they are dates. Implies --masking future.",
+    ),
+]
+Known = Annotated[
+    str | None,
+    typer.Option("--known", help="For forecasts, the channels that are known ahead, with commas: holiday,tide."),
+]
 OnErrorOption = Annotated[
     str | None,
     typer.Option(
@@ -106,6 +134,9 @@ def pretrain(
     error: Error = None,
     position: Position = None,
     ladders: Ladders = None,
+    masking: MaskingOption = None,
+    horizon: Horizon = None,
+    known: Known = None,
     static: Static = None,
     test_share: TestShare = None,
     config_file: ConfigFile = None,
@@ -115,9 +146,10 @@ def pretrain(
 ) -> None:
     """Learn from a table without labels: hide some rows, predict them from the others.
 
-    It ends with the R² of hidden values on ids that were kept out, in each channel, beside linear interpolation. The
-    settings in use are written to job.json in the folder of the run; --config job.json makes the same run again. The
-    scores are in metrics.json, the ids of --test-share in test_ids.json.
+    It ends with the R² of hidden values on ids that were kept out, in each channel, beside linear interpolation or, for
+    forecasts (--horizon), beside the last value and the linear trend. The settings in use are written to job.json in
+    the folder of the run; --config job.json makes the same run again. The scores are in metrics.json, the ids of
+    --test-share in test_ids.json.
 
     Example: romae pretrain curves.parquet --id star --time mjd --channel band --value flux --out run
     """
@@ -129,6 +161,7 @@ def pretrain(
     before = _job(out) if resume else None
     config = _configured(training_tables.PretrainConfig, config_file, columns, None, before)
     config = _with_test(config, test_share)
+    config = _with_masking(config, masking, horizon, known)
     if ladders:
         config = replace(config, model=replace(config.model, ladders=tuple(map(_ladder, ladders))))
     config = override(config, *(settings or ()))
@@ -272,6 +305,7 @@ def anomaly(
     time: Time = None,
     channel: Channel = None,
     value: Value = None,
+    error: Error = None,
     position: Position = None,
     static: Static = None,
     on_error: OnErrorOption = None,
@@ -292,7 +326,7 @@ def anomaly(
 
     inference_tables.require_output(out, data)
     require_free(out, force=force)
-    columns = _columns(id, time, channel, value, position, static)
+    columns = _columns(id, time, channel, value, position, static, error)
     numbers = {name: number for name, number in (("level", level), ("folds", folds)) if number is not None}
     given = _given(on_error=on_error, per=per) | numbers  # 0 is a number, too
     config = _configured(inference_tables.AnomalyConfig, config_file, columns, settings, **given)
@@ -318,6 +352,7 @@ def explain(
     time: Time = None,
     channel: Channel = None,
     value: Value = None,
+    error: Error = None,
     position: Position = None,
     static: Static = None,
     on_error: OnErrorOption = None,
@@ -339,7 +374,7 @@ def explain(
 
     inference_tables.require_output(out, data)
     require_free(out, force=force)
-    columns = _columns(id, time, channel, value, position, static)
+    columns = _columns(id, time, channel, value, position, static, error)
     given = _given(on_error=on_error, target=target, method=method, per=per)
     config = _configured(inference_tables.ExplainConfig, config_file, columns, settings, **given)
     _answer(Predictor(model, "explain", config=config), data, out, resume=resume, force=force, as_json=as_json)
@@ -425,6 +460,7 @@ def calibrate(
     time: Time = None,
     channel: Channel = None,
     value: Value = None,
+    error: Error = None,
     position: Position = None,
     static: Static = None,
     config_file: ConfigFile = None,
@@ -446,7 +482,7 @@ def calibrate(
     if out.resolve() in [Path(model, name).resolve() for name in (".", "best", "last")]:
         raise ValueError(f"{out} is the model that is read; name another folder for --out")
     require_new(out, force)
-    columns = _columns(id, time, channel, value, position, static)
+    columns = _columns(id, time, channel, value, position, static, error)
     given: dict[str, Any] = {name: option for name, option in (("label", label), ("by", by)) if option is not None}
     config = _configured(calibrated_models.CalibrateConfig, config_file, columns, settings, **given)
     calibrated = calibrated_models.calibrate_table(config, data, model)
@@ -464,6 +500,72 @@ def calibrate(
     typer.echo(f"{out}: {type(calibrated.task).__name__}, calibrated on {calibrated.n:,} ids")
 
 
+def forecast(
+    data: Data,
+    model: Model,
+    out: Table,
+    until: Annotated[
+        str,
+        typer.Option(
+            help="How far: a moment in the form of the times of the table, such as 48 or 2024-04-01, or a length of "
+            "time after the last row of each id, +24 or +24h."
+        ),
+    ],
+    step: Annotated[
+        str | None,
+        typer.Option(help="The time between one forecast and the next; by default the median step of each id."),
+    ] = None,
+    channels: Annotated[
+        str | None,
+        typer.Option(
+            help="The channels to forecast, by name or number from 0 on, with commas: HR,Temp. By default all but "
+            "those that are known ahead."
+        ),
+    ] = None,
+    interval: Annotated[
+        float | None,
+        typer.Option(
+            "--interval",
+            help="The probability of a central interval to write beside each number, such as 0.9, and the standard "
+            "deviation; for models with a likelihood.",
+        ),
+    ] = None,
+    id: Id = None,
+    time: Time = None,
+    channel: Channel = None,
+    value: Value = None,
+    error: Error = None,
+    position: Position = None,
+    static: Static = None,
+    on_error: OnErrorOption = None,
+    config_file: ConfigFile = None,
+    settings: InferenceSettings = None,
+    resume: ResumeAnswers = False,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Forecast each id of a table after its last row.
+
+    For models that were trained with romae pretrain --horizon. Rows of channels that are known ahead (--known) stand in
+    the same table, at later times. A large table is answered in parts, as by romae predict.
+
+    Example: romae forecast stations.parquet --model run --until +30 --out ahead.csv
+    """
+    from romae.inference import tables as inference_tables
+    from romae.inference.predictor import Predictor
+
+    inference_tables.require_output(out, data)
+    require_free(out, force=force)
+    columns = _columns(id, time, channel, value, position, static, error)
+    names = None if channels is None else _names(channels)
+    if names == []:
+        raise ValueError(f"--channels {channels!r} names no channel; write them as HR,Temp, or leave it out for all")
+    options = _given(on_error=on_error, channels=names, step=step, interval=interval)
+    config = _configured(inference_tables.ForecastConfig, config_file, columns, settings, **options)
+    predictor = Predictor(model, "forecast", until=until, config=config)
+    _answer(predictor, data, out, resume=resume, force=force, as_json=as_json)
+
+
 COMMANDS: dict[str, Callable[..., None]] = {
     "pretrain": pretrain,
     "finetune": finetune,
@@ -473,6 +575,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "explain": explain,
     "interpolate": interpolate,
     "calibrate": calibrate,
+    "forecast": forecast,
 }
 
 
@@ -558,6 +661,31 @@ def _with_test(config: "J", share: float | None) -> "J":
     if share is None:
         return config
     return replace(config, test=replace(config.test, share=share))
+
+
+def _with_masking(
+    config: "PretrainConfig", kind: str | None, horizon: str | None, known: str | None
+) -> "PretrainConfig":
+    """The settings with the masking that was named."""
+    from romae.config import from_dict
+    from romae.tokens.masking import Mixed, UniformTokens
+    from romae.training.rules import looking_ahead
+    from romae.training.tables import PretrainConfig
+
+    if kind is None and horizon is None and known is None:
+        return config
+    kind = kind or "future"
+    if kind not in ("future", "mixed"):
+        if horizon is not None or known is not None:
+            raise ValueError(f"--horizon and --known are for forecasts, with --masking future or mixed, not {kind}")
+        return replace(config, masking=from_dict(PretrainConfig, {"masking": {"kind": kind}}).masking)
+    try:
+        length: float | str | None = None if horizon is None else float(horizon)
+    except ValueError:
+        length = horizon
+    future = looking_ahead(length, () if known is None else _names(known))
+    masking = future if kind == "future" else Mixed(((UniformTokens(ratio=0.5), 0.5), (future, 0.5)))
+    return replace(config, masking=masking)
 
 
 def _finish(trained: "Trained", device: str, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 Times of day, such as 08:30, are durations since midnight. Shapes: n times.
 """
 
+import contextlib
 import re
 from datetime import datetime, time, timedelta, timezone, tzinfo
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -293,3 +294,56 @@ def dates_from_numbers(numbers: Float64[np.ndarray, "n"], unit: TimeUnit, zone: 
 
     dates = pd.DatetimeIndex(np.rint(numbers * _microseconds(unit)).astype(np.int64).astype("datetime64[us]"))
     return dates if zone is None else dates.tz_localize("UTC").tz_convert(zone)
+
+
+def moment_as_number(
+    moment: Any, unit: TimeUnit | None, zone: str | None, where: str, *, are_durations: bool = False
+) -> float:
+    """A moment in the form of the times of the data, also as text, as a number; anything else is refused."""
+    import pandas as pd
+
+    if is_number(moment):
+        if unit is not None:
+            form = "durations" if are_durations else "dates"
+            raise TypeError(f"{where} is the number {moment}, but the times of the data are {form}; give one of these")
+        return float(moment)
+    if unit is None:
+        try:
+            return float(moment)
+        except (TypeError, ValueError):
+            raise TypeError(f"{where} is {moment!r}, but the times of the data are numbers; give a number") from None
+    if are_durations:
+        return duration_as_number(moment, unit, where)
+    if isinstance(moment, timedelta | np.timedelta64):
+        raise TypeError(f"{where} is a duration, but the times of the data are dates; give a date")
+    try:
+        date = pd.Timestamp(moment)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(
+            f"{where} is {moment!r}, which is no date; write it as 2024-03-01 or 2024-03-01 08:00"
+        ) from None
+    if date is pd.NaT:
+        raise ValueError(f"{where} is no date")
+    return float(_date_numbers(np.array([date], dtype=object), unit, zone, where)[0])
+
+
+def duration_as_number(length: Any, unit: TimeUnit | None, where: str) -> float:
+    """A length of time in the unit of the data: a number in it, a duration, or text such as "24h" or "2 days"."""
+    import pandas as pd
+
+    is_text = isinstance(length, str)
+    with contextlib.suppress(ValueError):
+        if is_number(length) or is_text:
+            return float(length)
+    if unit is None:
+        raise TypeError(f"{where} is {length!r}, but the times of the data are numbers without a unit; give a number")
+    try:
+        clock = _clock(length) if is_text else None
+        duration = pd.Timedelta(length if clock is None else clock)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(
+            f'{where} is {length!r}, which is no duration; write it as "24h", "30min" or "2 days"'
+        ) from None
+    if duration is pd.NaT:
+        raise ValueError(f"{where} is no duration")
+    return float(duration / pd.Timedelta(microseconds=_microseconds(unit)))

@@ -20,7 +20,8 @@ class Ranges:
     (`by_channel`), else a single one, with a number for each column of values; the row of a channel that the data did
     not have is empty. `earliest` and `latest` belong to position axes, with each sample's origin subtracted.
     `shortest_gap` and `shortest_span` are the mean gap between the times of a sample and the time that it covers, of
-    all but the most extreme hundredth of the samples; None where no sample has two times.
+    all but the most extreme hundredth of the samples; None where no sample has two times. `horizon` is how far training
+    has looked ahead, from the last time that it saw of a sample; None where it has not (`training/ahead.py`).
     """
 
     by_channel: bool = False
@@ -30,6 +31,7 @@ class Ranges:
     latest: tuple[float, ...] = ()
     shortest_gap: float | None = None
     shortest_span: float | None = None
+    horizon: float | None = None
 
     def __post_init__(self) -> None:
         if [len(row) for row in self.lowest] != [len(row) for row in self.highest]:
@@ -47,6 +49,7 @@ class Ranges:
             latest=tuple(map(max, self.latest, other.latest)),
             shortest_gap=_lesser(self.shortest_gap, other.shortest_gap),
             shortest_span=_lesser(self.shortest_span, other.shortest_span),
+            horizon=max((x for x in (self.horizon, other.horizon) if x is not None), default=None),
         )
 
 

@@ -190,12 +190,12 @@ class Scaling:
                 if not bool(torch.isfinite(values).all()):
                     raise ValueError("values are too large for single precision")
             self._require_channels(packed.positions)
-            origin = self.origins_of(packed)[packed.layout.sample_of_token]
-            positions = self.scale_positions(packed.positions, origin)
+            origins = self.origins_of(packed)
+            positions = self.scale_positions(packed.positions, origins[packed.layout.sample_of_token])
             target = packed.target
             if self.target_mean is not None and target is not None:
                 target = self.scale_target(target).float()
-            return replace(packed, values=values, positions=positions, target=target)
+            return replace(packed, values=values, positions=positions, target=target, origins=origins)
         except ValueError:
             for i in range(len(packed)):  # one after the other, to name the sample
                 self.apply(packed.sample(i))

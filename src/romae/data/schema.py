@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from romae.data.columns import Name, require_distinct, to_numpy
-from romae.data.dates import TimeUnit, require_same_zone, require_unit
+from romae.data.dates import TimeUnit, duration_as_number, moment_as_number, require_same_zone, require_unit
 from romae.tokens.sample import Sample
 
 
@@ -176,6 +176,84 @@ class Schema:
     def static_from(self) -> int | None:
         """The index on the channel axis from which on tokens are static facts; None where there are none."""
         return len(self.channels) if self.static else None
+
+    def moment(self, moment: Any, where: str = "the moment") -> float:
+        """A moment as a number of the time axis.
+
+        Parameters
+        ----------
+        moment : float, str, date or duration
+            In the form of the times of the data; dates and durations may be text.
+        where : str, default "the moment"
+            What messages call it.
+
+        Returns
+        -------
+        float
+            In the unit of the data.
+
+        Raises
+        ------
+        ValueError
+            If it is no date or duration.
+        TypeError
+            If times have another form.
+        """
+        return moment_as_number(moment, self.time_unit, self.time_zone, where, are_durations=self.durations)
+
+    def duration(self, length: Any, where: str = "the duration") -> float:
+        """A length of time as a number of the time axis.
+
+        Parameters
+        ----------
+        length : float, str or duration
+            A number in the unit of the data, a duration, or text such as "24h".
+        where : str, default "the duration"
+            What messages call it.
+
+        Returns
+        -------
+        float
+            In the unit of the data.
+
+        Raises
+        ------
+        ValueError
+            If it is no duration.
+        TypeError
+            If times have no unit.
+        """
+        return duration_as_number(length, self.time_unit, where)
+
+    def numbers_of_channels(self, names: Sequence[Name]) -> list[int]:
+        """The indices of channels on the channel axis.
+
+        Parameters
+        ----------
+        names : sequence of str or int
+            By name or by number from 0 on; a name goes before a number.
+
+        Returns
+        -------
+        list of int
+            In the same order.
+
+        Raises
+        ------
+        ValueError
+            If there is no such channel, or channels are no axis.
+        """
+        if self.channel is None:
+            raise ValueError(
+                f"the channels {list(names)} are columns of one token here; read the data with a token for each number "
+                "(tokens='scalars')"
+            )
+        by_name = {str(name): i for i, name in enumerate(self.channels)}
+        by_number = {str(i): i for i in range(len(self.channels))}
+        for name in names:
+            if str(name) not in by_name and str(name) not in by_number:
+                raise ValueError(f"there is no channel {name!r}; there are {', '.join(map(str, self.channels))}")
+        return [by_name.get(str(name), by_number.get(str(name), -1)) for name in names]
 
 
 def require_same_names(

@@ -425,4 +425,5 @@ def _scaled_in_parts(packed: PackedSamples, scaling: Transform) -> PackedSamples
         hidden=packed.hidden,
         is_target_per_token=packed.is_target_per_token,
         weight=packed.weight,
+        origins=None if parts[0].origins is None else torch.cat([x for p in parts if (x := p.origins) is not None]),
     )

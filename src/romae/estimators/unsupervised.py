@@ -124,6 +124,21 @@ class _Unsupervised(Estimator):
         self._rows_of_fit = TableRows.of(X, schema_of(samples))
         return self
 
+    def _read_to_ask(
+        self, X: Any, on_error: OnError, static: Any, *, is_shared: bool
+    ) -> tuple[Sequence[Sample], list[int] | None]:
+        """The samples to ask, and the places of those that are kept where some may be left out."""
+        if on_error == "raise":
+            return self._read_to_predict(X, static=static), None
+        require_on_error(on_error)
+        if is_table(X) and not is_shared:
+            raise ValueError(
+                "a list with times for each id of a table does not say whose they are when some are skipped; give one "
+                "array of times for all, or leave on_error out"
+            )
+        kept = self._read_kept(X, static)
+        return kept.samples, kept.places
+
 
 class RoMAEInterpolator(_Unsupervised):
     """Interpolator for irregularly sampled time series: values at any time, learned from many series.
@@ -147,7 +162,7 @@ class RoMAEInterpolator(_Unsupervised):
     model : ModelConfig or dict, optional
         The architecture, or some settings of it, such as `{"cls": True, "keep": 1.0}`; what it does not say is that of
         `ModelConfig.for_samples`.
-    masking : UniformTokens, Rows, Channels, Spans, Future, Masking or dict, optional
+    masking : UniformTokens, Rows, Channels, Spans, Future, Mixed, Masking or dict, optional
         What pre-training hides, instead of the share `mask_ratio`; `{"kind": "spans", "ratio": 0.5}` as in a file.
     train : TrainConfig or dict, optional
         How it is trained, or some settings of it, such as `{"ema": 0.99, "weight_decay": 0.1}`.
@@ -307,21 +322,6 @@ class RoMAEInterpolator(_Unsupervised):
                 return points_by_id(samples, names, times_of_series, values, columns)
         return np.stack(values) if is_shared else values
 
-    def _read_to_ask(
-        self, X: Any, on_error: OnError, static: Any, *, is_shared: bool
-    ) -> tuple[Sequence[Sample], list[int] | None]:
-        """The samples to ask, and the places of those that are kept where some may be left out."""
-        if on_error == "raise":
-            return self._read_to_predict(X, static=static), None
-        require_on_error(on_error)
-        if is_table(X) and not is_shared:
-            raise ValueError(
-                "a list with times for each id of a table does not say whose they are when some are skipped; give one "
-                "array of times for all, or leave on_error out"
-            )
-        kept = self._read_kept(X, static)
-        return kept.samples, kept.places
-
     def score(self, X: Any, y: Any = None, static: Any = None) -> float:
         """R² of measurements that are hidden and predicted from the others.
 
@@ -386,7 +386,7 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
     model : ModelConfig or dict, optional
         The architecture, or some settings of it, such as `{"cls": True, "keep": 1.0}`; what it does not say is that of
         `ModelConfig.for_samples`.
-    masking : UniformTokens, Rows, Channels, Spans, Future, Masking or dict, optional
+    masking : UniformTokens, Rows, Channels, Spans, Future, Mixed, Masking or dict, optional
         What pre-training hides, instead of the share `mask_ratio`; `{"kind": "spans", "ratio": 0.5}` as in a file.
     train : TrainConfig or dict, optional
         How it is trained, or some settings of it, such as `{"ema": 0.99, "weight_decay": 0.1}`.

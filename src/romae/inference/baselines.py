@@ -1,4 +1,4 @@
-"""Simple baselines for hidden points: the mean, the last value, linear interpolation.
+"""Simple baselines for hidden points: the mean, the last value, lines through what is seen, the season before.
 
 Functions from observed times and values to predictions at other times. Times may come in any order; values at equal
 times are averaged first. Outside the range of the observed times the nearest value is held.
@@ -39,6 +39,35 @@ def linear(times: Times, values: Values, queries: Queries) -> Predictions:
     """Straight lines between the observed values; with one of them, that value everywhere."""
     times, values = in_order(times, values)
     return np.stack([np.interp(queries, times, channel) for channel in values.T], axis=1)
+
+
+def trend(times: Times, values: Values, queries: Queries) -> Predictions:
+    """The straight line of least squares through the observed values; of one time or at one time, their mean."""
+    _require_observed(times, values)
+    centre = times.mean(dtype=np.float64)
+    x, y = times.astype(np.float64) - centre, values.astype(np.float64)
+    spread = float(x @ x)
+    slope = x @ (y - y.mean(0)) / spread if spread > 0 else np.zeros(y.shape[1])
+    return y.mean(0) + (queries.astype(np.float64) - centre)[:, None] * slope
+
+
+def seasonal(period: float) -> Method:
+    """The seasonal naive forecast: the value that was observed nearest to a whole number of periods before.
+
+    Of values as near as each other the latest counts; what lies less than a period ahead is asked one period before.
+    """
+    if not period > 0:
+        raise ValueError(f"a period is above 0, not {period}")
+
+    def method(times: Times, values: Values, queries: Queries) -> Predictions:
+        times, values = in_order(times, values)
+        back = np.ceil(np.maximum(queries - times[-1], 0) / period).clip(min=1)
+        at = queries - back * period
+        # Turned round, the first of several that are as near is the latest.
+        nearest = np.abs(times[::-1] - at[:, None]).argmin(1)
+        return values[::-1][nearest]
+
+    return method
 
 
 def fill(method: Method, sample: Sample, *, default: float = 0.0) -> Predictions:

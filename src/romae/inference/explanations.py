@@ -221,7 +221,7 @@ def _asked(task: Task, source: Source, target: Any, at: Any, budget: int) -> _As
         number = _one_of(target, names, "target")
         return _Asked(np.full(n, number), [names[number]] * n, None)
     schema = source.schema or task.schema
-    n_columns = task.config.channels
+    n_columns = task.config.n_values
     names = list(schema.values) if schema is not None and len(schema.values) == n_columns else list(range(n_columns))
     number = _one_of(target, names, "column of values")
     return _Asked(np.full(n, number), [names[number]] * n, one_query_each(task, source, at))

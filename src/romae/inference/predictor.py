@@ -15,11 +15,13 @@ from romae.inference.tables import (
     AnomalyConfig,
     EmbedConfig,
     ExplainConfig,
+    ForecastConfig,
     InferenceConfig,
     InterpolateConfig,
     anomaly_table,
     embed_table,
     explain_table,
+    forecast_table,
     interpolate_table,
     predict_table,
 )
@@ -31,12 +33,13 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-Answer = Literal["predict", "embed", "interpolate", "anomaly", "explain"]
+Answer = Literal["predict", "embed", "interpolate", "forecast", "anomaly", "explain"]
 CONFIGS: Mapping[str, type[InferenceConfig]] = MappingProxyType(
     {
         "predict": InferenceConfig,
         "embed": EmbedConfig,
         "interpolate": InterpolateConfig,
+        "forecast": ForecastConfig,
         "anomaly": AnomalyConfig,
         "explain": ExplainConfig,
     }
@@ -46,6 +49,7 @@ FUNCTIONS: Mapping[str, Callable[..., "pd.DataFrame"]] = MappingProxyType(
         "predict": predict_table,
         "embed": embed_table,
         "interpolate": interpolate_table,
+        "forecast": forecast_table,
         "anomaly": anomaly_table,
         "explain": explain_table,
     }
@@ -63,11 +67,13 @@ class Predictor:
     ----------
     model : str or Path
         Where the model lies, a folder that every process sees, or its name on the Hub.
-    answer : {"predict", "embed", "interpolate", "anomaly", "explain"}, default "predict"
-        What is asked: the label of each id, a vector of it, values on a grid of times, how surprising each measurement
-        is, or what it contributes to the label.
+    answer : {"predict", "embed", "interpolate", "forecast", "anomaly", "explain"}, default "predict"
+        What is asked: the label of each id, a vector of it, values on a grid of times, values after its last time, how
+        surprising each measurement is, or what it contributes to the label.
     at : str, optional
         For "interpolate", the grid as `start:stop:n`, for every id and channel.
+    until : float or str, optional
+        For "forecast", how far: a moment, or a length of time after the last such as "+24h", as in `romae.forecast`.
     config : InferenceConfig, optional
         The settings; by default those that follow.
     **settings
@@ -95,6 +101,7 @@ class Predictor:
         answer: Answer = "predict",
         *,
         at: str | None = None,
+        until: float | str | None = None,
         config: InferenceConfig | None = None,
         **settings: Any,
     ) -> None:
@@ -102,9 +109,11 @@ class Predictor:
             raise ValueError(f"an answer is one of {', '.join(FUNCTIONS)}, not {answer!r}")
         if (answer == "interpolate") != (at is not None):
             raise ValueError("at= is the grid start:stop:n of 'interpolate', which needs it, and of nothing else")
+        if (answer == "forecast") != (until is not None):
+            raise ValueError("until= is how far to 'forecast', which needs it, and of nothing else")
         if config is not None and settings:
             raise ValueError(f"give settings in config= or by name, not both: {', '.join(settings)}")
-        self.model, self.answer, self.at = str(model), answer, at
+        self.model, self.answer, self.at, self.until = str(model), answer, at, until
         self.config = _configured(answer, settings) if config is None else config
 
     def __repr__(self) -> str:
@@ -152,6 +161,8 @@ class Predictor:
         ask = FUNCTIONS[self.answer]
         if self.answer == "interpolate":
             ask = partial(ask, at=self.at)
+        if self.answer == "forecast":
+            ask = partial(ask, until=self.until)
         return ask(self.config, table, self.task, skipped=skipped)
 
     @property

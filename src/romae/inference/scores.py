@@ -21,12 +21,19 @@ from romae.files import write_whole_text
 from romae.inference import baselines
 from romae.inference import predictions as inference
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
-from romae.tokens.masking import hide
+from romae.tokens.masking import futures_in, hide
 from romae.training.config import chosen_device
 from romae.training.run_folder import METRICS
 from romae.training.tables import Trained, load_model
 
-NAMES = {"accuracy": "accuracy", "macro_f1": "macro F1", "auroc": "AUROC", "r2": "R²", "rmse": "RMSE"}
+NAMES = {
+    "accuracy": "accuracy",
+    "macro_f1": "macro F1",
+    "auroc": "AUROC",
+    "r2": "R²",
+    "rmse": "RMSE",
+    "skill": "skill over the last value",
+}
 N_SHOWN = 6  # channels or classes in a line of text; the file has all of them
 
 KEPT_OUT = {
@@ -198,42 +205,61 @@ def _score_numbers(task: Regression, samples: SampleSet, split: Literal["test", 
 
 
 def _score_hidden(task: MaskedReconstruction, samples: SampleSet, split: Literal["test", "validation"]) -> Scores:
-    """R² of values that are hidden as in training, in each channel, beside that of linear interpolation."""
+    """R² of values that are hidden as in training, in each channel, beside that of simple methods.
+
+    These are linear interpolation or, where the future is hidden, the last value and the linear trend.
+    """
     several = [sample for sample in samples if n_measured(sample) > 1]
-    masked = SampleSet(hide(several, task.masking) if several else [], samples.schema)  # type: ignore[arg-type]
+    futures = futures_in(task.masking)
+    masking = futures[0] if futures else task.masking
+    masked = SampleSet(hide(several, masking) if several else [], samples.schema)  # type: ignore[arg-type]
     if len(masked) == 0:
         return Scores(
             split=split, n=len(samples), metrics={}, omitted={"r2": "no id has a value to hide and another to see"}
         )
     schema = samples.schema
+    others = {"linear interpolation": baselines.linear}
+    if futures:
+        others = {"last value": baselines.last_value, "linear trend": baselines.trend}
     truth = np.concatenate([baselines.truth(sample) for sample in masked])
-    predictions = {
-        "RoMAE": np.concatenate(inference.predict(task, masked)),
-        "linear interpolation": baselines.filled_along_time(baselines.linear, masked),
-    }
+    predictions = {"RoMAE": np.concatenate(inference.predict(task, masked))}
+    predictions |= {name: baselines.filled_along_time(method, masked) for name, method in others.items()}
     channel = np.concatenate([baselines.channels_of(sample, schema)[sample.hidden.numpy()] for sample in masked])
     parts: dict[str, dict[str, float]] = {}
     omitted: dict[str, str] = {}
     for name, row, column in _columns(schema, truth.shape[1]):
         here = channel == row
+        if futures and not here.any():
+            continue  # it is known ahead, or nothing of it lies there
         scores = {method: _r2(truth[here, column], x[here, column]) for method, x in predictions.items()}
         r2, reason = scores["RoMAE"]
-        line, _ = scores["linear interpolation"]
-        if r2 is None or line is None:
+        if r2 is None:
             omitted[f"R² of {name}"] = f"{reason} among its {int(here.sum())} hidden values"
-        else:
-            parts[name] = {"n": int(here.sum()), "r2": r2, "linear_interpolation": line}
+            continue
+        beside = {method.replace(" ", "_"): scores[method][0] for method in others}
+        parts[name] = {"n": int(here.sum()), "r2": r2} | {key: x for key, x in beside.items() if x is not None}
+        if futures:
+            squared = {
+                method: ((x[here, column] - truth[here, column]) ** 2).mean() for method, x in predictions.items()
+            }
+            if squared["last value"] > 0:
+                parts[name]["skill"] = float(1 - squared["RoMAE"] / squared["last value"])
     if not parts:
         return Scores(split=split, n=len(masked), metrics={}, omitted={"r2": "no channel's hidden values differ"})
     share = len(truth) / sum(map(n_measured, masked))
+    metrics = {"r2": _mean(parts, "r2")}
+    skills = [part["skill"] for part in parts.values() if "skill" in part]
+    if skills:
+        metrics["skill"] = float(np.mean(skills))
+    where = "of what lies after a cut" if futures else "of hidden values"
     return Scores(
         split=split,
         n=len(masked),
-        metrics={"r2": _mean(parts, "r2")},
-        baselines={"r2": {"linear interpolation": _mean(parts, "linear_interpolation")}},
+        metrics=metrics,
+        baselines={"r2": {method: _mean(parts, method.replace(" ", "_")) for method in others}},
         parts=parts,
         omitted=omitted,
-        remarks=(f"R² is that of hidden values, {share:.0%} of all as in training, and the mean over the channels",),
+        remarks=(f"R² is that {where}, {share:.0%} of all as in training, and the mean over the channels",),
     )
 
 

@@ -226,6 +226,7 @@ def _job(predictor: Predictor, data: Path, rows_per_part: int) -> dict[str, Any]
         "model": _digest(predictor.task),
         "answer": predictor.answer,
         "at": predictor.at,
+        **({} if predictor.until is None else {"until": str(predictor.until)}),
         "settings": to_dict(predictor.config),
         "rows_per_part": rows_per_part,
     }

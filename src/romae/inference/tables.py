@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from jaxtyping import Float64
 
 from romae.data.columns import escaped_for_spreadsheets
 from romae.data.export import to_sample_table, to_table
@@ -14,6 +15,7 @@ from romae.data.queries import channel_numbers, grid_of_times, read_queries
 from romae.data.schema import SampleSet, Schema
 from romae.data.skipping import OnError, Skipped, require_on_error, warn_of
 from romae.files import write_whole
+from romae.inference import forecasts
 from romae.inference import predictions as inference
 from romae.inference.anomalies import FOLDS, LEVEL, Combine, anomaly
 from romae.inference.explanations import Method, Per, explain
@@ -103,6 +105,24 @@ class ExplainConfig(InferenceConfig):
     method: Method = "integrated-gradients"
     per: Per = "measurement"
     units: UnitsOfClasses = "logit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastConfig(InferenceConfig):
+    """Which `channels` to forecast, by name or number, and at which `step`; both follow from the data.
+
+    Of models with a likelihood, `interval` adds beside each number, such as `flux`, its standard deviation `flux_std`
+    and the ends `flux_lower` and `flux_upper` of a central interval of this probability.
+    """
+
+    channels: tuple[str | int, ...] | None = None
+    step: float | str | None = None
+    interval: float | None = None
+
+    def __post_init__(self) -> None:
+        InferenceConfig.__post_init__(self)
+        if self.interval is not None and not 0 < self.interval < 1:
+            raise ValueError(f"interval is a probability between 0 and 1, not {self.interval}")
 
 
 def predict_table(
@@ -227,6 +247,53 @@ def explain_table(
     lengths = found.contributions.groupby(id, sort=False).size().reindex(asked[id]).to_numpy()
     told = asked.loc[asked.index.repeat(lengths), ["target", "prediction"]].reset_index(drop=True)
     return found.contributions.assign(**{name: told[name] for name in told})
+
+
+def forecast_table(
+    config: ForecastConfig,
+    data: Any,
+    model: str | Path | Task,
+    *,
+    until: Any = None,
+    skipped: list[Skipped] | None = None,
+) -> "pd.DataFrame":
+    """The values after the last row of each id up to a moment, one row per time, or per time and channel.
+
+    `until` is as in `forecast`. What is known ahead stands in the same table, at later times. What is left out with
+    `on_error` "skip" is added to the list `skipped`.
+    """
+    task, samples, _ = _load_and_read(config, data, model, skipped)
+    schema = samples.schema
+    has_axis = schema.channel is not None
+    chosen = forecasts.chosen_channels(task, config.channels)
+    ahead = forecasts.forecast(
+        task,
+        samples,
+        until=until,
+        channels=chosen,
+        step=config.step,
+        returns="mean" if config.interval is None else "distribution",
+        **config.how,
+    )
+    names = list(schema.values) if has_axis else [schema.values[i] for i in chosen]
+    positions = [_asked(one.times, chosen if has_axis else None) for one in ahead]
+    rows = [_told(one.values, config.interval, (len(x), len(names))) for one, x in zip(ahead, positions, strict=True)]
+    if config.interval is not None:
+        names = [f"{name}{ending}" for name in names for ending in ("", "_std", "_lower", "_upper")]
+    return to_table(samples, rows, schema, positions=positions, columns=names)
+
+
+def _asked(times: Float64[np.ndarray, "q"], channels: list[int] | None) -> Float64[np.ndarray, "n d"]:
+    """The positions of times, of every channel at each where channels are an axis."""
+    if channels is None:
+        return times[:, None]
+    return np.stack([np.repeat(times, len(channels)), np.tile(np.array(channels, float), len(times))], axis=1)
+
+
+def _told(values: Any, interval: float | None, shape: tuple[int, int]) -> Float64[np.ndarray, "n k"]:
+    """A column for each number, or four: its mean, its deviation and the ends of an interval."""
+    parts = [values] if interval is None else [values.mean(), values.std(), *values.interval(interval)]
+    return np.stack([np.reshape(part, shape) for part in parts], axis=2).reshape(shape[0], shape[1] * len(parts))
 
 
 def require_table_ending(path: str | Path) -> None:

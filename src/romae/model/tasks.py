@@ -23,6 +23,7 @@ from romae.model.heads import Head
 from romae.model.likelihoods import Likelihood, Name, Numbers, Quantiles, as_likelihood, loss_of_normal
 from romae.model.pooling import pooled_layers
 from romae.tokens.augmentation import Augmentation, Noise, RandAugment
+from romae.tokens.cuts import Clock
 from romae.tokens.errors import variances
 from romae.tokens.layout import Layout
 from romae.tokens.levels import Levels
@@ -293,7 +294,7 @@ class Task(nn.Module):
         batch = self._draw(batch, source)
         if self.drop_tokens > 0 and (self.training if is_training is None else is_training):
             batch = self._drop(batch, source)
-        return replace(batch, is_prepared=True)
+        return replace(batch, is_prepared=True, origins=None)
 
     def require_kinds(self, batch: Batch) -> None:
         """Refuse tokens of kinds that the model does not have, and static facts that samples hide; on a GPU this waits.
@@ -522,6 +523,11 @@ class Task(nn.Module):
         return second_part(encoded.values, Layout.singles(layout.n_samples, encoded.device), layout)
 
 
+# What each row of a loss counts: True or False where some only fill a batch, a weight where samples have such, and None
+# where all count alike.
+Counts = Bool[Tensor, "n"] | Float32[Tensor, "n"] | None
+
+
 class MaskedReconstruction(Task):
     """Masked autoencoding: predict hidden tokens from visible ones, for pre-training and interpolation.
 
@@ -529,7 +535,7 @@ class MaskedReconstruction(Task):
     ----------
     encoder : Encoder or ModelConfig
         An encoder, such as that of a pre-trained task (`task.encoder.rebuilt()`), or the configuration of a new one.
-    masking : UniformTokens, Rows, Channels, Spans, Future or Masking, default UniformTokens(ratio=0.75)
+    masking : UniformTokens, Rows, Channels, Spans, Future, Mixed or Masking, default UniformTokens(ratio=0.75)
         Which tokens to hide. Samples that choose their own (`Sample.hidden`) keep them.
     normalise : bool, default False
         Whether each token's target is brought to mean 0 and variance 1 over its own channels, as is done for image
@@ -543,6 +549,9 @@ class MaskedReconstruction(Task):
     calibration : Conformal, optional
         What is done to the levels of these distributions; `romae.calibrate` fits it. None leaves them as they were
         learned, and so does `task.calibration = None` later.
+    weights : "channel" or None, default None
+        What counts alike in the loss: every hidden number (None), or every channel that a batch hides something of
+        ("channel"), as where people are judged by the mean over channels.
 
     Raises
     ------
@@ -557,6 +566,10 @@ class MaskedReconstruction(Task):
     Where tokens have measurement errors (`ModelConfig(errors=)`), those of visible tokens are read beside their values,
     and values alone are predicted. A likelihood tells the distribution of what was measured without its error: in the
     loss, the variance of the error is added to that of the prediction. An error that is not known adds nothing.
+
+    With weights="channel" each number is multiplied by the number of hidden numbers over that of its channel, so that
+    the weight of a batch stays what it was. Channels are counted in what one process sees at once: with several
+    processes or `accumulate`, in its piece of the batch. Where a channel is a column, all have as many numbers.
 
     Examples
     --------
@@ -579,11 +592,15 @@ class MaskedReconstruction(Task):
         drop_tokens: float = 0.0,
         likelihood: Likelihood | Name | None = None,
         calibration: Conformal | None = None,
+        weights: Literal["channel"] | None = None,
     ) -> None:
         likelihood = as_likelihood(likelihood)
         settings = {"masking": masking, "normalise": normalise}
-        super().__init__(encoder, drop_tokens, settings | _kept_likelihood(likelihood))
+        kept_weights = {} if weights is None else {"weights": weights}  # without them, settings are those of before
+        super().__init__(encoder, drop_tokens, settings | _kept_likelihood(likelihood) | kept_weights)
         config = self.config
+        if weights not in (None, "channel"):
+            raise ValueError(f"weights must be 'channel' or None, not {weights!r}")
         if isinstance(masking, type) or not isinstance(masking, Masking):
             raise TypeError(f"masking must be a strategy such as UniformTokens(ratio=0.5), not {masking!r}")
         if normalise and config.channels == 1:
@@ -597,7 +614,7 @@ class MaskedReconstruction(Task):
             )
         if config.errors and normalise:
             raise ValueError("normalise is for patches, which have no measurement errors; leave one of both out")
-        self.masking, self.normalise, self.likelihood = masking, normalise, likelihood
+        self.masking, self.normalise, self.likelihood, self.weights = masking, normalise, likelihood, weights
         self.decoder = Decoder(config)
         self.head = Head(config.decoder.width, config.n_values * _n_parameters(likelihood), config.norm_eps)
         self.calibration = calibration
@@ -613,8 +630,28 @@ class MaskedReconstruction(Task):
             return batch
         first = self.config.static_from
         masking = self.masking if first is None else SparingStatic(self.masking, first)
-        visible, hidden = visible_and_hidden(batch.tokens, masking, source)
+        visible, hidden = visible_and_hidden(batch.tokens, masking, source, self.clock(batch))
         return replace(batch, tokens=visible, hidden=hidden)
+
+    def clock(self, batch: Batch) -> Clock:
+        """How the positions of a batch that is not prepared follow from those of the data, for cuts in their own time.
+
+        Parameters
+        ----------
+        batch : Batch
+            The batch.
+
+        Returns
+        -------
+        Clock
+            With the origin of each sample, where it is known.
+        """
+        scaling, origins = self.scaling, batch.origins
+        rules = () if scaling is None else scaling.origins
+        if origins is None and not any(rule in ("first", "min") for rule in rules):
+            shared = [0.0 if rule == "none" else float(rule) for rule in rules] or [0.0] * batch.tokens.position_dims
+            origins = torch.tensor([shared] * len(batch), dtype=torch.float64, device=batch.tokens.device)
+        return Clock(units=() if scaling is None else scaling.units, origins=origins, schema=self.schema)
 
     def forward(self, batch: Batch) -> Loss:
         batch = self.prepare(batch)
@@ -623,7 +660,19 @@ class MaskedReconstruction(Task):
         levels = self.levels(batch.tokens)
         output = self.output(batch.tokens, hidden.positions, hidden.layout, levels).float()
         target, variance = self._targets(hidden, levels)
-        return _loss(self.likelihood, output, target, _counts(batch, hidden.layout), variance)
+        return _loss(self.likelihood, output, target, self._counted(batch, hidden), variance)
+
+    def _counted(self, batch: Batch, hidden: Tokens) -> Counts:
+        """What each hidden token counts in the loss."""
+        counted, n_channels = _counts(batch, hidden.layout), self.n_channels()
+        if self.weights is None or n_channels == 1:
+            return counted
+        channel = hidden.positions[:, -1].round().long()
+        weight = torch.ones_like(channel, dtype=torch.float64) if counted is None else counted.double()
+        of_channel = weight.new_zeros(n_channels).index_add_(0, channel, weight)
+        n_present = (of_channel > 0).sum().clamp(min=1)
+        share = weight.sum() / (n_present * of_channel.clamp(min=torch.finfo(torch.float32).tiny))
+        return (weight * share[channel]).float()
 
     def trivial(self, batch: Batch) -> Loss:
         """The loss of the best simple prediction: a constant, or the mean of what is visible of sample and channel.
@@ -644,7 +693,7 @@ class MaskedReconstruction(Task):
         visible, hidden = batch.tokens, batch.hidden
         levels = self.levels(visible)
         target, variance = self._targets(hidden, levels)
-        counts = _counts(batch, hidden.layout)
+        counts = self._counted(batch, hidden)
         constant = _average(target, counts).expand_as(target)
         of_constant = _simple_loss(self.likelihood, constant, target, counts, variance)
         if self.normalise:
@@ -668,8 +717,12 @@ class MaskedReconstruction(Task):
         if self.config.kinds is not None:
             return self.config.kinds
         scaling = self.scaling
-        has_channels = scaling is not None and scaling.by_channel and not scaling.moves_channels
-        return len(scaling.scale) if has_channels else 1
+        if scaling is not None and scaling.moves_channels:
+            return 1
+        if scaling is not None and scaling.by_channel:
+            return len(scaling.scale)
+        has_axis = self.weights is not None and self.schema is not None and self.schema.n_channels is not None
+        return self.schema.n_channels if has_axis else 1
 
     def _targets(self, hidden: Tokens, levels: Levels | None) -> tuple[Float[Tensor, "q c"], Numbers | None]:
         """What is to be predicted, and the variance with which it was measured, where a likelihood makes use of it."""
@@ -1064,11 +1117,6 @@ TASKS: dict[str, type[Task]] = {task.__name__: task for task in (MaskedReconstru
 
 def _count(like: Tensor, n: int) -> Tensor:
     return like.new_full((), n, dtype=torch.float64)
-
-
-# What each row of a loss counts: True or False where some only fill a batch, a weight where samples have such, and None
-# where all count alike.
-Counts = Bool[Tensor, "n"] | Float32[Tensor, "n"] | None
 
 
 def _counts(batch: Batch, layout: Layout | None = None) -> Counts:

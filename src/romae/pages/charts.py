@@ -70,10 +70,13 @@ def loss_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> "Figure":
     return _figure(traces, xaxis=_titled("step"), yaxis=_titled("loss", log=is_positive))
 
 
-def reconstruction(panels: Sequence[Panel], *, x: str, baseline: str = "linear interpolation") -> "Figure":
+def reconstruction(
+    panels: Sequence[Panel], *, x: str, baseline: str = "linear interpolation", cut: float | None = None
+) -> "Figure":
     """Observed, hidden and predicted points of one sample, one panel above the other.
 
-    Curves are drawn where there are any; `baseline` names the grey one.
+    Curves are drawn where there are any; `baseline` names the grey one. At `cut`, where a forecast begins, there is a
+    dotted line.
     """
     traces = []
     for row, panel in enumerate(panels, start=1):
@@ -86,7 +89,20 @@ def reconstruction(panels: Sequence[Panel], *, x: str, baseline: str = "linear i
         )
         traces += [trace.update(yaxis=f"y{row}") for trace in drawn if len(trace.x)]
     _name_once(traces)
-    return _figure(traces, **_panels([panel.title for panel in panels], x))
+    lines = [
+        {
+            "type": "line",
+            "x0": cut,
+            "x1": cut,
+            "xref": "x",
+            "y0": 0,
+            "y1": 1,
+            "yref": f"y{row if row > 1 else ''} domain",
+        }
+        | {"line": {"dash": "dot", "width": 1, "color": BASELINE}}
+        for row in range(1, len(panels) + 1 if cut is not None else 1)
+    ]
+    return _figure(traces, shapes=lines, **_panels([panel.title for panel in panels], x))
 
 
 def marked(panels: Sequence[Marked], *, x: str, number: str, band: str = "", signed: bool = False) -> "Figure":

@@ -80,18 +80,26 @@ def principal_components(embeddings: Any) -> Float[np.ndarray, "b 2"]:
 
 
 def panels(
-    sample: Sample, predicted: Float[np.ndarray, "m c"], schema: Schema | None, task: MaskedReconstruction | None = None
+    sample: Sample,
+    predicted: Float[np.ndarray, "m c"],
+    schema: Schema | None,
+    task: MaskedReconstruction | None = None,
+    *,
+    cut: float | None = None,
 ) -> list[Panel]:
     """The first channels of a sample with its observed points, its hidden ones, and what was predicted there.
 
     With a task, and with no position beside the time, there are also the curve of the model and that of linear
-    interpolation.
+    interpolation; with a cut both begin there, and the latter is the last value.
     """
     times, hidden = sample.positions[:, 0].numpy(), sample.hidden.numpy()
     values = measured_values(sample).double().numpy()
     truth, prediction = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
     truth[hidden], prediction[hidden] = baselines.truth(sample), predicted
-    grid = np.linspace(times.min(), times.max(), N_TIMES)
+    grid = np.linspace(
+        times.min() if cut is None else cut, times.max() if cut is None else times[hidden].max(), N_TIMES
+    )
+    method = baselines.linear if cut is None else baselines.last_value
     drawn = []
     for name, number, is_here, column in channels(sample, schema):
         seen, unseen = is_here & ~hidden, is_here & hidden
@@ -102,7 +110,7 @@ def panels(
             curve = interpolate(task, SampleSet([sample], schema), [queries])[0][:, column]
             panel = panel._replace(curve=(grid, curve))
             if seen.any():
-                line = baselines.linear(times[seen], values[seen], grid)[:, column]
+                line = method(times[seen], values[seen], grid)[:, column]
                 panel = panel._replace(baseline=(grid, line))
         drawn.append(panel)
     return drawn

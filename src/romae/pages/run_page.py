@@ -34,6 +34,7 @@ from romae.model.tasks import Classification, MaskedReconstruction, Regression, 
 from romae.pages import charts, page
 from romae.pages.diagnostics import channels, class_names, confusion, panels, principal_components
 from romae.pages.page import Block, Chart, Choice, Section, Table, Text, choice
+from romae.tokens.masking import futures_in, hide
 from romae.tokens.sample import Sample
 from romae.training.identity import was_made_from
 from romae.training.run_folder import CONFIG, JOB, METRICS, History
@@ -167,7 +168,8 @@ def _predictions(folder: Path, data: Any, config: PageConfig) -> list[Section]:
         samples, origin = _kept_out(samples, folder)
     sections = []
     if isinstance(task, MaskedReconstruction):
-        sections.append(Section(title="Reconstructions", blocks=_reconstructions(task, samples, config)))
+        title = "Forecasts" if futures_in(task.masking) else "Reconstructions"
+        sections.append(Section(title=title, blocks=_reconstructions(task, samples, config)))
         if task.likelihood is not None and not task.normalise:
             sections.append(Section(title="Anomalies", blocks=_anomalies(task, samples, config)))
     elif isinstance(task, Classification):
@@ -246,21 +248,22 @@ def _reconstructions(task: MaskedReconstruction, samples: SampleSet, config: Pag
         return [
             Text(text="The model predicts normalised patches, so that it cannot be asked in the units of the data.")
         ]
-    random = np.random.default_rng(config.seed)
-    masked = [
-        replace(sample, hidden=_hidden(sample, config.ratio, random), target=None)
-        for sample in samples
-        if n_measured(sample) > 1
-    ]
+    random, futures = np.random.default_rng(config.seed), futures_in(task.masking)
+    several = [replace(sample, target=None) for sample in samples if n_measured(sample) > 1]
+    if futures:
+        masked = hide(several, futures[0], seed=config.seed) if several else []
+    else:
+        masked = [replace(sample, hidden=_hidden(sample, config.ratio, random)) for sample in several]
     if not masked:
-        return [Text(text="Every sample has a single point, so that none can be hidden.")]
+        alone = "Every sample has a single point, so that none can be hidden."
+        return [Text(text="No sample can be cut into a past and a future." if futures else alone)]
     masked_set = SampleSet(masked, samples.schema)
     predicted = list(inference.predict(task, masked_set, tokens_per_batch=config.tokens_per_batch))
     drawn = {
         str(sample.id): _reconstruction(task, sample, prediction, samples.schema)
         for sample, prediction in zip(masked[:N_SHOWN], predicted, strict=False)
     }
-    return [Choice(label="Sample", charts=drawn), _errors(masked_set, predicted)]
+    return [Choice(label="Sample", charts=drawn), _errors(masked_set, predicted, ahead=bool(futures))]
 
 
 def _hidden(sample: Sample, ratio: float, random: np.random.Generator) -> Bool[np.ndarray, "n"]:
@@ -270,15 +273,16 @@ def _hidden(sample: Sample, ratio: float, random: np.random.Generator) -> Bool[n
     return hidden
 
 
-def _errors(samples: SampleSet, predicted: Sequence[np.ndarray]) -> Table:
+def _errors(samples: SampleSet, predicted: Sequence[np.ndarray], *, ahead: bool = False) -> Table:
     """RoMAE beside methods that know time and channel alone, whatever other positions there are."""
     from sklearn.metrics import root_mean_squared_error
 
-    predictions = {
-        "RoMAE": np.concatenate(predicted),
-        "linear interpolation": baselines.filled_along_time(baselines.linear, samples),
-        "mean of the series": baselines.filled_along_time(baselines.mean, samples),
-    }
+    others = {"linear interpolation": baselines.linear}
+    if ahead:
+        others = {"last value": baselines.last_value, "linear trend": baselines.trend}
+    others["mean of the series"] = baselines.mean
+    predictions = {"RoMAE": np.concatenate(predicted)}
+    predictions |= {name: baselines.filled_along_time(method, samples) for name, method in others.items()}
     truth = np.concatenate([baselines.truth(sample) for sample in samples]).ravel()
     rows = [
         (name, f"{root_mean_squared_error(truth, prediction.ravel()):.4g}") for name, prediction in predictions.items()
@@ -291,7 +295,13 @@ def _reconstruction(
 ) -> Chart:
     n_hidden = int(sample.hidden.sum())
     caption = f"{schema.id} {sample.id}: {n_measured(sample) - n_hidden} points seen, {n_hidden} hidden."
-    figure = charts.reconstruction(panels(sample, predicted, schema, task), x=_time_axis(schema))
+    cut, beside = None, "linear interpolation"
+    if futures_in(task.masking):
+        times = sample.positions[:, 0].double()
+        cut = float(times[(times < times[sample.hidden].min()) & ~sample.hidden].max())
+        caption, beside = f"{caption} The forecast begins at the dotted line.", "last value"
+    drawn = panels(sample, predicted, schema, task, cut=cut)
+    figure = charts.reconstruction(drawn, x=_time_axis(schema), baseline=beside, cut=cut)
     return Chart(caption=caption, figure=figure)
 
 

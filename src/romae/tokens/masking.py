@@ -10,8 +10,8 @@ Shapes: t tokens of all samples end to end, b samples.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, Protocol, runtime_checkable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from jaxtyping import Bool, Float, Float32, Int64
 from torch import Tensor
 
 from romae.config import check_types
+from romae.tokens.cuts import Clock, Drawn, Length, Moment, Since, counts, extremes, plain_moment
 from romae.tokens.layout import Layout
 from romae.tokens.packed import sample_extreme
 from romae.tokens.sample import Sample
@@ -49,6 +50,18 @@ class SampleKeys:
         bits = _mixed(keys[sample] + place)
         # The highest bits; a shift of a signed number draws in copies of its sign, which the mask takes away.
         return ((bits >> (64 - SCORE_BITS)) & (2**SCORE_BITS - 1)).float() / 2**SCORE_BITS
+
+    def again(self) -> "SampleKeys":
+        """The same keys at the same place: what they go on to draw is what these would."""
+        same = object.__new__(SampleKeys)
+        same.keys, same.n_drawn = self.keys, self.n_drawn
+        return same
+
+    def apart(self) -> "SampleKeys":
+        """Keys of the same samples that have nothing in common with these."""
+        other = self.again()
+        other.keys = _mixed(~self.keys)
+        return other
 
 
 def _mixed(x: Int64[Tensor, "*n"]) -> Int64[Tensor, "*n"]:
@@ -83,7 +96,7 @@ class Masking(Protocol):
 
     See Also
     --------
-    UniformTokens, Rows, Channels, Spans, Future : the strategies of romae.
+    UniformTokens, Rows, Channels, Spans, Future, Mixed : the strategies of romae.
 
     Examples
     --------
@@ -118,13 +131,16 @@ class Masking(Protocol):
         ...
 
 
-def visible_and_hidden(tokens: Tokens, masking: Masking, source: RandomSource = None) -> tuple[Tokens, Tokens]:
-    """The tokens that a masking leaves visible, and those that it hides."""
-    hidden = masking.hidden(tokens, source)
+def visible_and_hidden(
+    tokens: Tokens, masking: Masking, source: RandomSource = None, clock: Clock | None = None
+) -> tuple[Tokens, Tokens]:
+    """The tokens that a masking leaves visible, and those that it hides; `clock` is for cuts in the data's own time."""
+    drawn = drawn_by(masking, tokens, source, _clock_of(tokens) if clock is None else clock)
     # A fixed share of the tokens needs no counting on the device.
-    n_hidden = masking.n_hidden(tokens.layout) if isinstance(masking, _Share) else None
+    n_hidden = masking.n_hidden(tokens.layout) if isinstance(masking, _Share) and masking.is_by_count else None
     n_visible = None if n_hidden is None else tokens.layout.lengths - n_hidden
-    return tokens.select(~hidden, n_visible), tokens.select(hidden, n_hidden)
+    gone = drawn.hidden if drawn.left_out is None else drawn.hidden | drawn.left_out
+    return tokens.select(~gone, n_visible), tokens.select(drawn.hidden, n_hidden)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +153,11 @@ class _Share:
         check_types(self)
         if not 0 < self.ratio < 1:
             raise ValueError(f"ratio is the share of tokens to hide, between 0 and 1, not {self.ratio}")
+
+    @property
+    def is_by_count(self) -> bool:
+        """Whether the number of hidden tokens follows from the length of a sample."""
+        return True
 
     def n_hidden(self, layout: Layout) -> Int64[Tensor, "b"]:
         """The number of tokens to hide in each sample.
@@ -406,25 +427,47 @@ class Spans(_Share):
 class Future(_Share):
     """Masking of the end of each sample along an axis: training for forecasts.
 
+    Where the future begins is said in one of three ways: as a share of the tokens (`ratio`, the default), in the data's
+    own time (`after`), or as a share of the time that each sample spans (`share`). A pair of numbers is a range, of
+    which a cut is drawn for each sample and epoch.
+
     Parameters
     ----------
     ratio : float, default 0.75
-        The share of each sample's tokens to hide, the last ones, between 0 and 1.
+        The share of each sample's tokens to hide, the last ones, between 0 and 1. It says nothing where `after` or
+        `share` is given.
     axis : int, default 0
         The position axis that is time.
+    after : float, str, date or pair of them, optional
+        The cut in the data's own time, whatever its scaling: what lies later is hidden. A number, a date where times
+        are dates ("2024-03-01"), or a duration where they are durations ("24:00"). What `since` says counts
+        differently.
+    share : float or pair of float, optional
+        The cut as a share of the time from a sample's first to its last measurement, between 0 and 1.
+    since : {"clock", "first", "last"}, default "clock"
+        What `after` counts from: the data's own clock, or the first or the last measurement of each sample. `after` is
+        then a length of time, a number or text such as "24h"; before the last it is negative.
+    horizon : float or str, optional
+        How far to predict, as a length of time. What lies later still is neither shown nor predicted. None predicts all
+        of it.
+    known : tuple of str or int, default ()
+        Channels that may be seen after the cut, such as a calendar or a weather forecast; they are never hidden. For
+        samples with a token for each number, whose last position axis is the channel.
     kind : "future"
         The name of this strategy in a configuration file.
 
     Raises
     ------
     ValueError
-        If the ratio does not lie between 0 and 1.
+        If a number lies outside its range, or the cut is said twice.
     TypeError
         If a setting is of another type.
 
     Notes
     -----
-    Nothing is random here. Among equal coordinates, tokens that come first in the sample are hidden first.
+    What lies at the cut itself is seen. A sample with nothing to predict before or after the cut is left as it is, so
+    that it counts nothing in the loss; training tells how many there are. With `ratio` alone nothing is random: among
+    equal coordinates, tokens that come first in the sample are hidden first.
 
     Examples
     --------
@@ -433,18 +476,56 @@ class Future(_Share):
     >>> batch = romae.collate([romae.Sample(torch.zeros(4, 1), [[0.0], [1.0], [5.0], [9.0]])])
     >>> romae.Future(ratio=0.5).hidden(batch.tokens)
     tensor([False, False,  True,  True])
+    >>> romae.Future(share=0.5).hidden(batch.tokens)  # after 4.5
+    tensor([False, False,  True,  True])
+    >>> romae.Future(after=5.0).hidden(batch.tokens)
+    tensor([False, False, False,  True])
     """
 
     axis: int = 0
+    after: Moment | tuple[Moment, Moment] | None = None
+    share: float | tuple[float, float] | None = None
+    since: Since = "clock"
+    horizon: Length | None = None
+    known: tuple[str | int, ...] = ()
     kind: Literal["future"] = "future"
 
+    def __post_init__(self) -> None:
+        after = self.after
+        pair = isinstance(after, list | tuple)
+        object.__setattr__(self, "after", tuple(map(plain_moment, after)) if pair else plain_moment(after))  # type: ignore[arg-type]
+        object.__setattr__(self, "horizon", plain_moment(self.horizon))
+        if isinstance(self.known, str | int):
+            object.__setattr__(self, "known", (self.known,))
+        _Share.__post_init__(self)
+        if self.after is not None and self.share is not None:
+            raise ValueError("after= and share= both say where the future begins; leave one of them out")
+        if self.is_by_count and (self.since != "clock" or self.horizon is not None):
+            raise ValueError("since= and horizon= belong to a cut in time; give after= or share= with them")
+        if self.share is not None and self.since != "clock":
+            raise ValueError("share= is a share of each sample's own span, and since= belongs to after=; leave it out")
+        for share in _pair(self.share) if self.share is not None else ():
+            if not 0 < share < 1:
+                raise ValueError(f"share is the part of the span that is seen, between 0 and 1, not {share}")
+        for ends in (self.after, self.share):
+            if isinstance(ends, tuple) and not any(isinstance(end, str) for end in ends) and not ends[0] < ends[1]:
+                raise ValueError(f"the range of a cut goes from a lower to a higher number, not {list(ends)}")
+        if isinstance(self.horizon, float) and not self.horizon > 0:
+            raise ValueError(f"horizon is how far to predict, above 0, not {self.horizon}")
+
+    @property
+    def is_by_count(self) -> bool:
+        """Whether a share of the tokens is hidden, and not what lies after a moment."""
+        return self.after is None and self.share is None
+
     def hidden(self, tokens: Tokens, source: RandomSource = None) -> Bool[Tensor, "t"]:
-        """The mask of a batch: the last tokens along the axis.
+        """The mask of a batch: what lies after the cut of each sample.
 
         Parameters
         ----------
         tokens : Tokens
-            The tokens of a batch.
+            The tokens of a batch, at positions in the data's own units; tasks take what their scaling does into
+            account.
         source : torch.Generator, SampleKeys or None, default None
             The source of random numbers; None is the global generator of torch.
 
@@ -458,7 +539,216 @@ class Future(_Share):
         ValueError
             If the tokens have no such axis.
         """
-        return hide_highest(tokens.positions[:, _axis(tokens, self.axis)], tokens.layout, self.n_hidden(tokens.layout))
+        return self.drawn(tokens, source, _clock_of(tokens)).hidden
+
+    def drawn(self, tokens: Tokens, source: RandomSource, clock: Clock) -> Drawn:
+        """The mask of a batch, and what else is known of it.
+
+        Parameters
+        ----------
+        tokens : Tokens
+            The tokens of a batch, as the model sees them.
+        source : torch.Generator, SampleKeys or None
+            The source of random numbers.
+        clock : Clock
+            How positions follow from those of the data.
+
+        Returns
+        -------
+        Drawn
+            What is hidden, what is left out, and which samples could not be cut.
+        """
+        if not self.known:
+            return self._drawn(tokens, source, clock)
+        known = clock.is_known(tokens.positions, self.known)
+        rest = self._drawn(tokens.select(~known), source, clock)
+        return rest._replace(hidden=_scattered(rest.hidden, ~known), left_out=_scattered(rest.left_out, ~known))
+
+    def _drawn(self, tokens: Tokens, source: RandomSource, clock: Clock) -> Drawn:
+        axis, layout = _axis(tokens, self.axis), tokens.layout
+        times = tokens.positions[:, axis]
+        if self.is_by_count:
+            return Drawn(hide_highest(times, layout, self.n_hidden(layout)))
+        cut, end = self._cut(times, layout, source, clock, axis)
+        sample = layout.sample_of_token
+        hidden = times > cut[sample]
+        past = counts(~hidden, layout)
+        left_out = None
+        if end is not None:
+            left_out = times > end[sample]
+            hidden = hidden & ~left_out
+        n_hidden = counts(hidden, layout)
+        is_cut = (past > 0) & (n_hidden > 0)
+        hidden = hidden & is_cut[sample]
+        left_out = None if left_out is None else left_out & is_cut[sample]
+        has_tokens = layout.device_lengths > 0
+        return Drawn(hidden, left_out, (past == 0) & has_tokens, (n_hidden == 0) & (past > 0))
+
+    def _cut(
+        self, times: Float32[Tensor, "t"], layout: Layout, source: RandomSource, clock: Clock, axis: int
+    ) -> tuple[Float32[Tensor, "b"], Float32[Tensor, "b"] | None]:
+        """The cut of each sample as the model sees time, and where the horizon ends."""
+        low, high = _pair(self.after if self.share is None else self.share)
+        read = float if self.share is not None else clock.time if self.since == "clock" else clock.duration
+        low, high = read(low), read(high)  # type: ignore[arg-type]
+        if not low <= high:
+            raise ValueError(
+                f"the range of a cut goes from an earlier to a later moment, not {list(_pair(self.after))}"
+            )
+        drawn = torch.zeros(layout.n_samples, dtype=torch.float64, device=times.device)
+        if low < high:
+            drawn = noise(Layout.singles(layout.n_samples, times.device), source).double()
+        point = low + drawn * (high - low)
+        length = None if self.horizon is None else clock.duration(self.horizon)  # type: ignore[arg-type]
+        if self.after is not None and self.since == "clock":
+            return clock.seen(point, axis), None if length is None else clock.seen(point + length, axis)
+        first, last = (x.double() for x in extremes(times, layout))
+        if self.share is not None:
+            cut = first + point * (last - first)
+        else:
+            cut = (first if self.since == "first" else last) + point / clock.unit(axis)
+        return cut.float(), None if length is None else (cut + length / clock.unit(axis)).float()
+
+
+def _pair(ends: Any) -> tuple[Any, Any]:
+    """A range; a single number is one from it to itself."""
+    return ends if isinstance(ends, tuple) else (ends, ends)
+
+
+def _clock_of(tokens: Tokens) -> Clock:
+    """That of positions in the data's own units."""
+    origins = torch.zeros(len(tokens), tokens.position_dims, dtype=torch.float64, device=tokens.device)
+    return Clock(origins=origins)
+
+
+def _scattered(mask: Bool[Tensor, "u"] | None, places: Bool[Tensor, "t"]) -> Bool[Tensor, "t"] | None:
+    """A mask of some tokens as one of all, False on the others."""
+    if mask is None:
+        return None
+    whole = torch.zeros_like(places)
+    whole[places] = mask
+    return whole
+
+
+Simple = UniformTokens | Rows | Channels | Spans | Future
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """Masking by one of several strategies, drawn for each sample and epoch.
+
+    Parameters
+    ----------
+    parts : tuple of (strategy, float)
+        The strategies, each with its weight above 0. A sample's mask is that of the strategy that is drawn for it.
+    kind : "mixed"
+        The name of this strategy in a configuration file.
+
+    Raises
+    ------
+    ValueError
+        If there is no strategy, or a weight is not above 0.
+    TypeError
+        If something else is given.
+
+    Examples
+    --------
+    Half of the samples learn to fill gaps, half to look ahead:
+
+    >>> import torch
+    >>> import romae
+    >>> masking = romae.Mixed(((romae.UniformTokens(ratio=0.5), 0.5), (romae.Future(share=(0.3, 0.9)), 0.5)))
+    >>> batch = romae.collate([romae.Sample(torch.zeros(8, 1), torch.arange(8.0)[:, None])])
+    >>> bool(masking.hidden(batch.tokens, torch.Generator().manual_seed(0)).any())
+    True
+    """
+
+    parts: tuple[tuple[Simple, float], ...]
+    kind: Literal["mixed"] = field(default="mixed", kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        if not self.parts:
+            raise ValueError("a mixed masking needs strategies, such as ((UniformTokens(ratio=0.5), 1.0),)")
+        for strategy, weight in self.parts:
+            if not 0 < weight < float("inf"):
+                raise ValueError(f"the weight of {strategy} must be above 0, not {weight}")
+
+    def hidden(self, tokens: Tokens, source: RandomSource = None) -> Bool[Tensor, "t"]:
+        """The mask of a batch: for each sample that of a strategy which is drawn.
+
+        Parameters
+        ----------
+        tokens : Tokens
+            The tokens of a batch, at positions in the data's own units.
+        source : torch.Generator, SampleKeys or None, default None
+            The source of random numbers; None is the global generator of torch.
+
+        Returns
+        -------
+        Bool Tensor [t]
+            True on the tokens to hide.
+        """
+        return self.drawn(tokens, source, _clock_of(tokens)).hidden
+
+    def drawn(self, tokens: Tokens, source: RandomSource, clock: Clock) -> Drawn:
+        """The mask of a batch, and what else is known of it.
+
+        Parameters
+        ----------
+        tokens : Tokens
+            The tokens of a batch, as the model sees them.
+        source : torch.Generator, SampleKeys or None
+            The source of random numbers. Of `SampleKeys`, each strategy gets those that it would get alone.
+        clock : Clock
+            How positions follow from those of the data.
+
+        Returns
+        -------
+        Drawn
+            What is hidden, what is left out, and which samples could not be cut.
+        """
+        choice = self.chosen(tokens.layout, source)
+        chosen_of_token = choice[tokens.layout.sample_of_token]
+        hidden, left_out = torch.zeros_like(chosen_of_token, dtype=torch.bool), None
+        lacks_past = torch.zeros_like(choice, dtype=torch.bool)
+        lacks_future = lacks_past
+        n_drawn = 0
+        for number, (strategy, _) in enumerate(self.parts):
+            own = source.again() if isinstance(source, SampleKeys) else source
+            drawn = drawn_by(strategy, tokens, own, clock)
+            n_drawn = max(n_drawn, own.n_drawn) if isinstance(own, SampleKeys) else 0
+            hidden = torch.where(chosen_of_token == number, drawn.hidden, hidden)
+            if drawn.left_out is not None:
+                before = torch.zeros_like(hidden) if left_out is None else left_out
+                left_out = torch.where(chosen_of_token == number, drawn.left_out, before)
+            if drawn.lacks_past is not None and drawn.lacks_future is not None:
+                lacks_past = torch.where(choice == number, drawn.lacks_past, lacks_past)
+                lacks_future = torch.where(choice == number, drawn.lacks_future, lacks_future)
+        if isinstance(source, SampleKeys):
+            source.n_drawn = n_drawn
+        return Drawn(hidden, left_out, lacks_past, lacks_future)
+
+    def chosen(self, layout: Layout, source: RandomSource) -> Int64[Tensor, "b"]:
+        """Which strategy each sample is given.
+
+        Parameters
+        ----------
+        layout : Layout
+            The samples of a batch.
+        source : torch.Generator, SampleKeys or None
+            The source of random numbers; what is drawn of `SampleKeys` for this is drawn for nothing else.
+
+        Returns
+        -------
+        Int64 Tensor [b]
+            The place of the strategy among the parts.
+        """
+        own = source.apart() if isinstance(source, SampleKeys) else source
+        drawn = noise(Layout.singles(layout.n_samples, layout.device), own).double()
+        weights = torch.tensor([weight for _, weight in self.parts], dtype=torch.float64)
+        ends = (weights.cumsum(0) / weights.sum())[:-1].to(drawn.device)
+        return torch.searchsorted(ends, drawn, right=True)
 
 
 def is_static(positions: Float[Tensor, "t d"], static_from: int) -> Bool[Tensor, "t"]:
@@ -475,16 +765,33 @@ class SparingStatic:
 
     def hidden(self, tokens: Tokens, source: RandomSource = None) -> Bool[Tensor, "t"]:
         """The mask of a batch: that of its measurements, and False on static facts."""
-        static = is_static(tokens.positions, self.static_from)
-        hidden = torch.zeros_like(static)
-        hidden[~static] = self.masking.hidden(tokens.select(~static), source)
-        return hidden
+        return self.drawn(tokens, source, _clock_of(tokens)).hidden
+
+    def drawn(self, tokens: Tokens, source: RandomSource, clock: Clock) -> Drawn:
+        """The same, and what else is known of it."""
+        measured = ~is_static(tokens.positions, self.static_from)
+        drawn = drawn_by(self.masking, tokens.select(measured), source, clock)
+        return drawn._replace(hidden=_scattered(drawn.hidden, measured), left_out=_scattered(drawn.left_out, measured))
 
 
-def share_of(counts: Int64[Tensor, "b"], ratio: float) -> Int64[Tensor, "b"]:
-    """A share of each count, rounded, but never all of it, and never nothing where there are two or more."""
-    share = (counts.double() * ratio).round().long()
-    return share.clamp(min=1).minimum(counts - 1).clamp(min=0)
+def drawn_by(masking: Masking, tokens: Tokens, source: RandomSource, clock: Clock) -> Drawn:
+    """What a masking draws for a batch, cuts in the data's own time included."""
+    if isinstance(masking, Future | Mixed | SparingStatic):
+        return masking.drawn(tokens, source, clock)
+    return Drawn(masking.hidden(tokens, source))
+
+
+def futures_in(masking: Any) -> list[Future]:
+    """The strategies of a masking that hide what lies ahead."""
+    if isinstance(masking, Mixed):
+        return [strategy for strategy, _ in masking.parts if isinstance(strategy, Future)]
+    return [masking] if isinstance(masking, Future) else []
+
+
+def share_of(numbers: Int64[Tensor, "b"], ratio: float) -> Int64[Tensor, "b"]:
+    """A share of each number, rounded, but never all of it, and never nothing where there are two or more."""
+    share = (numbers.double() * ratio).round().long()
+    return share.clamp(min=1).minimum(numbers - 1).clamp(min=0)
 
 
 def hide_highest(
@@ -565,7 +872,7 @@ def _distinct_rows(tokens: Tokens, axis: int) -> tuple[Layout, Int64[Tensor, "t"
     return Layout.of(lengths, tokens.device), torch.empty_like(order).scatter(0, order, row_of_ordered)
 
 
-Strategy = UniformTokens | Rows | Channels | Spans | Future
+Strategy = UniformTokens | Rows | Channels | Spans | Future | Mixed
 
 
 def hide(
@@ -577,8 +884,8 @@ def hide(
     ----------
     samples : sequence of Sample
         The samples. A mask that a sample has already is replaced.
-    masking : UniformTokens, Rows, Channels, Spans or Future
-        The strategy that chooses the tokens.
+    masking : UniformTokens, Rows, Channels, Spans, Future or Mixed
+        The strategy that chooses the tokens. What lies beyond the horizon of a `Future` is taken out of the samples.
     seed : int, default 0
         What is hidden follows from the seed and the number of the sample.
     numbers : sequence of int, optional
@@ -625,8 +932,28 @@ def hide(
         raise ValueError("some of these samples have static facts and others have not; read them in the same way")
     (static_from,) = first
     hiding = masking if static_from is None else SparingStatic(masking, static_from)
-    masks = hiding.hidden(tokens, keys).split([len(sample) for sample in samples])
-    return [replace(sample, hidden=hidden) for sample, hidden in zip(samples, masks, strict=True) if bool(hidden.any())]
+    origins = torch.zeros(len(samples), tokens.position_dims, dtype=torch.float64)
+    origins[:, 0] = torch.tensor([float(sample.positions[0, 0]) for sample in samples], dtype=torch.float64)
+    drawn = drawn_by(hiding, tokens, keys, Clock(origins=origins, schema=samples[0].schema))
+    lengths = [len(sample) for sample in samples]
+    masks = drawn.hidden.split(lengths)
+    left_out = [None] * len(samples) if drawn.left_out is None else drawn.left_out.split(lengths)
+    return [
+        _masked(sample, hidden, gone)
+        for sample, hidden, gone in zip(samples, masks, left_out, strict=True)
+        if bool(hidden.any())
+    ]
+
+
+def _masked(sample: Sample, hidden: Bool[Tensor, "n"], left_out: Bool[Tensor, "n"] | None) -> Sample:
+    """A sample that hides tokens, without those that are left out."""
+    if left_out is None or not bool(left_out.any()):
+        return replace(sample, hidden=hidden)
+    keep = ~left_out
+    target = sample.target[keep] if sample.target is not None and sample.target.ndim == 2 else sample.target
+    return replace(
+        sample, values=sample.values[keep], positions=sample.positions[keep], hidden=hidden[keep], target=target
+    )
 
 
 def _from_first_time(sample: Sample) -> Sample:

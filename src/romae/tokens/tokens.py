@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float32, Int32, Int64, Shaped
+from jaxtyping import Bool, Float, Float32, Float64, Int32, Int64, Shaped
 from torch import Tensor
 
 from romae.tokens.arrays import as_positions, as_values
@@ -383,6 +383,9 @@ class Batch:
         True on the samples that count; None means all. The others fill a batch of fixed size.
     weight : Float32 Tensor [b], optional
         How much each sample counts in the loss; None means 1.
+    origins : Float64 Tensor [b, d], optional
+        What scaling has subtracted from the positions of each sample, until masks are drawn: a mask may be meant in the
+        data's own time. None where they were not scaled on their way.
 
     Examples
     --------
@@ -401,6 +404,7 @@ class Batch:
     is_prepared: bool = False
     real: Bool[Tensor, "b"] | None = None
     weight: Float32[Tensor, "b"] | None = None
+    origins: Float64[Tensor, "b d"] | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -427,6 +431,7 @@ class Batch:
             hidden=None if self.hidden is None else self.hidden.to(device, non_blocking=non_blocking),
             real=None if self.real is None else self.real.to(device, non_blocking=non_blocking),
             weight=None if self.weight is None else self.weight.to(device, non_blocking=non_blocking),
+            origins=None if self.origins is None else self.origins.to(device, non_blocking=non_blocking),
         )
 
     def pin_memory(self) -> "Batch":
@@ -444,6 +449,7 @@ class Batch:
             hidden=None if self.hidden is None else self.hidden.pin_memory(),
             real=None if self.real is None else self.real.pin_memory(),
             weight=None if self.weight is None else self.weight.pin_memory(),
+            origins=None if self.origins is None else self.origins.pin_memory(),
         )
 
 
@@ -453,7 +459,7 @@ class PackedSamples:
 
     It lies between the place that samples come from and a `Batch`: scaling works on it, for all samples at once.
     `hidden` is True on the tokens to predict, of the samples that say so themselves. `rows` is as in `Tokens`, and
-    `weight` as in `Batch`.
+    `weight` and `origins` as in `Batch`.
     """
 
     values: Float[Tensor, "t c"]
@@ -465,6 +471,7 @@ class PackedSamples:
     is_target_per_token: bool = False
     rows: Int32[Tensor, "t"] | None = None
     weight: Float32[Tensor, "b"] | None = None
+    origins: Float64[Tensor, "b d"] | None = None
 
     @classmethod
     def of(cls, samples: Sequence[Sample]) -> "PackedSamples":
@@ -504,6 +511,7 @@ class PackedSamples:
             hidden=cat("hidden"),
             is_target_per_token=parts[0].is_target_per_token,
             weight=cat("weight"),
+            origins=cat("origins"),
         )
 
     def __len__(self) -> int:
@@ -530,6 +538,7 @@ class PackedSamples:
             hidden=None if self.hidden is None else self.hidden.index_select(0, rows),
             rows=rows.int() if by_row else None,
             weight=None if self.weight is None else self.weight.index_select(0, chosen),
+            origins=None if self.origins is None else self.origins.index_select(0, chosen),
         )
 
     @property
@@ -567,7 +576,7 @@ class PackedSamples:
         """The samples as a task takes them: positions in single precision, and hidden tokens taken out."""
         positions = to_single(self.positions, self.layout, self.ids)
         tokens = Tokens(self.values, positions, self.layout, self.rows)
-        batch = Batch(tokens, target=self.target, ids=self.ids, weight=self.weight)
+        batch = Batch(tokens, target=self.target, ids=self.ids, weight=self.weight, origins=self.origins)
         if self.hidden is None:
             return batch
         _require_alike((self.n_hidden > 0).tolist(), "masks of their own (True: has one)")

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 VALIDATION = -1  # an epoch of its own, so that validation masks are the same every time
 NOTHING = (
-    "none of them has anything to predict, for example because each has a single token, none of which is hidden, or "
-    "all have the weight 0"
+    "none of them has anything to predict, for example because each has a single token, none of which is hidden, "
+    "nothing lies after the cut of the masking, or all have the weight 0"
 )
 
 N_TRIVIAL = 512  # samples that the trivial loss is judged by

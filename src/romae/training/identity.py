@@ -1,5 +1,6 @@
 """What a run is: its settings, its task, and what tells its samples from others. It is resumed as that alone."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,18 @@ from romae.data.scaling import Scaling
 from romae.data.sources import N_DIGEST, Source, digest_of, digests, evenly
 from romae.model.config import ModelConfig
 from romae.model.tasks import Task
+from romae.tokens.masking import Strategy
 from romae.training.config import FREE, TrainConfig
 from romae.training.run_folder import CONFIG, DATA, RunFolder
 
 SEEN = "scaling.seen"
+
+
+@dataclass(frozen=True)
+class _Hiding:
+    """The masking of a run, to fill in the settings that are newer than the run."""
+
+    masking: Strategy
 
 
 def identity(task: Task, config: TrainConfig, data: dict[str, str | None]) -> dict[str, Any]:
@@ -64,6 +73,10 @@ def _stored_identity(path: Path) -> dict[str, Any]:
             raise ValueError("it lacks the settings of training or model")
         if stored.get("scaling") is not None:
             parts["scaling"] = Scaling
+        settings = stored.get("settings")
+        if isinstance(settings, dict) and isinstance(settings.get("masking"), dict):
+            masking = from_dict(_Hiding, {"masking": settings["masking"]}).masking
+            stored = stored | {"settings": settings | {"masking": to_dict(masking)}}
         return stored | {name: to_dict(from_dict(part, stored[name], where=name)) for name, part in parts.items()}
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged, or of a newer version: {error}; start a new run") from None

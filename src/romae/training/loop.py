@@ -11,7 +11,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from romae.model.kernels.onednn import without_onednn
 from romae.model.likelihoods import Quantiles
 from romae.model.tasks import MaskedReconstruction, Task
 from romae.seeds import seed_step
+from romae.training.ahead import look_ahead
 from romae.training.batches import NOTHING, Batches, StepShare
 from romae.training.config import TrainConfig, chosen_device
 from romae.training.identity import identity, require_same_run
@@ -171,9 +172,10 @@ def train(
     with process_as_before(on_gpu=chosen_device(config.device) != "cpu"), without_onednn():
         task.scaling, task.schema = scaling, _kept_schema(task, source, scaling)
         try:
-            run_identity = None if folder is None else identity(task, config, digests(source, validation_source))
             training_data = scaled(source, scaling)
             validation_data = None if validation_source is None else scaled(validation_source, scaling)
+            _look_ahead(task, training_data, validation_data, config.seed)
+            run_identity = None if folder is None else identity(task, config, digests(source, validation_source))
             loop = _Loop.ready(task, training_data, validation_data, config, folder)
             loop.identity, loop.reporter = run_identity, Reporter(log, title, quiet)
             if _learns_density(task) and not quiet and source.is_quick:
@@ -202,6 +204,18 @@ def _kept_schema(task: Task, source: Source, scaling: Scaling | None) -> Schema 
     if task.schema is not None or source.schema is None:
         return task.schema
     return None if scaling is None and source.schema.time_unit is not None else source.schema
+
+
+def _look_ahead(task: Task, training: Source, validation: Source | None, seed: int) -> None:
+    """Tell which samples have no future to learn from, and keep how far training looks."""
+    ahead = look_ahead(task, training, seed)
+    ahead.warn(getattr(task, "masking", None), "samples")
+    if validation is not None:
+        look_ahead(task, validation, seed).warn(getattr(task, "masking", None), "validation samples")
+    if ahead.horizon is not None and task.scaling is not None and task.scaling.seen is not None:
+        seen = task.scaling.seen
+        further = max(ahead.horizon, seen.horizon or 0.0)
+        task.scaling = replace(task.scaling, seen=replace(seen, horizon=further))
 
 
 @dataclass(slots=True)

@@ -13,12 +13,23 @@ import numpy as np
 from jaxtyping import Bool, Int64, Shaped
 
 from romae.model.config import Size
+from romae.tokens.masking import Future
 from romae.tokens.sample import Sample
 
 Precision = Literal["float32", "bf16"]
 
 TOKENS_PER_BATCH = 32_768
 SMALLEST_SPLIT = 20  # samples; of fewer, none can be spared
+
+
+# Cuts in the training of forecasts are drawn from here, as shares of the span of a sample: most of it must be seen for
+# the end to be forecast, and an early cut has more ahead to learn from.
+EARLIEST_CUT, LATEST_CUT = 0.3, 0.95
+
+
+def looking_ahead(horizon: float | str | None, known: Sequence[str | int] = ()) -> Future:
+    """What training hides for forecasts where nothing else is said: what follows a random cut, up to a horizon."""
+    return Future(share=(EARLIEST_CUT, LATEST_CUT), horizon=horizon, known=tuple(known))
 
 
 class Device(NamedTuple):

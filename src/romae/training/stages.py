@@ -18,6 +18,7 @@ from romae.data.schema import Schema
 from romae.data.sources import SampleSource, Source, as_source
 from romae.model.autoencoder import Encoder
 from romae.model.config import ModelConfig
+from romae.model.likelihoods import Likelihood, Name
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.seeds import generators_as_before, seed_everything
 from romae.tokens.augmentation import Augmentation, Noise
@@ -71,10 +72,15 @@ class Pretrain(_Stage):
     weights : {"best", "last"}, default "best"
         Whether the stage ends with the weights of its best validation, where there are validation samples, or with its
         last ones, in which case nothing is validated.
-    masking : UniformTokens, Rows, Channels, Spans, Future or Masking, default UniformTokens(ratio=0.75)
+    masking : UniformTokens, Rows, Channels, Spans, Future, Mixed or Masking, default UniformTokens(ratio=0.75)
         Which tokens to hide.
     normalise : bool, default False
         Whether each token's target is brought to mean 0 and variance 1 over its own channels, for image patches.
+    likelihood : {"normal", "student", "mixture", "quantiles"} or a likelihood, optional
+        The distribution that is learned of each hidden number; None learns its mean alone, by a squared error.
+    loss_weights : "channel" or None, default None
+        Whether every channel of a batch counts alike in the loss, and not every hidden number (`weights` of
+        `MaskedReconstruction`).
     kind : "pretrain"
         The name of this stage in a configuration file.
 
@@ -99,6 +105,8 @@ class Pretrain(_Stage):
 
     masking: Strategy | Masking = UniformTokens()
     normalise: bool = False
+    likelihood: Likelihood | Name | None = None
+    loss_weights: Literal["channel"] | None = None
     kind: Literal["pretrain"] = "pretrain"
 
     def task(self, encoder: Encoder) -> Task:
@@ -115,7 +123,12 @@ class Pretrain(_Stage):
             Around this encoder.
         """
         return MaskedReconstruction(
-            encoder, masking=self.masking, normalise=self.normalise, drop_tokens=self.drop_tokens
+            encoder,
+            masking=self.masking,
+            normalise=self.normalise,
+            drop_tokens=self.drop_tokens,
+            likelihood=self.likelihood,
+            weights=self.loss_weights,
         )
 
 

@@ -27,6 +27,7 @@ from romae.data.skipping import Skipped
 from romae.data.static import n_measured, with_static
 from romae.data.tables import TokenForm, are_columns, from_schema, readable_rows, static_facts
 from romae.model.config import ModelConfig, Size
+from romae.model.likelihoods import Likelihood, Name
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.seeds import generators_as_before, seed_everything
 from romae.tokens.ladder import Ladder
@@ -172,11 +173,17 @@ class JobConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PretrainConfig(JobConfig):
-    """Masked pre-training on a table without labels."""
+    """Masked pre-training on a table without labels.
+
+    The `likelihood` is the distribution that is learned of hidden values; without one their mean alone is. With
+    `weights` "channel" every channel of a batch counts alike in the loss.
+    """
 
     scaling: ScalingConfig = ScalingConfig()
     model: ModelSettings = ModelSettings()
     masking: Strategy = UniformTokens()
+    likelihood: Likelihood | Name | None = None
+    weights: Literal["channel"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +238,13 @@ def pretrain(config: PretrainConfig, data: Any, out: str | Path, *, resume: bool
     model = config.model.config(training, scaling, config.train.device)
     config = replace(config, model=config.model.filled(model))
     seed_everything(config.train.seed)
-    task = MaskedReconstruction(model, masking=config.masking, drop_tokens=config.drop_tokens)
+    task = MaskedReconstruction(
+        model,
+        masking=config.masking,
+        drop_tokens=config.drop_tokens,
+        likelihood=config.likelihood,
+        weights=config.weights,
+    )
     return _trained(config, task, scaling, training, validation, test, Path(out), resume, "pre-training")
 
 
