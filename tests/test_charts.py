@@ -78,3 +78,14 @@ def test_embeddings_are_grouped_by_colour_and_then_by_symbol():
 def test_a_curve_in_the_plane_keeps_its_aspect():
     figure = charts.path(np.zeros((2, 2)), np.ones((1, 2)), np.ones((1, 2)))
     assert figure.layout.yaxis.scaleanchor == "x" and len(figure.data) == 3
+
+
+def test_a_histogram_of_pit_has_a_mean_of_1_and_calibration_its_line():
+    figure = charts.pit_histogram({"before": [0.5, 0.5, 0.0, 0.0]})
+    line, steps = figure.data
+    assert list(line.y) == [1, 1] and list(steps.x) == [0, 0.25, 0.25, 0.5, 0.5, 0.75, 0.75, 1]
+    assert list(steps.y) == [2, 2, 2, 2, 0, 0, 0, 0]
+    figure = charts.calibration({"before": ([0.5, 0.9], [0.4, 0.7]), "after": ([0.5, 0.9], [0.5, 0.9])}, x="p", y="q")
+    assert list(figure.data[0].x) == list(figure.data[0].y) == [0, 1]
+    assert [list(trace.y) for trace in figure.data[1:]] == [[0.4, 0.7], [0.5, 0.9]]
+    assert figure.data[1].line.color != figure.data[2].line.color
