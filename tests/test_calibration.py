@@ -1,7 +1,9 @@
 """Calibration of predicted numbers: intervals hold what they promise, in any units and for every likelihood."""
 
 import json
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +14,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 
 import romae
-from messages import refused
+from messages import assert_says, refused
+from romae.cli.main import main
 from romae.config import from_dict, to_dict
 from romae.data.schema import SampleSet, Schema
 from romae.inference.calibrated_models import CalibrateConfig, calibrate_run, calibrate_table
@@ -413,11 +416,13 @@ def test_a_classifier_has_a_reliability_diagram():
 # From tables and runs
 
 
+def table_of(samples):
+    return romae.to_table(samples, [sample.values.numpy() for sample in samples], SCHEMA, columns=["value"])
+
+
 def test_a_table_calibrates_a_model_and_a_run_its_own(task, tmp_path):
     task.save(tmp_path / "best")
-    table = romae.to_table(stars(60, 1), [sample.values.numpy() for sample in stars(60, 1)], SCHEMA, columns=["value"])
-    rows = table if hasattr(table, "columns") else table
-    made_of = calibrate_table(CalibrateConfig(by="global", device="cpu"), rows, tmp_path / "best")
+    made_of = calibrate_table(CalibrateConfig(by="global", device="cpu"), table_of(stars(60, 1)), tmp_path / "best")
     assert made_of.n == 60 and made_of.calibration.n_samples == (60,)
     assert made_of.after.coverage[2] > 0.85
     trained = Trained(tmp_path / "best", task, None, 24, stars(60, 1), None)
@@ -427,3 +432,31 @@ def test_a_table_calibrates_a_model_and_a_run_its_own(task, tmp_path):
     few = trained._replace(validation=stars(19, 1))
     assert calibrate_run(few, device="cpu") is None
     assert calibrate_run(trained._replace(validation=None), device="cpu") is None
+
+
+def test_the_command_writes_a_calibrated_model_and_says_what_it_brings(
+    task, tmp_path, monkeypatch, capsys, without_shape_checks
+):
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["romae", "calibrate", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        return stopped.value.code or 0, *capsys.readouterr()
+
+    monkeypatch.chdir(tmp_path)
+    task.save("model")
+    table_of(stars(60, 1)).to_csv("stars.csv", index=False)
+    code, out, _ = run("model", "stars.csv", "--out", "calibrated", "--by", "distance", "--set=device=cpu")
+    assert code == 0
+    assert_says(out, "60 ids", "coverage before", "width after", "90%", "CRPS")
+    assert romae.load("calibrated").calibration.by == "distance" and romae.load("model").calibration is None
+    code, out, _ = run("model", "stars.csv", "--out", "calibrated", "--force", "--json", "--set=device=cpu")
+    summary = json.loads(out)
+    assert summary["ids"] == 60 and summary["before"]["levels"] == [0.5, 0.8, 0.9, 0.95]
+    assert set(summary["after"]["parts"]) == {"g", "r"} and romae.load("calibrated").calibration.by == "global"
+    for out, parts in (("calibrated", ["--force"]), ("model", ["model that is read"])):
+        code, _, err = run("model", "stars.csv", "--out", out)
+        assert code == 2
+        assert_says(err, *parts)
+    assert run("model", "stars.csv", "--out", "new", "--by", "band", "--set=device=cpu")[0] == 2
+    assert not Path("new").exists()

@@ -100,3 +100,14 @@ def test_a_band_lies_between_its_ends_where_both_are_known():
     figure = charts.marked([Marked("g", X, X, X, band)], x="day", number="score", band="90% interval")
     (drawn,) = (trace for trace in figure.data if trace.name == "90% interval")
     assert list(drawn.x) == [1, 3, 3, 1] and list(drawn.y) == [2, 4, 2, 0] and drawn.fill == "toself"
+
+
+def test_a_histogram_of_pit_has_a_mean_of_1_and_calibration_its_line():
+    figure = charts.pit_histogram({"before": [0.5, 0.5, 0.0, 0.0]})
+    line, steps = figure.data
+    assert list(line.y) == [1, 1] and list(steps.x) == [0, 0.25, 0.25, 0.5, 0.5, 0.75, 0.75, 1]
+    assert list(steps.y) == [2, 2, 2, 2, 0, 0, 0, 0]
+    figure = charts.calibration({"before": ([0.5, 0.9], [0.4, 0.7]), "after": ([0.5, 0.9], [0.5, 0.9])}, x="p", y="q")
+    assert list(figure.data[0].x) == list(figure.data[0].y) == [0, 1]
+    assert [list(trace.y) for trace in figure.data[1:]] == [[0.4, 0.7], [0.5, 0.9]]
+    assert figure.data[1].line.color != figure.data[2].line.color

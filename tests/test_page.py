@@ -324,6 +324,29 @@ def test_a_regression_shows_every_number_of_samples_and_tokens(tmp_path, per, n_
     assert agreements(without) == [] and f"no numbers for each {per}" in without
 
 
+def test_a_page_shows_how_far_probabilities_can_be_trusted_before_and_after(runs, tmp_path):
+    random = np.random.default_rng(0)
+    samples = romae.from_arrays(random.normal(size=(40, 4, 1)), y=random.normal(size=40).tolist())
+    task = Regression(
+        ModelConfig(channels=1, position_dims=1, encoder=Size(width=8, heads=2, depth=1)), likelihood="normal"
+    )
+    romae.train(task, samples, romae.TrainConfig(epochs=1, device="cpu"), out=tmp_path / "run", quiet=True)
+    for names in ([], ["before", "calibrated"]):
+        if names:
+            romae.calibrate(task, samples, by="global")
+            task.save(tmp_path / "run" / "last")
+        text = run_page.write(tmp_path / "run", data=samples).read_text()
+        charted = [{trace["name"]: trace for trace in chart["data"]} for group in figures_of(text) for chart in group]
+        (coverage,) = (traces for traces in charted if "as promised" in traces)
+        (pit,) = (traces for traces in charted if "true distributions" in traces)
+        assert [*coverage][1:] == [*pit][1:] == (names or ["as learned"])
+    assert_allclose(coverage["calibrated"]["x"], [0.5, 0.8, 0.9, 0.95])
+    assert all(came >= at for at, came in zip(coverage["calibrated"]["x"], coverage["calibrated"]["y"], strict=True))
+    assert "coverage, before" in text and "mean width, calibrated" in text
+    classifier = run_page.write(runs / "classifier", data=CURVES, out=tmp_path / "page.html").read_text()
+    assert "Reliability" in classifier and "log loss" in classifier
+
+
 def test_the_model_of_a_run_through_stages_is_that_of_the_last(tmp_path):
     random = np.random.default_rng(0)
     samples = romae.from_arrays(random.normal(size=(8, 5, 1)), y=["a", "b"] * 4)

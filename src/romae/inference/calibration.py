@@ -95,9 +95,8 @@ def calibrate(
     >>> told[0]
     Distribution(normal, shape (1, 1), calibrated)
     """
-    if by not in get_args(Grouping):
-        raise ValueError(f"by is one of {', '.join(map(repr, get_args(Grouping)))}, not {by!r}")
     calibration: Calibration | Conformal
+    grouping(task, by)
     if isinstance(task, Classification):
         calibration = calibration_of([(task, with_targets(samples))])
     else:
@@ -150,6 +149,8 @@ def conformal_of(
 
 def grouping(task: Task, by: Grouping) -> By:
     """What decides the map of a number."""
+    if by not in get_args(Grouping):
+        raise ValueError(f"by is one of {', '.join(map(repr, get_args(Grouping)))}, not {by!r}")
     if isinstance(task, Regression) and by == "distance":
         raise ValueError("targets have no distance to an observation; calibrate with by='channel' or 'global'")
     return "channel" if by == "auto" else by
@@ -212,7 +213,7 @@ def held_out_distributions(
     if isinstance(task, Regression):
         kept = with_targets(samples)
         told: Any = predicted_distributions(task, kept, calibration, **how)
-        told = [told[i] for i in range(len(kept))]
+        told = told if isinstance(told, list) else [told[i : i + 1] for i in range(len(kept))]
         truth = [sample.target.double().numpy().reshape(one.shape) for sample, one in zip(kept, told, strict=True)]
         return kept, told, truth
     kept = with_hidden(task, samples, seed)

@@ -142,10 +142,11 @@ def cross_fitted(
     expect of new samples. The task stays as it is.
     """
     how: dict[str, Any] = {"tokens_per_batch": tokens_per_batch, "precision": precision}
+    actual = grouping(task, by)
     if isinstance(task, Classification):
         kept = with_targets(samples)
         return _cross_fitted_classes(task, kept, predict_proba(task, kept, calibrated=False, **how))
-    held = _held(task, samples, grouping(task, by), seed, how)
+    held = _held(task, samples, actual, seed, how)
     learned = held.told.with_calibration(None)
     scored = np.isin(np.arange(len(held.truth)), evenly_spread(len(held.truth), N_SCORED))
     before, scores = _measured(learned, held.truth, scored), learned.normal_score(held.truth)
@@ -157,7 +158,7 @@ def cross_fitted(
         calibration = fitted_levels(
             scores[rest],
             held.sample[rest],
-            by=grouping(task, by),
+            by=actual,
             places=learned.places[rest],
             weights=held.weights,
             enough=ENOUGH if by == "auto" else FEWEST,
