@@ -48,6 +48,7 @@ from romae.inference.outside import Outside
 from romae.inference.predictions import Pooling, refused_by
 from romae.model.autoencoder import Encoder
 from romae.model.config import ModelConfig, Size
+from romae.model.likelihoods import Likelihood, Name, as_likelihood
 from romae.model.tasks import Classification, Task
 from romae.tokens.ladder import Ladder
 from romae.tokens.masking import Masking, Strategy, UniformTokens
@@ -140,6 +141,7 @@ class Estimator(BaseEstimator):
     scoring: str | None = None
     learn_hidden: bool = False  # these two to those that learn without
     pooling: Pooling = "model"
+    likelihood: Likelihood | Name | Mapping[str, Any] | None = None  # and this to those that answer with numbers
 
     # What fitting leaves. Several networks answer together; `task_` is the first of them.
     task_: Task
@@ -165,6 +167,7 @@ class Estimator(BaseEstimator):
         from_dict(_SettingTypes, {field.name: getattr(self, field.name) for field in fields(_SettingTypes)})
         chosen_device(self.device)  # refused before anything is read
         self._masking()
+        self._likelihood()
         if self.time_limit is not None and not self.time_limit > 0:
             raise ValueError(f"time_limit is a number of seconds above 0, not {self.time_limit}")
         if self.n_models is not None and self.n_models < 1:
@@ -204,6 +207,12 @@ class Estimator(BaseEstimator):
         if isinstance(self.masking, Mapping):
             return from_dict(Pretrain, {"masking": self.masking}).masking
         return Pretrain(masking=self.masking).masking
+
+    def _likelihood(self) -> Likelihood | None:
+        """The distribution that is learned, if there is one."""
+        if isinstance(self.likelihood, Mapping):
+            return as_likelihood(from_dict(Pretrain, {"likelihood": self.likelihood}).likelihood)
+        return as_likelihood(self.likelihood)
 
     def _require_said_once(self) -> None:
         """Refuse a setting that is given twice, once by its own name and once within model= or train=."""
@@ -392,6 +401,8 @@ class Estimator(BaseEstimator):
                 for classifier in classifiers:
                     classifier.calibration = calibration
             stack = self._stack(tasks, samples, parts, seed)
+            self._learn_errors(tasks, samples, parts, stack)
+            stack = None if stack is None else replace(stack, held_out=None)
         self.tasks_, self.task_, self.n_models_ = tasks, tasks[0], len(tasks)
         self.histories_, self.n_features_in_ = histories, _n_channels(samples)
         self.stack_, self.has_stack_ = stack, stack is not None
@@ -420,6 +431,11 @@ class Estimator(BaseEstimator):
     ) -> Stack | None:
         """Models that stand beside the network, for estimators that have such."""
         return None
+
+    def _learn_errors(
+        self, tasks: Sequence[Task], samples: Sequence[Sample], parts: Sequence["Part"], stack: Stack | None
+    ) -> None:
+        """What errors are like for samples that were not trained on, for estimators that answer with numbers."""
 
     def _parts(
         self,
@@ -518,7 +534,12 @@ class Estimator(BaseEstimator):
                 )
             return None
         train = self._settings(size, batch_size, epochs, rules.PRETRAINING, is_validated and last is None)
-        return Pretrain(train=train, masking=self._masking(), weights="best" if last is None else "last")
+        return Pretrain(
+            train=train,
+            masking=self._masking(),
+            likelihood=self._likelihood() if last is None else None,
+            weights="best" if last is None else "last",
+        )
 
     def _last(
         self,
@@ -709,6 +730,8 @@ class Estimator(BaseEstimator):
         if isinstance(settings.get("ladders"), list):
             ladders = [from_dict(Ladder, ladder, where="ladders") for ladder in settings["ladders"]]
             settings = settings | {"ladders": tuple(ladders)}
+        if isinstance(settings.get("likelihood"), Mapping):
+            settings = settings | {"likelihood": from_dict(Pretrain, {"likelihood": settings["likelihood"]}).likelihood}
         if isinstance(settings.get("class_weight"), list):
             settings = settings | {"class_weight": dict(settings["class_weight"])}
         estimator = cls(**settings)

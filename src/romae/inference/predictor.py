@@ -15,6 +15,7 @@ from romae.inference.tables import (
     EmbedConfig,
     InferenceConfig,
     InterpolateConfig,
+    PredictConfig,
     embed_table,
     interpolate_table,
     predict_table,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 Answer = Literal["predict", "embed", "interpolate"]
 CONFIGS: Mapping[str, type[InferenceConfig]] = MappingProxyType(
-    {"predict": InferenceConfig, "embed": EmbedConfig, "interpolate": InterpolateConfig}
+    {"predict": PredictConfig, "embed": EmbedConfig, "interpolate": InterpolateConfig}
 )
 FUNCTIONS: Mapping[str, Callable[..., "pd.DataFrame"]] = MappingProxyType(
     {"predict": predict_table, "embed": embed_table, "interpolate": interpolate_table}
@@ -54,8 +55,8 @@ class Predictor:
     config : InferenceConfig, optional
         The settings; by default those that follow.
     **settings
-        Settings by name, such as `device="cuda"`, `columns={"id": "star"}` or `pooling="layers"`; see `romae predict
-        --help`.
+        Settings by name, such as `device="cuda"`, `columns={"id": "star"}`, `interval=0.9` or `pooling="layers"`; see
+        `romae predict --help`.
 
     Raises
     ------

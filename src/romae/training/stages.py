@@ -18,6 +18,7 @@ from romae.data.schema import Schema
 from romae.data.sources import SampleSource, Source, as_source
 from romae.model.autoencoder import Encoder
 from romae.model.config import ModelConfig
+from romae.model.likelihoods import Likelihood, Name
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.seeds import generators_as_before, seed_everything
 from romae.tokens.augmentation import Augmentation, Noise
@@ -75,6 +76,8 @@ class Pretrain(_Stage):
         Which tokens to hide.
     normalise : bool, default False
         Whether each token's target is brought to mean 0 and variance 1 over its own channels, for image patches.
+    likelihood : {"normal", "student", "mixture", "quantiles"} or a likelihood, optional
+        The distribution that is learned of each hidden number; None learns its mean alone, by a squared error.
     kind : "pretrain"
         The name of this stage in a configuration file.
 
@@ -99,6 +102,7 @@ class Pretrain(_Stage):
 
     masking: Strategy | Masking = UniformTokens()
     normalise: bool = False
+    likelihood: Likelihood | Name | None = None
     kind: Literal["pretrain"] = "pretrain"
 
     def task(self, encoder: Encoder) -> Task:
@@ -115,7 +119,11 @@ class Pretrain(_Stage):
             Around this encoder.
         """
         return MaskedReconstruction(
-            encoder, masking=self.masking, normalise=self.normalise, drop_tokens=self.drop_tokens
+            encoder,
+            masking=self.masking,
+            normalise=self.normalise,
+            drop_tokens=self.drop_tokens,
+            likelihood=self.likelihood,
         )
 
 
@@ -219,6 +227,8 @@ class Regress(_Stage):
         Whether the encoder keeps its weights, and only the head is trained (linear probing).
     augment : Noise, optional
         Augmentation of values.
+    likelihood : {"normal", "student", "mixture", "quantiles"} or a likelihood, optional
+        The distribution that is learned of each target; None learns its mean alone, by a squared error.
     kind : "regress"
         The name of this stage in a configuration file.
 
@@ -244,6 +254,7 @@ class Regress(_Stage):
     per: Literal["sample", "token"] = "sample"
     frozen: bool = False
     augment: Noise | None = None
+    likelihood: Likelihood | Name | None = None
     kind: Literal["regress"] = "regress"
 
     def task(self, encoder: Encoder) -> Task:
@@ -260,7 +271,14 @@ class Regress(_Stage):
             Around this encoder.
         """
         encoder.requires_grad_(not self.frozen)
-        return Regression(encoder, self.n_targets, per=self.per, drop_tokens=self.drop_tokens, augment=self.augment)
+        return Regression(
+            encoder,
+            self.n_targets,
+            per=self.per,
+            drop_tokens=self.drop_tokens,
+            augment=self.augment,
+            likelihood=self.likelihood,
+        )
 
 
 Stage = Pretrain | Classify | Regress

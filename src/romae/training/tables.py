@@ -27,6 +27,7 @@ from romae.data.skipping import Skipped
 from romae.data.static import n_measured, with_static
 from romae.data.tables import TokenForm, are_columns, from_schema, readable_rows, static_facts
 from romae.model.config import ModelConfig, Size
+from romae.model.likelihoods import Likelihood, Name
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.seeds import generators_as_before, seed_everything
 from romae.tokens.ladder import Ladder
@@ -166,11 +167,15 @@ class JobConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PretrainConfig(JobConfig):
-    """Masked pre-training on a table without labels."""
+    """Masked pre-training on a table without labels.
+
+    The `likelihood` is the distribution that is learned of hidden values; without one their mean alone is.
+    """
 
     scaling: ScalingConfig = ScalingConfig()
     model: ModelSettings = ModelSettings()
     masking: Strategy = UniformTokens()
+    likelihood: Likelihood | Name | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,13 +183,15 @@ class FinetuneConfig(JobConfig):
     """Learning a label, one per id. Values and positions are scaled as they were in pre-training.
 
     Without a `kind`, text and integers are classes and floats are numbers. A `frozen` encoder keeps its weights, and
-    only the head learns.
+    only the head learns. The `likelihood` is the distribution that is learned of numbers; without one their mean alone
+    is.
     """
 
     label: str | None = None
     kind: Literal["classify", "regress"] | None = None
     frozen: bool = False
     dropout: float = 0.0
+    likelihood: Likelihood | Name | None = None
 
 
 class Trained(NamedTuple):
@@ -225,7 +232,9 @@ def pretrain(config: PretrainConfig, data: Any, out: str | Path, *, resume: bool
     model = config.model.config(training, scaling, config.train.device)
     config = replace(config, model=config.model.filled(model))
     seed_everything(config.train.seed)
-    task = MaskedReconstruction(model, masking=config.masking, drop_tokens=config.drop_tokens)
+    task = MaskedReconstruction(
+        model, masking=config.masking, drop_tokens=config.drop_tokens, likelihood=config.likelihood
+    )
     return _trained(config, task, scaling, training, validation, test, Path(out), resume, "pre-training")
 
 
@@ -249,7 +258,12 @@ def finetune(
     task: Task
     if samples.schema.classes is None:
         scaling = scaling.with_target(training)
-        task = Regression(encoder, drop_tokens=config.drop_tokens)
+        task = Regression(encoder, drop_tokens=config.drop_tokens, likelihood=config.likelihood)
+    elif config.likelihood is not None:
+        raise ValueError(
+            f"column {config.label!r} holds classes, which have probabilities and no likelihood; leave likelihood out, "
+            "or learn them as numbers with kind='regress'"
+        )
     else:
         task = Classification(encoder, len(samples.schema.classes), drop_tokens=config.drop_tokens)
     task.encoder.requires_grad_(not config.frozen)
