@@ -88,6 +88,7 @@ def test_a_regressor_has_intervals_around_its_own_answers(regressor):
         assert before is None or (upper - lower > before).all()
         before = upper - lower
     assert np.ptp(before) > 1e-6, "with a likelihood series differ in how much is known of them"
+    assert regressor.task_.calibration.n_samples == (40,), "that of the networks alone"
     assert len(regressor.held_out_errors_) == 40, "two networks hold out every series once"
 
 
@@ -227,6 +228,20 @@ def test_an_interpolator_without_a_likelihood_says_what_to_do():
             ask()
     with refused(ValueError, "return_std", "returns='distribution'"):
         plain.interpolate(X, TIMES, return_std=True, returns="distribution")
+
+
+def test_curves_are_calibrated_on_what_was_held_out_and_few_series_are_not(interpolator):
+    assert interpolator.task_.calibration is None, "a fifth of 24 series are too few"
+    fitted = romae.RoMAEInterpolator(
+        **QUICK, likelihood="normal", pretrain_epochs=1, validation_fraction=0.5
+    ).fit(waves(48))
+    assert fitted.task_.calibration.n_samples == (24,)
+    new = waves(100, seed=5)
+    seen, asked = [(t[::2], x[::2]) for t, x in new], [t[1::2] for t, _ in new]
+    truth = np.concatenate([x[1::2] for _, x in new])
+    for level in (0.5, 0.8):
+        lower, upper = (np.concatenate(end)[:, 0] for end in fitted.predict_interval(seen, asked, level))
+        assert np.mean((lower <= truth) & (truth <= upper)) > level - 0.1
 
 
 def test_a_likelihood_that_is_none_is_refused_before_training(interpolator, tmp_path):

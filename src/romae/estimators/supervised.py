@@ -962,7 +962,7 @@ def _spread(tasks: Sequence[Task], samples: Sequence[Sample]) -> Float64[np.ndar
     """The deviation that networks with a likelihood tell of each number, on average, and 1 without one."""
     if getattr(tasks[0], "likelihood", None) is None:
         return np.ones((len(samples), 1 if not isinstance(tasks[0], Regression) else tasks[0].n_targets))
-    told = [inference.predict(task, samples, returns="distribution") for task in tasks]
+    told = [inference.predict(task, samples, returns="distribution", calibrated=False) for task in tasks]
     return np.mean([one.std() for one in told if isinstance(one, Distribution)], axis=0).reshape(len(samples), -1)
 
 

@@ -152,7 +152,7 @@ class Distribution:
         """The distributions at places in the flattened array."""
         given = self.units
         gain, level, scale, centre = (
-            part.reshape(-1)[places] for part in (given.gain, given.level, given.scale, given.centre)
+            np.asarray(part.reshape(-1)[places]) for part in (given.gain, given.level, given.scale, given.centre)
         )
         raw = self.raw.reshape(-1, self.raw.shape[-1])[places]
         units = Units(gain, level, scale, centre, given.method)
