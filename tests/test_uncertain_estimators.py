@@ -232,9 +232,9 @@ def test_an_interpolator_without_a_likelihood_says_what_to_do():
 
 def test_curves_are_calibrated_on_what_was_held_out_and_few_series_are_not(interpolator):
     assert interpolator.task_.calibration is None, "a fifth of 24 series are too few"
-    fitted = romae.RoMAEInterpolator(
-        **QUICK, likelihood="normal", pretrain_epochs=1, validation_fraction=0.5
-    ).fit(waves(48))
+    fitted = romae.RoMAEInterpolator(**QUICK, likelihood="normal", pretrain_epochs=1, validation_fraction=0.5).fit(
+        waves(48)
+    )
     assert fitted.task_.calibration.n_samples == (24,)
     new = waves(100, seed=5)
     seen, asked = [(t[::2], x[::2]) for t, x in new], [t[1::2] for t, _ in new]
