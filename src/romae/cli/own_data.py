@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         ForecastConfig,
         InferenceConfig,
         InterpolateConfig,
+        PredictConfig,
     )
     from romae.tokens.ladder import Ladder
     from romae.training.tables import FinetuneConfig, PretrainConfig, Trained
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
         "C",
         PretrainConfig,
         FinetuneConfig,
-        InferenceConfig,
+        PredictConfig,
         EmbedConfig,
         InterpolateConfig,
         AnomalyConfig,
@@ -111,6 +112,29 @@ Known = Annotated[
     str | None,
     typer.Option("--known", help="For forecasts, the channels that are known ahead, with commas: holiday,tide."),
 ]
+LikelihoodOption = Annotated[
+    str | None,
+    typer.Option(
+        "--likelihood",
+        help="The distribution to learn of numbers, for intervals: normal, student, mixture or quantiles. By default "
+        "none, and the mean alone is learned.",
+    ),
+]
+Interval = Annotated[
+    float | None,
+    typer.Option(
+        "--interval",
+        help="The probability of a central interval to write beside each number, such as 0.9, and the standard "
+        "deviation; for models with a likelihood.",
+    ),
+]
+Quantiles = Annotated[
+    str | None,
+    typer.Option(
+        "--quantiles",
+        help="Levels of quantiles to write beside each number, with commas: 0.1,0.5,0.9; for models with a likelihood.",
+    ),
+]
 OnErrorOption = Annotated[
     str | None,
     typer.Option(
@@ -137,6 +161,7 @@ def pretrain(
     masking: MaskingOption = None,
     horizon: Horizon = None,
     known: Known = None,
+    likelihood: LikelihoodOption = None,
     static: Static = None,
     test_share: TestShare = None,
     config_file: ConfigFile = None,
@@ -159,7 +184,8 @@ def pretrain(
     _require_place(out, config_file, None, resume)
     columns = _columns(id, time, channel, value, position, static, error)
     before = _job(out) if resume else None
-    config = _configured(training_tables.PretrainConfig, config_file, columns, None, before)
+    options = _given(likelihood=_likelihood(likelihood))
+    config = _configured(training_tables.PretrainConfig, config_file, columns, None, before, **options)
     config = _with_test(config, test_share)
     config = _with_masking(config, masking, horizon, known)
     if ladders:
@@ -182,6 +208,7 @@ def finetune(
     value: Value = None,
     error: Error = None,
     position: Position = None,
+    likelihood: LikelihoodOption = None,
     static: Static = None,
     test_share: TestShare = None,
     config_file: ConfigFile = None,
@@ -202,7 +229,8 @@ def finetune(
     _require_place(out, config_file, pretrained, resume)
     columns = _columns(id, time, channel, value, position, static, error)
     before = _job(out) if resume else None
-    config = _configured(training_tables.FinetuneConfig, config_file, columns, None, before, **_given(label=label))
+    options = _given(label=label, likelihood=_likelihood(likelihood))
+    config = _configured(training_tables.FinetuneConfig, config_file, columns, None, before, **options)
     config = override(_with_test(config, test_share), *(settings or ()))
     with resumable(out, "finetune", data, "--pretrained", pretrained, "--out", out):
         trained = training_tables.finetune(config, data, pretrained, out, resume=resume)
@@ -213,6 +241,8 @@ def predict(
     data: Data,
     model: Model,
     out: Table,
+    interval: Interval = None,
+    quantiles: Quantiles = None,
     id: Id = None,
     time: Time = None,
     channel: Channel = None,
@@ -240,7 +270,8 @@ def predict(
     inference_tables.require_output(out, data)
     require_free(out, force=force)
     columns = _columns(id, time, channel, value, position, static, error)
-    config = _configured(inference_tables.InferenceConfig, config_file, columns, settings, **_given(on_error=on_error))
+    options = _given(on_error=on_error) | _how_sure(interval, quantiles)
+    config = _configured(inference_tables.PredictConfig, config_file, columns, settings, **options)
     _answer(Predictor(model, "predict", config=config), data, out, resume=resume, force=force, as_json=as_json)
 
 
@@ -396,6 +427,8 @@ def interpolate(
             help="The channels to ask for, by name or number from 0 on, with commas: HR,Temp. All by default."
         ),
     ] = None,
+    interval: Interval = None,
+    quantiles: Quantiles = None,
     id: Id = None,
     time: Time = None,
     channel: Channel = None,
@@ -425,7 +458,7 @@ def interpolate(
     names = None if channels is None else _names(channels)
     if names == []:
         raise ValueError(f"--channels {channels!r} names no channel; write them as HR,Temp, or leave it out for all")
-    options = _given(on_error=on_error, channels=names)
+    options = _given(on_error=on_error, channels=names) | _how_sure(interval, quantiles)
     config = _configured(inference_tables.InterpolateConfig, config_file, columns, settings, **options)
     if queries is None and at is not None:
         predictor = Predictor(model, "interpolate", at=at, config=config)
@@ -522,14 +555,8 @@ def forecast(
             "those that are known ahead."
         ),
     ] = None,
-    interval: Annotated[
-        float | None,
-        typer.Option(
-            "--interval",
-            help="The probability of a central interval to write beside each number, such as 0.9, and the standard "
-            "deviation; for models with a likelihood.",
-        ),
-    ] = None,
+    interval: Interval = None,
+    quantiles: Quantiles = None,
     id: Id = None,
     time: Time = None,
     channel: Channel = None,
@@ -560,7 +587,7 @@ def forecast(
     names = None if channels is None else _names(channels)
     if names == []:
         raise ValueError(f"--channels {channels!r} names no channel; write them as HR,Temp, or leave it out for all")
-    options = _given(on_error=on_error, channels=names, step=step, interval=interval)
+    options = _given(on_error=on_error, channels=names, step=step) | _how_sure(interval, quantiles)
     config = _configured(inference_tables.ForecastConfig, config_file, columns, settings, **options)
     predictor = Predictor(model, "forecast", until=until, config=config)
     _answer(predictor, data, out, resume=resume, force=force, as_json=as_json)
@@ -601,6 +628,25 @@ def _names(text: str) -> list[str]:
 def _given(**options: Any) -> dict[str, Any]:
     """The options that were used."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in options.items() if value}
+
+
+def _likelihood(name: str | None) -> str | None:
+    """The name of a likelihood, if there is one of this name."""
+    from romae.model.likelihoods import as_likelihood
+
+    as_likelihood(name)
+    return name
+
+
+def _how_sure(interval: float | None, quantiles: str | None) -> dict[str, Any]:
+    """What was asked beside the mean; 0 is no level, and refused where settings are read."""
+    options: dict[str, Any] = {} if interval is None else {"interval": interval}
+    if quantiles is not None:
+        try:
+            options["quantiles"] = tuple(map(float, _names(quantiles)))
+        except ValueError:
+            raise ValueError(f"--quantiles takes levels with commas, such as 0.1,0.5,0.9, not {quantiles!r}") from None
+    return options
 
 
 def _ladder(text: str) -> "Ladder":

@@ -16,6 +16,7 @@ from romae.data.dates import dates_from_numbers, durations_from_numbers, positio
 from romae.data.schema import Schema
 from romae.data.sources import SampleSource, as_source, ids_of, schema_of
 from romae.data.static import without_static
+from romae.data.uncertainty import Spread, Uncertain
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import channel_index
 
@@ -30,6 +31,8 @@ def to_table(
     *,
     positions: Any = None,
     columns: Sequence[str] | None = None,
+    interval: float | None = None,
+    quantiles: Sequence[float] | None = None,
 ) -> "pd.DataFrame":
     """A long table of predictions or samples: one row per token.
 
@@ -37,16 +40,21 @@ def to_table(
     ----------
     samples : sequence of Sample
         The samples, in the data's own units.
-    predictions : list of arrays [n, c] or array [t, c], optional
+    predictions : list of arrays [n, c] or of Distribution, or array [t, c], optional
         Values at every token, one array per sample or all of them end to end, in the data's own units. Where samples
         hide tokens, predictions of the hidden ones alone are taken as well. Without predictions the table holds the
-        samples themselves, as `from_table` reads them, less the label.
+        samples themselves, as `from_table` reads them, less the label. Distributions are told by their means and
+        standard deviations (`flux`, `flux_std`), and by what follows.
     schema : Schema, optional
         The names of the columns; that of a `SampleSet` by default.
     positions : list of arrays [q, d] or [q], optional
         Where the predictions belong, if not at the samples' own tokens: what `interpolate` was asked.
     columns : sequence of str, optional
         Names for what is predicted, if not those of the values.
+    interval : float, optional
+        Of distributions the probability of a central interval, whose ends are `flux_lower` and `flux_upper`.
+    quantiles : sequence of float, optional
+        Of distributions the levels of quantiles, such as 0.1 for `flux_q0.1`.
 
     Returns
     -------
@@ -56,7 +64,8 @@ def to_table(
     Raises
     ------
     ValueError
-        If there is no sample, no schema, or shapes and names do not fit.
+        If there is no sample, no schema, shapes and names do not fit, levels lie outside 0 and 1, or an interval is
+        asked of numbers that are no distributions.
     TypeError
         If positions are no numbers or dates.
 
@@ -78,6 +87,7 @@ def to_table(
     names = names if columns is None else tuple(columns)
     if predictions is None:
         predictions = [sample.values for sample in members]
+    predictions, names = _told(predictions, names, Spread(interval=interval, quantiles=quantiles))
     all_positions = _positions_of(members, positions, predictions, schema)
     counts = [len(x) for x in all_positions]
     rows = _stacked(predictions, counts, lambda i: _name(i, members[i]))
@@ -89,7 +99,13 @@ def to_table(
 
 
 def to_sample_table(
-    samples: SampleSource, predictions: Any, schema: Schema | None = None, *, columns: Sequence[str] | None = None
+    samples: SampleSource,
+    predictions: Any,
+    schema: Schema | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    interval: float | None = None,
+    quantiles: Sequence[float] | None = None,
 ) -> "pd.DataFrame":
     """A table of predictions with one row per sample: classes with their probabilities, or numbers.
 
@@ -97,12 +113,17 @@ def to_sample_table(
     ----------
     samples : sequence of Sample
         The samples.
-    predictions : array [b] or [b, k]
-        Probabilities of the classes, where the schema has classes (`predict_proba`), or numbers (`predict`).
+    predictions : array [b] or [b, k], or Distribution
+        Probabilities of the classes, where the schema has classes (`predict_proba`), or numbers (`predict`), which may
+        be a distribution.
     schema : Schema, optional
         The names of columns and classes; that of a `SampleSet` by default.
     columns : sequence of str, optional
         Names for predicted numbers, if not that of the label.
+    interval : float, optional
+        Of a distribution the probability of a central interval, whose ends are `label_lower` and `label_upper`.
+    quantiles : sequence of float, optional
+        Of a distribution the levels of quantiles, such as 0.1 for `label_q0.1`.
 
     Returns
     -------
@@ -113,7 +134,8 @@ def to_sample_table(
     Raises
     ------
     ValueError
-        If shapes or names do not fit, or probabilities do not sum to 1 (logits need a softmax first).
+        If shapes or names do not fit, probabilities do not sum to 1 (logits need a softmax first), levels lie outside 0
+        and 1, or an interval is asked of what is no distribution.
 
     Examples
     --------
@@ -127,7 +149,10 @@ def to_sample_table(
     """
     members: Sequence[Sample] = samples if isinstance(samples, Sequence) else as_source(samples)
     schema = _schema_of(members, schema)
-    rows = to_numpy(predictions).astype(np.float64)
+    spread = Spread(interval=interval, quantiles=quantiles)
+    if spread.is_asked and not isinstance(predictions, Uncertain):
+        raise ValueError(_NO_DISTRIBUTION)
+    rows = to_numpy(predictions.mean() if isinstance(predictions, Uncertain) else predictions).astype(np.float64)
     rows = rows[:, None] if rows.ndim == 1 else rows
     if rows.ndim != 2 or len(rows) != len(members):
         raise ValueError(f"expected one row of predictions for each of {len(samples)} samples, got {list(rows.shape)}")
@@ -143,8 +168,30 @@ def to_sample_table(
         names = [label] if rows.shape[1] == 1 else [f"{label}_{i}" for i in range(rows.shape[1])]
     if len(names) != rows.shape[1]:
         raise ValueError(f"predictions have {rows.shape[1]} columns, but {names} are named")
+    if isinstance(predictions, Uncertain):
+        rows, names = spread.told(predictions).reshape(len(rows), -1), spread.names(names)
     require_distinct([*table, *names], "the columns of a table", "name the predictions otherwise, with columns=")
     return _frame(table | {name: rows[:, i] for i, name in enumerate(names)})
+
+
+_NO_DISTRIBUTION = (
+    "an interval and quantiles are those of distributions, and these are plain numbers; predict them with "
+    "returns='distribution'"
+)
+
+
+def _told(predictions: Any, names: Sequence[str], spread: Spread) -> tuple[Any, Sequence[str]]:
+    """Distributions as columns, and how these are called; what is none stays as it is."""
+    is_list = isinstance(predictions, list | tuple)
+    if not is_list or not predictions or not all(isinstance(one, Uncertain) for one in predictions):
+        if spread.is_asked:
+            raise ValueError(_NO_DISTRIBUTION)
+        return predictions, names
+    told, n_columns = spread.names(names), len(names)
+    shapes = {one.shape[1:] for one in predictions}
+    if shapes != {(n_columns,)}:
+        raise ValueError(f"distributions for {list(names)} must be of shape [n, {n_columns}] each; use columns=")
+    return [spread.told(one).reshape(-1, len(told)) for one in predictions], told
 
 
 def _frame(columns: dict[str, Any]) -> "pd.DataFrame":

@@ -3,12 +3,13 @@
 Shapes: b samples, k columns, q times, c channels, v values of a measurement.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float64, Shaped
 
+from romae.data.columns import require_distinct
 from romae.data.containers import is_table
 from romae.data.dates import dates_from_numbers, durations_from_numbers
 from romae.data.export import to_table
@@ -72,3 +73,23 @@ def points_by_id(
     """Values at positions as a pandas table indexed by id and all coordinates; `columns` are those that are given."""
     table = to_table(samples, values, schema, positions=positions, columns=columns)
     return table.set_index([name for name in table.columns if name not in schema.values])
+
+
+def beside(parts: Mapping[str, Any]) -> Any:
+    """Tables of the same columns as one: those of a column beside each other, each with the ending of its part."""
+    import pandas as pd
+
+    first = next(iter(parts.values()))
+    ended = [part.set_axis([_ended(name, ending) for name in part.columns], axis=1) for ending, part in parts.items()]
+    order = [_ended(name, ending) for name in first.columns for ending in parts]
+    require_distinct([*map(str, order)], "the columns of a table", "rename the channels or values")
+    table = pd.concat(ended, axis=1)[order]
+    if first.columns.nlevels > 1:
+        table.columns = pd.MultiIndex.from_tuples(order, names=first.columns.names)
+    return table
+
+
+def _ended(name: Any, ending: str) -> Any:
+    if isinstance(name, tuple):
+        return (*name[:-1], f"{name[-1]}{ending}")
+    return f"{name}{ending}" if ending else name

@@ -43,11 +43,12 @@ from romae.estimators.saved import (
 from romae.estimators.stacking import Stack
 from romae.estimators.weights import ClassWeight, require_class_weight, sample_weights
 from romae.files import write_whole_folder
-from romae.inference.calibration import calibration_of
+from romae.inference.calibration import calibration_of, conformal_of
 from romae.inference.outside import Outside
 from romae.inference.predictions import Pooling, refused_by
 from romae.model.autoencoder import Encoder
 from romae.model.config import ModelConfig, Size
+from romae.model.conformal import FEWEST, TooFewSamples
 from romae.model.likelihoods import Likelihood, Name, as_likelihood
 from romae.model.tasks import Classification, Task
 from romae.tokens.ladder import Ladder
@@ -392,6 +393,8 @@ class Estimator(BaseEstimator):
             assert task is not None
             tasks = [task]
         tasks = [self._on_device(task) for task in tasks]
+        if histories:  # what was trained before, and is not trained again, stays as it is
+            self._calibrate(tasks, samples, parts)
         stack = None
         if last is not None:
             classifiers = [task for task in tasks if isinstance(task, Classification)]
@@ -401,6 +404,8 @@ class Estimator(BaseEstimator):
                 for classifier in classifiers:
                     classifier.calibration = calibration
             stack = self._stack(tasks, samples, parts, seed)
+            self._learn_errors(tasks, samples, parts, stack)
+            stack = None if stack is None else replace(stack, held_out=None)
         self.tasks_, self.task_, self.n_models_ = tasks, tasks[0], len(tasks)
         self.histories_, self.n_features_in_ = histories, _n_channels(samples)
         self.stack_, self.has_stack_ = stack, stack is not None
@@ -429,6 +434,25 @@ class Estimator(BaseEstimator):
     ) -> Stack | None:
         """Models that stand beside the network, for estimators that have such."""
         return None
+
+    def _calibrate(self, tasks: Sequence[Task], samples: Sequence[Sample], parts: Sequence["Part"]) -> None:
+        """Calibrate the distributions of numbers, if any are learned, on what was held out; of few series they stay."""
+        held_out = [_chosen(samples, part.held_out) for part in parts]
+        learned = [task for task in tasks if getattr(task, "likelihood", None) is not None]
+        if not learned or sum(map(len, held_out)) < FEWEST:
+            return
+        given = [(task, some) for task, some in zip(learned, held_out, strict=True) if some]
+        try:
+            calibration = conformal_of(given)
+        except TooFewSamples:  # some of them have nothing that could be hidden
+            return
+        for task in learned:
+            task.calibration = calibration
+
+    def _learn_errors(
+        self, tasks: Sequence[Task], samples: Sequence[Sample], parts: Sequence["Part"], stack: Stack | None
+    ) -> None:
+        """What errors are like for samples that were not trained on, for estimators that answer with numbers."""
 
     def _parts(
         self,

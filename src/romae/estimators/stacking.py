@@ -114,17 +114,26 @@ def _log_softmax(logits: Float64[np.ndarray, "b k"]) -> Float64[np.ndarray, "b k
     return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
 
 
+class HeldOut(NamedTuple):
+    """The samples that were judged by, fold by fold, and the answers that all models together give for them."""
+
+    indices: Int64[np.ndarray, "v"]
+    answers: Outputs
+
+
 @dataclass(frozen=True, eq=False)
 class Stack:
     """Models on summary features that stand beside a network, and the part of each in the answer, the network first.
 
     A classifier has a bias for each class, a regressor none. `times` are those of the grid, after a series' first.
+    `held_out` is what fitting knows of numbers for samples that were not trained on; it is not saved.
     """
 
     members: Mapping[str, Member]
     weights: Float64[np.ndarray, "m"]
     bias: Float64[np.ndarray, "k"] | None
     times: Float64[np.ndarray, "p"] | None = None
+    held_out: HeldOut | None = None
 
     def answers(self, network: Outputs, views: Views) -> Outputs:
         """Probabilities from logarithms of the network's, or numbers from its numbers."""
@@ -199,7 +208,9 @@ def fit_stack(
     truth = labels[judged]
     if n_classes is None:
         targets = np.asarray(truth, dtype=np.float64).reshape(len(truth), -1)
-        return Stack(everything, fit_number_weights(of_models, targets, weights_at(judged)), None)
+        weights = fit_number_weights(of_models, targets, weights_at(judged))
+        held_out = HeldOut(judged, np.tensordot(weights, np.stack(of_models), 1))
+        return Stack(everything, weights, None, held_out=held_out)
     logarithms = [of_models[0], *map(_log_softmax, of_models[1:])]
     pool = fit_class_pool(logarithms, np.asarray(truth, dtype=np.int64), weights_at(judged))
     return Stack(everything, pool.weights, pool.bias)

@@ -13,22 +13,27 @@ from sklearn.utils import Tags, check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from romae.data.columns import require_variation_kept
+from romae.data.containers import is_table
 from romae.data.fitting import Center, Values
 from romae.data.grid import longest_duration, on_grid
 from romae.data.schema import SampleSet
 from romae.data.skipping import OnError
 from romae.data.sources import lengths_of, schema_of
 from romae.data.summary import PER_KIND, PER_VALUE, summary_features
+from romae.data.uncertainty import require_level
 from romae.estimators.answers import by_id
 from romae.estimators.base import MASK_RATIO, Clock, Estimator, Part
+from romae.estimators.conformal import HeldOutErrors
 from romae.estimators.folds import TableRows
 from romae.estimators.inputs import Tokens, opened
 from romae.estimators.labels import labels_of
 from romae.estimators.stacking import LONGEST, Fold, Stack, Views, fit_stack, fitting_seconds
 from romae.estimators.weights import ClassWeight, Weights, class_factors, normalised, sample_weights, weights_of
 from romae.inference import predictions as inference
+from romae.inference.distributions import Distribution
 from romae.model.config import ModelConfig, Size
-from romae.model.tasks import Classification, Task
+from romae.model.likelihoods import Likelihood, Name
+from romae.model.tasks import Classification, Regression, Task
 from romae.tokens.ladder import Ladder
 from romae.tokens.masking import Masking, Strategy
 from romae.tokens.sample import Sample
@@ -602,13 +607,17 @@ class RoMAERegressor(RegressorMixin, _Supervised):
     scoring : str or None, default None
         The score that decides which weights do best on that split, by its name in scikit-learn: "r2",
         "neg_mean_squared_error" or "neg_mean_absolute_error". None takes the loss, which is the squared error of
-        standardised targets.
+        standardised targets, or that of the likelihood.
     device : str, default "auto"
         "auto", "cpu", "cuda", or one GPU of several, such as "cuda:1".
     random_state : int, RandomState or None, default None
         Decides the split, the first weights, the order and the masks. Give a number for results that can be repeated.
     verbose : int, default 0
         1 shows progress.
+    likelihood : {"normal", "student", "mixture", "quantiles"}, likelihood, dict or None, default None
+        The distribution that the networks learn of each target, such as `Mixture(n=4)`, or `{"kind": "mixture", "n":
+        4}` as in a file; intervals are then wider for series of which less is known. None learns the mean alone, and
+        intervals are as wide for all series.
 
     Attributes
     ----------
@@ -643,10 +652,79 @@ class RoMAERegressor(RegressorMixin, _Supervised):
     (12,)
     """
 
-    _saved: ClassVar[tuple[str, ...]] = (*Estimator._saved, "n_outputs_", "is_flat_")
+    _saved: ClassVar[tuple[str, ...]] = (
+        *Estimator._saved,
+        "n_outputs_",
+        "is_flat_",
+        "held_out_errors_",
+        "held_out_weights_",
+    )
     _scores: ClassVar[tuple[str, ...]] = OF_NUMBERS
     n_outputs_: int
     is_flat_: bool
+    held_out_errors_: Float64[np.ndarray, "n"] | None = None  # row by row, for a file holds no tables
+    held_out_weights_: Float64[np.ndarray, "v"] | None = None
+
+    def __init__(
+        self,
+        *,
+        size: str | Size | Mapping[str, int] | None = None,
+        pretrain_epochs: int | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        lr: float | None = None,
+        mask_ratio: float = MASK_RATIO,
+        model: ModelConfig | Mapping[str, Any] | None = None,
+        masking: Strategy | Masking | Mapping[str, Any] | None = None,
+        train: TrainConfig | Mapping[str, Any] | None = None,
+        time_limit: float | None = None,
+        scaling: Values = "auto",
+        center: Center = "auto",
+        clock: Clock = "sample",
+        tokens: Tokens | None = None,
+        columns: Any = None,
+        ladders: Sequence[Ladder] | None = None,
+        pretrained: str | Path | None = None,
+        frozen: bool = False,
+        features: Literal["auto", "summary"] | None = "auto",
+        n_models: int | None = None,
+        early_stopping: bool = True,
+        validation_fraction: float | None = None,
+        scoring: str | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+        likelihood: Likelihood | Name | Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            size=size,
+            pretrain_epochs=pretrain_epochs,
+            epochs=epochs,
+            batch_size=batch_size,
+            lr=lr,
+            mask_ratio=mask_ratio,
+            model=model,
+            masking=masking,
+            train=train,
+            time_limit=time_limit,
+            scaling=scaling,
+            center=center,
+            clock=clock,
+            tokens=tokens,
+            columns=columns,
+            ladders=ladders,
+            pretrained=pretrained,
+            frozen=frozen,
+            features=features,
+            n_models=n_models,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            scoring=scoring,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.likelihood = likelihood
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -706,13 +784,19 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         samples, y, weights = _that_count(samples, y, weights_of(X, samples, sample_weight))
         n_outputs = 1 if y.ndim == 1 else y.shape[1]
         labelled = _with_targets(samples, y.reshape(len(y), -1), None, normalised(weights))
-        last = Regress(n_targets=n_outputs, frozen=self.frozen, drop_tokens=DROP_TOKENS, dropout=DROPOUT)
+        last = Regress(
+            n_targets=n_outputs,
+            frozen=self.frozen,
+            drop_tokens=DROP_TOKENS,
+            dropout=DROPOUT,
+            likelihood=self._likelihood(),
+        )
         self._train(labelled, before, unlabelled=self._read_unlabelled(unlabelled, samples, before), last=last)
         self.is_flat_, self.n_outputs_ = y.ndim == 1, n_outputs
         self._rows_of_fit = TableRows.of(X, schema_of(samples))
         return self
 
-    def predict(self, X: Any, *, on_error: OnError = "raise", static: Any = None) -> Any:
+    def predict(self, X: Any, *, return_std: bool = False, on_error: OnError = "raise", static: Any = None) -> Any:
         """The numbers of each series.
 
         Parameters
@@ -720,6 +804,10 @@ class RoMAERegressor(RegressorMixin, _Supervised):
         X : list of (times, values) pairs, list of arrays [n, c], array [b, n, c], samples or table
             The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
             `columns`.
+        return_std : bool, default False
+            Whether to return the standard deviation of the error as well. It is that of the answer of all models
+            together for series that were held out from training, larger and smaller as the networks' own where they
+            have a likelihood.
         on_error : {"raise", "skip"}, default "raise"
             What to do with series that cannot be read or that the model refuses: an error, or answers for the others
             alone, with one warning and the list `skipped_`.
@@ -729,21 +817,105 @@ class RoMAERegressor(RegressorMixin, _Supervised):
 
         Returns
         -------
-        Float64 array [b] or [b, k], pandas.Series or pandas.DataFrame
-            Shaped as y was, in its units; for a table indexed by its ids.
+        Float64 array [b] or [b, k], pandas.Series or pandas.DataFrame, or tuple of two arrays
+            Shaped as y was, in its units; for a table indexed by its ids. With `return_std` numbers and deviations,
+            alike; for a table they are columns of one table, `label` and `label_std`.
 
         Raises
         ------
         ValueError
-            If X cannot be read, or does not fit the data that the estimator was fitted on.
+            If X cannot be read, or does not fit the data that the estimator was fitted on, or if deviations are asked
+            of an estimator that held out no series.
         NotFittedError
             If the estimator has not been fitted.
         """
         X = opened(X, self.columns)
         samples = self._read_to_judge(X, on_error=on_error, static=static)
-        numbers = self._answers(samples)
-        numbers = numbers.reshape(len(samples)) if self.is_flat_ else numbers.reshape(len(samples), -1)
-        return by_id(X, samples, numbers, name=self._label_name)
+        errors = self._held_out_errors() if return_std else None
+        numbers = self._answers(samples).reshape(len(samples), -1)
+        if errors is not None:
+            return self._side_by_side(X, samples, {"": numbers, "_std": errors.deviation(self._spread_of(samples))})
+        return by_id(X, samples, numbers[:, 0] if self.is_flat_ else numbers, name=self._label_name)
+
+    def predict_interval(self, X: Any, level: float = 0.9, *, on_error: OnError = "raise", static: Any = None) -> Any:
+        """The intervals in which the numbers of new series lie with some probability.
+
+        Around the answer of all models together, by split conformal: as wide as its errors ask for on the series that
+        were held out from training. New series of the same kind are covered with at least this probability.
+
+        Parameters
+        ----------
+        X : list of (times, values) pairs, list of arrays [n, c], array [b, n, c], samples or table
+            The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
+            `columns`.
+        level : float, default 0.9
+            The probability, between 0 and 1.
+        on_error : {"raise", "skip"}, default "raise"
+            What to do with series that cannot be read or that the model refuses: an error, or answers for the others
+            alone, with one warning and the list `skipped_`.
+        static : table, dict or list of dict, optional
+            Static facts of X, where fit had some.
+
+        Returns
+        -------
+        tuple of two Float64 arrays [b] or [b, k], or pandas.DataFrame
+            Lower and upper ends, shaped as y was, in its units; for a table they are columns of one table,
+            `label_lower` and `label_upper`, indexed by its ids. Of several targets each is covered by itself.
+
+        Raises
+        ------
+        ValueError
+            If the level is no probability, no series were held out or too few of them for this level, or X does not
+            fit the data that the estimator was fitted on.
+        NotFittedError
+            If the estimator has not been fitted.
+        """
+        level = require_level(level)
+        X = opened(X, self.columns)
+        samples = self._read_to_judge(X, on_error=on_error, static=static)
+        half_width = self._held_out_errors().half_width(self._spread_of(samples), level)
+        numbers = self._answers(samples).reshape(len(samples), -1)
+        return self._side_by_side(X, samples, {"_lower": numbers - half_width, "_upper": numbers + half_width})
+
+    def _side_by_side(self, X: Any, samples: Sequence[Sample], parts: Mapping[str, Float64[np.ndarray, "b o"]]) -> Any:
+        """Arrays as y was shaped or, for a table, columns of one table with an ending each."""
+        if not is_table(X):
+            return tuple(part[:, 0] if self.is_flat_ else part for part in parts.values())
+        name = "value" if self._label_name is None else self._label_name
+        names = [name] if self.n_outputs_ == 1 else [f"{name}_{i}" for i in range(self.n_outputs_)]
+        columns = [f"{one}{ending}" for one in names for ending in parts]
+        rows = np.stack([*parts.values()], axis=-1).reshape(len(samples), -1)
+        return by_id(X, samples, rows, columns=columns)
+
+    def _learn_errors(
+        self, tasks: Sequence[Task], samples: Sequence[Sample], parts: Sequence[Part], stack: Stack | None
+    ) -> None:
+        self.held_out_errors_ = self.held_out_weights_ = None
+        judged = [(task, part.held_out) for task, part in zip(tasks, parts, strict=True) if len(part.held_out) > 0]
+        if not judged:
+            return
+        held_out = [[samples[i] for i in indices.tolist()] for _, indices in judged]
+        indices = np.concatenate([indices for _, indices in judged])
+        spread = np.concatenate([_spread([task], some) for (task, _), some in zip(judged, held_out, strict=True)])
+        if stack is None or stack.held_out is None:
+            predicted = np.concatenate([_said([task], some) for (task, _), some in zip(judged, held_out, strict=True)])
+        else:
+            predicted = stack.held_out.answers
+        truth = np.stack([np.asarray(samples[i].target, dtype=np.float64).reshape(-1) for i in indices.tolist()])
+        weights = sample_weights(samples)
+        errors = HeldOutErrors.of(truth, predicted, spread, None if weights is None else weights[indices])
+        self.held_out_errors_, self.held_out_weights_ = errors.errors.ravel(), errors.weights
+
+    def _held_out_errors(self) -> HeldOutErrors:
+        if self.held_out_errors_ is None or self.held_out_weights_ is None:
+            raise ValueError(
+                "no series were held out from training, so that nothing is known of errors for new ones: intervals and "
+                "deviations need early_stopping=True and at least 20 series, or a validation_fraction"
+            )
+        return HeldOutErrors(self.held_out_errors_.reshape(-1, self.n_outputs_), self.held_out_weights_)
+
+    def _spread_of(self, samples: Sequence[Sample]) -> Float64[np.ndarray, "b o"]:
+        return _spread(self.tasks_, samples)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, static: Any = None) -> float:
         """Coefficient of determination R²: 1 is perfect, 0 as good as the mean of y.
@@ -784,6 +956,14 @@ def _said(tasks: Sequence[Task], samples: Sequence[Sample]) -> Float64[np.ndarra
         return np.log(np.maximum(probabilities, SMALLEST))
     numbers = [np.asarray(inference.predict(task, samples), dtype=np.float64) for task in tasks]
     return np.mean(numbers, axis=0).reshape(len(samples), -1)
+
+
+def _spread(tasks: Sequence[Task], samples: Sequence[Sample]) -> Float64[np.ndarray, "b o"]:
+    """The deviation that networks with a likelihood tell of each number, on average, and 1 without one."""
+    if getattr(tasks[0], "likelihood", None) is None:
+        return np.ones((len(samples), 1 if not isinstance(tasks[0], Regression) else tasks[0].n_targets))
+    told = [inference.predict(task, samples, returns="distribution", calibrated=False) for task in tasks]
+    return np.mean([one.std() for one in told if isinstance(one, Distribution)], axis=0).reshape(len(samples), -1)
 
 
 def _views(task: Task, samples: Sequence[Sample], times: Float64[np.ndarray, "p"] | None) -> Views:

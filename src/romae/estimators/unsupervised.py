@@ -1,10 +1,10 @@
 """Estimators that learn without labels: curves through sparse measurements, and vectors for series."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -23,12 +23,14 @@ from romae.data.schema import Schema, measured_values
 from romae.data.skipping import OnError, require_on_error
 from romae.data.sources import schema_of
 from romae.data.static import n_measured
-from romae.estimators.answers import by_id, curves_by_id, points_by_id
+from romae.data.uncertainty import require_level
+from romae.estimators.answers import beside, by_id, curves_by_id, points_by_id
 from romae.estimators.base import MASK_RATIO, Clock, Estimator
 from romae.estimators.folds import TableRows
 from romae.estimators.inputs import Tokens, opened
 from romae.inference import predictions as inference
 from romae.model.config import ModelConfig, Size
+from romae.model.likelihoods import Likelihood, Name
 from romae.model.pooling import n_pooled
 from romae.model.tasks import MaskedReconstruction, Task
 from romae.tokens.ladder import Ladder
@@ -140,6 +142,22 @@ class _Unsupervised(Estimator):
         return kept.samples, kept.places
 
 
+class _Asked(NamedTuple):
+    """What is asked of an interpolator: where, which channels, and how series are read."""
+
+    times: Any
+    channels: Any
+    on_error: OnError
+    static: Any
+
+
+class _Curves(NamedTuple):
+    """What the model answers for each series, and which of the channels it knows."""
+
+    answers: list[Any]
+    is_known: Bool[np.ndarray, "c"]
+
+
 class RoMAEInterpolator(_Unsupervised):
     """Interpolator for irregularly sampled time series: values at any time, learned from many series.
 
@@ -181,6 +199,9 @@ class RoMAEInterpolator(_Unsupervised):
     learn_hidden : bool, default False
         Whether to learn what samples hide (`Sample.hidden`), as the targets of their pre-training. By default it is not
         shown to training at all, so that it can be predicted afterwards.
+    likelihood : {"normal", "student", "mixture", "quantiles"}, likelihood, dict or None, default None
+        The distribution that is learned of each value, for intervals and deviations, such as `Mixture(n=4)`, or
+        `{"kind": "mixture", "n": 4}` as in a file; None learns the mean alone.
     tokens : "steps", "scalars" or None, default None
         What a token is: a time step, or a single number. None takes steps unless some lack a part of their channels.
     columns : dict, optional
@@ -231,6 +252,59 @@ class RoMAEInterpolator(_Unsupervised):
     (12, 3, 1)
     """
 
+    def __init__(
+        self,
+        *,
+        size: str | Size | Mapping[str, int] | None = None,
+        pretrain_epochs: int | None = None,
+        batch_size: int | None = None,
+        lr: float | None = None,
+        mask_ratio: float = MASK_RATIO,
+        model: ModelConfig | Mapping[str, Any] | None = None,
+        masking: Strategy | Masking | Mapping[str, Any] | None = None,
+        train: TrainConfig | Mapping[str, Any] | None = None,
+        time_limit: float | None = None,
+        scaling: Values = "standard",
+        center: Center = "auto",
+        clock: Clock = "sample",
+        learn_hidden: bool = False,
+        likelihood: Likelihood | Name | Mapping[str, Any] | None = None,
+        tokens: Tokens | None = None,
+        columns: Any = None,
+        ladders: Sequence[Ladder] | None = None,
+        pretrained: str | Path | None = None,
+        early_stopping: bool = True,
+        validation_fraction: float | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            size=size,
+            pretrain_epochs=pretrain_epochs,
+            batch_size=batch_size,
+            lr=lr,
+            mask_ratio=mask_ratio,
+            model=model,
+            masking=masking,
+            train=train,
+            time_limit=time_limit,
+            scaling=scaling,
+            center=center,
+            clock=clock,
+            learn_hidden=learn_hidden,
+            tokens=tokens,
+            columns=columns,
+            ladders=ladders,
+            pretrained=pretrained,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.likelihood = likelihood
+
     def _begin(self) -> Task | None:
         before = super()._begin()
         if before is not None and not self.pretrain_epochs and not isinstance(before, MaskedReconstruction):
@@ -238,10 +312,23 @@ class RoMAEInterpolator(_Unsupervised):
                 f"the pretrained model is a {type(before).__name__}, which has no decoder to interpolate with; give it "
                 "one with pretrain_epochs above 0"
             )
+        if before is not None and not self.pretrain_epochs and self.likelihood is not None:
+            raise ValueError(
+                "a pretrained model that is not trained again keeps its own likelihood; leave likelihood out, or give "
+                "pretrain_epochs above 0"
+            )
         return before
 
     def interpolate(
-        self, X: Any, times: Any, *, channels: Any = None, on_error: OnError = "raise", static: Any = None
+        self,
+        X: Any,
+        times: Any,
+        *,
+        channels: Any = None,
+        returns: inference.Returns = "mean",
+        return_std: bool = False,
+        on_error: OnError = "raise",
+        static: Any = None,
     ) -> Any:
         """The values of all channels, or of some, at these times, in the units of the data.
 
@@ -255,6 +342,11 @@ class RoMAEInterpolator(_Unsupervised):
             positions [q, d] take the place of times, as in `romae.interpolate`.
         channels : sequence of str or int, optional
             Which channels to ask for, by name or by number from 0 on, in this order; all by default.
+        returns : {"mean", "distribution"}, default "mean"
+            "distribution" gives a list with a `Distribution` for each series, also for a table; for estimators with a
+            likelihood.
+        return_std : bool, default False
+            Whether to return the standard deviation as well; for estimators with a likelihood.
         on_error : {"raise", "skip"}, default "raise"
             What to do with series that cannot be read or that the model refuses: an error, or answers for the others
             alone, with one warning and the list `skipped_`.
@@ -264,22 +356,104 @@ class RoMAEInterpolator(_Unsupervised):
 
         Returns
         -------
-        Float64 array [b, q, c], list of arrays [q, c] or pandas.DataFrame
+        Float64 array [b, q, c], list of arrays [q, c] or pandas.DataFrame, list of Distribution, or tuple of two
             For a table a table with the index id and time, and a column for each channel or value. Else an array for
             times that all series share, or a list. Where a measurement has several values, such as a flux and its
             error, and channels are an axis, they are the last axis: [b, q, c, k]. A channel that was never measured in
-            training is NaN.
+            training is NaN. With `return_std` means and deviations, alike; of a table they are columns of one table,
+            `flux` and `flux_std`.
 
         Raises
         ------
         ValueError
-            If X, the times or the channels do not fit the data that the estimator was fitted on.
+            If X, the times or the channels do not fit the data that the estimator was fitted on, or deviations or
+            distributions are asked of an estimator without a likelihood.
         TypeError
             If the times are no array, or the channels no names or numbers.
         NotFittedError
             If the estimator has not been fitted.
         """
+        if return_std and returns != "mean":
+            raise ValueError(
+                "return_std asks for arrays and returns='distribution' for objects that have them; use one"
+            )
+        how = _Asked(times, channels, on_error, static)
+        if return_std:
+            return self._told(X, how, {"": lambda one: one.mean(), "_std": lambda one: one.std()})
+        if returns == "mean":
+            return self._told(X, how, None)
+        curves, _ = self._curves(opened(X, self.columns), how, returns)
+        if not curves.is_known.all():
+            raise ValueError(
+                "a channel that was never measured in training has no distribution; ask for others with channels="
+            )
+        return curves.answers
+
+    def predict_interval(
+        self,
+        X: Any,
+        times: Any,
+        level: float = 0.9,
+        *,
+        channels: Any = None,
+        on_error: OnError = "raise",
+        static: Any = None,
+    ) -> Any:
+        """The central intervals in which values at these times lie with some probability, in the units of the data.
+
+        Parameters
+        ----------
+        X : list of (times, values) pairs, list of arrays [n, c], array [b, n, c], samples or table
+            The series, as in `interpolate`.
+        times : array [q] or list of arrays [q]
+            One array for all series, or one for each, as in `interpolate`.
+        level : float, default 0.9
+            The probability, between 0 and 1.
+        channels : sequence of str or int, optional
+            Which channels to ask for, by name or by number from 0 on, in this order; all by default.
+        on_error : {"raise", "skip"}, default "raise"
+            What to do with series that cannot be read or that the model refuses: an error, or answers for the others
+            alone, with one warning and the list `skipped_`.
+        static : table, dict or list of dict, optional
+            Static facts of X, where fit had some.
+
+        Returns
+        -------
+        tuple of two Float64 arrays or of two lists, or pandas.DataFrame
+            Lower and upper ends, each shaped as by `interpolate`; of a table they are columns of one table,
+            `flux_lower` and `flux_upper`.
+
+        Raises
+        ------
+        ValueError
+            If the level is no probability, the estimator has learned no likelihood, or X, the times or the channels do
+            not fit the data that it was fitted on.
+        TypeError
+            If the times are no array, or the channels no names or numbers.
+        NotFittedError
+            If the estimator has not been fitted.
+        """
+        level = require_level(level)
+        ends: dict[str, Callable[[Any], Any]] = {
+            "_lower": lambda one: one.quantile((1 - level) / 2),
+            "_upper": lambda one: one.quantile((1 + level) / 2),
+        }
+        return self._told(X, _Asked(times, channels, on_error, static), ends)
+
+    def _told(self, X: Any, how: "_Asked", parts: Mapping[str, Callable[[Any], Any]] | None) -> Any:
+        """Means, or some parts of the distributions by the endings of their columns: side by side, or in one table."""
         X = opened(X, self.columns)
+        curves, shaped = self._curves(X, how, "mean" if parts is None else "distribution")
+        if parts is None:
+            return shaped(curves.answers)
+        told = {ending: shaped([part(one) for one in curves.answers]) for ending, part in parts.items()}
+        return beside(told) if is_table(X) else tuple(told.values())
+
+    def _curves(
+        self, X: Any, how: "_Asked", returns: inference.Returns
+    ) -> tuple["_Curves", Callable[[Sequence[Any]], Any]]:
+        """The answers for each series, and what brings arrays of their shape into the form that people asked in."""
+        times, channels = how.times, how.channels
         times = times.to_numpy() if hasattr(times, "iloc") else times  # a pandas column is indexed by its own labels
         if not hasattr(times, "__getitem__") or isinstance(times, str | Mapping) or getattr(times, "ndim", 1) == 0:
             raise TypeError(
@@ -289,10 +463,14 @@ class RoMAEInterpolator(_Unsupervised):
         if len(times) == 0:
             raise ValueError("times are empty; give one array for all series, or one for each")
         is_shared = np.ndim(times[0]) == 0
-        samples, places = self._read_to_ask(X, on_error, static, is_shared=is_shared)
+        samples, places = self._read_to_ask(X, how.on_error, how.static, is_shared=is_shared)
         times = times if is_shared or places is None else [times[i] for i in places]
         times_of_series = [times] * len(samples) if is_shared else times
-        schema = self.task_.schema
+        schema, is_frame = self.task_.schema, is_table(X)
+
+        def asked_of_model(positions: Any, chosen: Any = None) -> list[Any]:
+            return inference.interpolate(self.task_, samples, positions, channels=chosen, returns=returns)
+
         if (
             schema is not None
             and schema.channel is not None
@@ -302,25 +480,40 @@ class RoMAEInterpolator(_Unsupervised):
             if self.task_.scaling is not None:
                 is_known = self.task_.scaling.is_known(len(is_known)).numpy()[: len(is_known)]
             asked = [*range(len(is_known))] if channels is None else channel_numbers(channels, schema.channels)
-            times_of_series = [_time_numbers(series_times, schema) for series_times in times_of_series]
-            positions = [_channel_positions(x, np.array(asked)[is_known[asked]]) for x in times_of_series]
-            answers = zip(times_of_series, inference.interpolate(self.task_, samples, positions), strict=True)
-            values = [_by_channel(x, len(series_times), is_known[asked]) for series_times, x in answers]
-            if is_table(X):
-                return curves_by_id(samples, schema_of(samples) or schema, times_of_series, values, asked)
-        elif schema is not None and schema.channel is not None and channels is not None:
+            numbers = [_time_numbers(series_times, schema) for series_times in times_of_series]
+            counts, n_known, n_values = (
+                [len(x) for x in numbers],
+                int(is_known[asked].sum()),
+                self.task_.config.channels,
+            )
+            answers = asked_of_model([_channel_positions(x, np.array(asked)[is_known[asked]]) for x in numbers])
+            if returns == "distribution":
+                shape = (n_known,) if n_values == 1 else (n_known, n_values)
+                answers = [one.reshape((n, *shape)) for one, n in zip(answers, counts, strict=True)]
+
+            def by_channel(rows: Sequence[Any]) -> Any:
+                flat = [np.reshape(x, (n * n_known, n_values)) for n, x in zip(counts, rows, strict=True)]
+                values = [_by_channel(x, n, is_known[asked]) for n, x in zip(counts, flat, strict=True)]
+                if is_frame:
+                    return curves_by_id(samples, schema_of(samples) or schema, numbers, values, asked)
+                return np.stack(values) if is_shared else values
+
+            return _Curves(answers, is_known[asked]), by_channel
+        if schema is not None and schema.channel is not None and channels is not None:
             raise ValueError(
                 "positions [q, d] say themselves which channel each asks for, in their last column; leave channels out"
             )
-        else:
-            values = inference.interpolate(self.task_, samples, times_of_series, channels=channels)
-            if is_table(X):
+
+        def by_position(rows: Sequence[Any]) -> Any:
+            if is_frame:
                 names = schema_of(samples) or Schema()
                 columns = (
                     None if channels is None else [names.values[i] for i in channel_numbers(channels, names.values)]
                 )
-                return points_by_id(samples, names, times_of_series, values, columns)
-        return np.stack(values) if is_shared else values
+                return points_by_id(samples, names, times_of_series, rows, columns)
+            return np.stack(rows) if is_shared else rows
+
+        return _Curves(asked_of_model(times_of_series, channels), np.ones(1, dtype=bool)), by_position
 
     def score(self, X: Any, y: Any = None, static: Any = None) -> float:
         """R² of measurements that are hidden and predicted from the others.

@@ -11,11 +11,11 @@ Shapes: *s that of the predictions, p raw parameters of each, m components, l le
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from romae.data.scaling import BENT, Method
@@ -73,6 +73,30 @@ class Units:
         return slope - np.log(self.scale) + np.log(self.gain)
 
 
+@runtime_checkable
+class Joint(Protocol):
+    """What draws numbers that belong together: at some of the positions, each of its level given those before it."""
+
+    @property
+    def n_columns(self) -> int:
+        """How many numbers there are at a position."""
+        ...
+
+    def __call__(
+        self, rows: Int64[np.ndarray, "r"], levels: Float64[np.ndarray, "n r c"]
+    ) -> Float64[np.ndarray, "n r c"]:
+        """The numbers."""
+        ...
+
+
+NO_CURVES = "curves are drawn jointly from what romae.interpolate returns, and these distributions are none of it"
+
+
+def _inside(levels: Float64[np.ndarray, "..."]) -> Float64[np.ndarray, "..."]:
+    """Levels that are neither 0 nor 1."""
+    return np.clip(levels, np.finfo(float).tiny, 1 - np.finfo(float).epsneg)
+
+
 class Distribution:
     """The distributions of predicted numbers, in the data's own units.
 
@@ -122,6 +146,27 @@ class Distribution:
         )
         self.units = Units(gain, level, scale, centre, units.method)
         self.places = np.broadcast_to(np.asarray(0.0 if places is None else places, dtype=np.float64), raw.shape[:-1])
+        self._joint: Joint | str = NO_CURVES
+        self._entries: Int64[np.ndarray, "*s"] | None = None  # where a part lies among all that were asked
+
+    def drawn_by(self, joint: "Joint | str") -> "Distribution":
+        """The same distributions with what draws whole curves of them, or the reason why nothing does.
+
+        Parameters
+        ----------
+        joint : callable or str
+            Takes the rows to draw and a level for each number, and gives the numbers.
+
+        Returns
+        -------
+        Distribution
+            This one.
+        """
+        self._joint, self._entries = joint, np.arange(int(np.prod(self.shape))).reshape(self.shape)
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_joint": "curves cannot be drawn jointly from a copy, which holds no model"}
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -157,12 +202,15 @@ class Distribution:
         """The distributions at places in the flattened array."""
         given = self.units
         gain, level, scale, centre = (
-            part.reshape(-1)[places] for part in (given.gain, given.level, given.scale, given.centre)
+            np.asarray(part.reshape(-1)[places]) for part in (given.gain, given.level, given.scale, given.centre)
         )
         raw = self.raw.reshape(-1, self.raw.shape[-1])[places]
         units = Units(gain, level, scale, centre, given.method)
         variance = None if self.variance is None else self.variance.reshape(-1)[places]
-        return self._changed(raw=raw, units=units, variance=variance, places=self.places.reshape(-1)[places])
+        part = self._changed(raw=raw, units=units, variance=variance, places=self.places.reshape(-1)[places])
+        part._joint = self._joint
+        part._entries = None if self._entries is None else np.asarray(self._entries.reshape(-1)[places])
+        return part
 
     def _changed(self, **changes: Any) -> "Distribution":
         names = ("likelihood", "raw", "units", "variance", "calibration", "places")
@@ -369,8 +417,8 @@ class Distribution:
         score, slope = self._calibrated_score(z)  # of the model's probability: a density times the slope of the levels
         return density + np.log(slope) + 0.5 * (self._score(z) ** 2 - score**2)
 
-    def sample(self, n: int, seed: int | None = None) -> Float64[np.ndarray, "n *s"]:
-        """Draw numbers, each independent of the others.
+    def sample(self, n: int, seed: int | None = None, *, joint: bool = False) -> Float64[np.ndarray, "n *s"]:
+        """Draw numbers, each independent of the others, or whole curves.
 
         Parameters
         ----------
@@ -378,6 +426,12 @@ class Distribution:
             How many of each.
         seed : int, optional
             Draws the same numbers each time.
+        joint : bool, default False
+            Whether the numbers of a draw belong together, as those of a curve. Each is then drawn from what the model
+            says once the numbers drawn before it are visible: those far apart first, those between them later, and in
+            the order of time for models that were taught to look ahead (`Future`). That takes as many passes of the
+            model as there are positions, each over n samples. Several values of one measurement are drawn
+            independently of each other. For what `romae.interpolate` returns, and parts of it.
 
         Returns
         -------
@@ -387,12 +441,40 @@ class Distribution:
         Raises
         ------
         ValueError
-            If n is below 1.
+            If n is below 1, or curves are to be drawn of distributions that did not come from `romae.interpolate`, or
+            of a model with windows or queries that were decoded together.
         """
         if n < 1:
             raise ValueError(f"at least one number can be drawn, n=1 or more, not {n}")
-        levels = np.random.default_rng(seed).uniform(size=(n, *self.shape))
-        return self._quantiles(np.clip(levels, np.finfo(float).tiny, 1 - np.finfo(float).epsneg))
+        random = np.random.default_rng(seed)
+        levels = _inside(random.uniform(size=(n, *self.shape)))
+        if not joint:
+            return self._quantiles(levels)
+        if isinstance(self._joint, str) or self._entries is None:
+            raise ValueError(f"{self._joint}; leave joint out to draw each number by itself")
+        if self.raw.size == 0:
+            return np.zeros((n, *self.shape))
+        entries, n_columns = self._entries.reshape(-1), self._joint.n_columns
+        rows, row = np.unique(entries // n_columns, return_inverse=True)
+        # A token holds all values of a measurement: those that are not asked for are drawn as well.
+        whole = _inside(random.spawn(1)[0].uniform(size=(n, len(rows), n_columns)))
+        whole[:, row, entries % n_columns] = levels.reshape(n, -1)
+        return self._joint(rows, whole)[:, row, entries % n_columns].reshape(n, *self.shape)
+
+    def at_levels(self, levels: Array) -> Array:
+        """Quantiles of a level of their own for each prediction.
+
+        Parameters
+        ----------
+        levels : Float64 array
+            Probabilities between 0 and 1, in the shape of the predictions.
+
+        Returns
+        -------
+        Float64 array
+            In the shape of the predictions.
+        """
+        return self._quantiles(levels[None])[0]
 
     def crps(self, x: Any) -> Array:
         """The continuous ranked probability score of what came: how far the distribution was from it, 0 the best.

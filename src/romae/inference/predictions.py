@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, overload
 
@@ -32,6 +32,7 @@ from romae.data.schema import Schema, require_same_names
 from romae.data.skipping import refused_parts
 from romae.data.sources import SampleSource, Source, as_source
 from romae.inference.distributions import Distribution, Units
+from romae.inference.joint import coarse_to_fine, drawn
 from romae.inference.outside import Outside
 from romae.model.conformal import By, Conformal
 from romae.model.kernels.onednn import without_onednn
@@ -39,6 +40,7 @@ from romae.model.pooling import pool_layers
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens.layout import Layout
 from romae.tokens.levels import Levels
+from romae.tokens.masking import Future
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import Batch, PackedSamples, Tokens, channel_index
 
@@ -444,6 +446,7 @@ def interpolate(
             "spread, which are unknown at new positions; train with normalise=False to interpolate"
         )
     as_distribution = _wants_distribution(task, returns)
+    calibration = task.calibration if calibrated else None
     source = _as_source(task, samples)
     numbers, is_axis = _chosen_channels(task, channels)
     scaling, queries = _scaling(task), _read_queries(task, source, positions, numbers if is_axis else None)
@@ -463,7 +466,6 @@ def interpolate(
         raw = torch.cat(_decoded(task, encoded, list(scaled), grouped, tokens_per_batch, work.advance))
         where = torch.cat(scaled), Layout.of(counts)
         if as_distribution:
-            calibration = task.calibration if calibrated else None
             whole = _distribution(task, raw, raw_positions, where, work.batch.tokens, levels, calibration)
             return _parts(whole, where[1])
         rows = task.point(raw)
@@ -475,6 +477,10 @@ def interpolate(
     answers = _for_each(task, source, values, _How("interpolating", tokens_per_batch, precision), n_queries, outside)
     if as_distribution:
         answers = [x if isinstance(x, Distribution) else _no_distribution(task) for x in answers]
+        how = _How("drawing", tokens_per_batch, precision)
+        for i, answer in enumerate(answers):
+            curves = _Curves(task, source, i, queries[i], how, calibration)
+            answer.drawn_by(_no_curves(task, grouped) or curves)
     if numbers is None:
         return answers
     return [_by_channel(x, len(numbers)) if is_axis else x[:, numbers] for x in answers]
@@ -578,6 +584,15 @@ def _distribution_of_targets(
     return Distribution(task.likelihood, shaped, units, calibration=calibration, places=np.arange(task.n_targets))
 
 
+def _no_curves(task: MaskedReconstruction, grouped: bool) -> str | None:
+    """Why whole curves cannot be drawn, if they cannot."""
+    if task.config.window is not None:
+        return "a model with windows sees neighbours in the order of a sample, where drawn values have no place"
+    if grouped and task.config.queries == "joint":
+        return "queries that were decoded together (grouped=True) say nothing of one after the other"
+    return None
+
+
 def _no_distribution(task: MaskedReconstruction) -> Distribution:
     """That of a sample that is asked nothing."""
     assert task.likelihood is not None
@@ -653,6 +668,46 @@ def _parts(whole: Distribution, layout: Layout) -> list[Distribution]:
     """The distributions that belong to each sample."""
     ends = np.cumsum(layout.lengths.tolist())
     return [whole[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Curves:
+    """Draws curves of one sample at the positions that it was asked for."""
+
+    task: MaskedReconstruction
+    source: Source
+    place: int
+    positions: Float64[Tensor, "q d"]
+    how: "_How"
+    calibration: Conformal | None
+
+    @property
+    def n_columns(self) -> int:
+        return self.task.config.n_values
+
+    def __call__(
+        self, rows: Int64[np.ndarray, "r"], levels: Float64[np.ndarray, "n r c"]
+    ) -> Float64[np.ndarray, "n r c"]:
+        task, scaling, raw = self.task, _scaling(self.task), self.positions[torch.from_numpy(rows)]
+        packed = _packed(task, self.source, np.array([self.place]))
+        scaled = scaling.scale_positions(raw, scaling.origins_of(packed).expand(len(raw), -1)).float()
+        order = coarse_to_fine(raw.numpy(), in_time=isinstance(task.masking, Future))
+
+        def ask(visible: Tokens, i: int) -> Distribution:
+            n, own = visible.layout.n_samples, task.levels(visible)
+            layout = Layout.of([1] * n, visible.device)
+            output = task.output(visible, scaled[i].expand(n, -1).to(visible.device), layout, own).float().cpu()
+            where = scaled[i].expand(n, -1), Layout.of([1] * n)
+            return _distribution(task, output, raw[i].expand(n, -1), where, visible, own, self.calibration)
+
+        with _working(task, self.how):
+            visible = _batch(task, packed).tokens
+            at_once = max(self.how.budget // (len(visible.values) + task.config.cls + len(raw)), 1)
+            parts = [
+                drawn(ask, visible, scaled, levels[start : start + at_once], order)
+                for start in range(0, len(levels), at_once)
+            ]
+        return np.concatenate(parts)
 
 
 def places_in(

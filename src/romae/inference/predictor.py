@@ -18,6 +18,7 @@ from romae.inference.tables import (
     ForecastConfig,
     InferenceConfig,
     InterpolateConfig,
+    PredictConfig,
     anomaly_table,
     embed_table,
     explain_table,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 Answer = Literal["predict", "embed", "interpolate", "forecast", "anomaly", "explain"]
 CONFIGS: Mapping[str, type[InferenceConfig]] = MappingProxyType(
     {
-        "predict": InferenceConfig,
+        "predict": PredictConfig,
         "embed": EmbedConfig,
         "interpolate": InterpolateConfig,
         "forecast": ForecastConfig,
@@ -77,8 +78,8 @@ class Predictor:
     config : InferenceConfig, optional
         The settings; by default those that follow.
     **settings
-        Settings by name, such as `device="cuda"`, `columns={"id": "star"}` or `pooling="layers"`; see `romae predict
-        --help`.
+        Settings by name, such as `device="cuda"`, `columns={"id": "star"}`, `interval=0.9` or `pooling="layers"`; see
+        `romae predict --help`.
 
     Raises
     ------

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 ROWS_PER_PART = 500_000
 JOB, NONE = "job.json", ".none"
+LATER = ("interval", "quantiles")  # settings that jobs of older versions lack
 
 
 class Streamed(NamedTuple):
@@ -245,6 +246,8 @@ def _begin(folder: Path, job: dict[str, Any], *, resume: bool) -> None:
     place = folder / JOB
     if resume and place.exists():
         before = json.loads(place.read_text(encoding="utf-8"))
+        lacking = {name: None for name in LATER if name in job["settings"]}
+        before["settings"] = {**lacking, **before["settings"]}
         free = ("settings.device", "settings.tokens_per_batch")  # they change no answer
         if changed := [name for name in differences(before, json.loads(json.dumps(job))) if name not in free]:
             raise ValueError(

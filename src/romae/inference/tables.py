@@ -14,6 +14,7 @@ from romae.data.export import to_sample_table, to_table
 from romae.data.queries import channel_numbers, grid_of_times, read_queries
 from romae.data.schema import SampleSet, Schema
 from romae.data.skipping import OnError, Skipped, require_on_error, warn_of
+from romae.data.uncertainty import Spread
 from romae.files import write_whole
 from romae.inference import forecasts
 from romae.inference import predictions as inference
@@ -69,7 +70,30 @@ class EmbedConfig(InferenceConfig):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InterpolateConfig(InferenceConfig):
+class PredictConfig(InferenceConfig):
+    """Of models with a likelihood, `interval` and `quantiles` ask how sure they are.
+
+    Beside each number, such as `flux`, its standard deviation `flux_std` is told then, with the ends `flux_lower` and
+    `flux_upper` of a central interval of this probability, and quantiles of these levels such as `flux_q0.1`.
+    """
+
+    interval: float | None = None
+    quantiles: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        InferenceConfig.__post_init__(self)
+        if self.quantiles is not None:
+            object.__setattr__(self, "quantiles", self.spread.quantiles)  # sorted
+        _ = self.spread  # refuses what is no level
+
+    @property
+    def spread(self) -> Spread:
+        """What is told beside the mean."""
+        return Spread(interval=self.interval, quantiles=self.quantiles)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterpolateConfig(PredictConfig):
     """Which `channels` to ask for, by name or number; all by default.
 
     For models with joint queries, `grouped` asks all queries of an id together, as they were in training.
@@ -108,21 +132,11 @@ class ExplainConfig(InferenceConfig):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForecastConfig(InferenceConfig):
-    """Which `channels` to forecast, by name or number, and at which `step`; both follow from the data.
-
-    Of models with a likelihood, `interval` adds beside each number, such as `flux`, its standard deviation `flux_std`
-    and the ends `flux_lower` and `flux_upper` of a central interval of this probability.
-    """
+class ForecastConfig(PredictConfig):
+    """Which `channels` to forecast, by name or number, and at which `step`; both follow from the data."""
 
     channels: tuple[str | int, ...] | None = None
     step: float | str | None = None
-    interval: float | None = None
-
-    def __post_init__(self) -> None:
-        InferenceConfig.__post_init__(self)
-        if self.interval is not None and not 0 < self.interval < 1:
-            raise ValueError(f"interval is a probability between 0 and 1, not {self.interval}")
 
 
 def predict_table(
@@ -140,18 +154,20 @@ def predict_table(
             "the model has learned; rename the table's"
         )
     schema = replace(samples.schema, label=model_schema.label, classes=model_schema.classes)
+    spread = _spread(config, task)
     if isinstance(task, Classification):
         probabilities = inference.predict_proba(task, samples, **config.how)
         classes = model_schema.classes or tuple(range(task.n_classes))
         return to_sample_table(samples, probabilities, replace(schema, classes=classes))
     if not isinstance(task, Regression):
         raise ValueError(f"the model in {model} was only pre-trained; finetune it to predict, or embed and interpolate")
-    numbers = inference.predict(task, samples, **config.how)
+    asked = inference.predict(task, samples, returns=_returns(spread), **config.how)
+    how_sure = {"interval": spread.interval, "quantiles": spread.quantiles}
     if task.per == "sample":
-        return to_sample_table(samples, numbers, schema)
+        return to_sample_table(samples, asked, schema, **how_sure)
     label = model_schema.label or "label"
     names = [label] if task.n_targets == 1 else [f"{label}_{i}" for i in range(task.n_targets)]
-    return to_table(samples, numbers, schema, columns=names)
+    return to_table(samples, asked, schema, columns=names, **how_sure)
 
 
 def embed_table(
@@ -186,7 +202,7 @@ def interpolate_table(
     if (queries is None) == (at is None):
         raise ValueError("say where to interpolate: with a table of queries, or with a grid start:stop:n; one of them")
     task, samples, left_out = _load_and_read(config, data, model, skipped)
-    schema = samples.schema
+    schema, spread = samples.schema, _spread(config, task)
     has_axis, numbers = schema.channel is not None, None
     if config.channels is not None:
         numbers = channel_numbers(config.channels, schema.channels if has_axis else schema.values)
@@ -200,11 +216,14 @@ def interpolate_table(
         order = np.arange(sum(map(len, positions)))
     else:
         positions, order = read_queries(queries, samples, [name for name, _ in left_out])
-    values = inference.interpolate(task, samples, positions, grouped=config.grouped, **config.how)
+    values: Any = inference.interpolate(
+        task, samples, positions, grouped=config.grouped, returns=_returns(spread), **config.how
+    )
     columns = None
     if numbers is not None and not has_axis:
         values, columns = [x[:, numbers] for x in values], [schema.values[i] for i in numbers]
-    table = to_table(samples, values, schema, positions=positions, columns=columns)
+    how_sure = {"interval": spread.interval, "quantiles": spread.quantiles}
+    table = to_table(samples, values, schema, positions=positions, columns=columns, **how_sure)
     return table.iloc[order].reset_index(drop=True)
 
 
@@ -266,21 +285,21 @@ def forecast_table(
     schema = samples.schema
     has_axis = schema.channel is not None
     chosen = forecasts.chosen_channels(task, config.channels)
+    spread = _spread(config, task)
     ahead = forecasts.forecast(
-        task,
-        samples,
-        until=until,
-        channels=chosen,
-        step=config.step,
-        returns="mean" if config.interval is None else "distribution",
-        **config.how,
+        task, samples, until=until, channels=chosen, step=config.step, returns=_returns(spread), **config.how
     )
     names = list(schema.values) if has_axis else [schema.values[i] for i in chosen]
     positions = [_asked(one.times, chosen if has_axis else None) for one in ahead]
-    rows = [_told(one.values, config.interval, (len(x), len(names))) for one, x in zip(ahead, positions, strict=True)]
-    if config.interval is not None:
-        names = [f"{name}{ending}" for name in names for ending in ("", "_std", "_lower", "_upper")]
-    return to_table(samples, rows, schema, positions=positions, columns=names)
+    shapes = [(len(x), len(names)) for x in positions]
+    if not spread.is_asked:
+        rows = [np.reshape(one.values, shape) for one, shape in zip(ahead, shapes, strict=True)]
+        return to_table(samples, rows, schema, positions=positions, columns=names)
+    rows = [
+        spread.told(one.values.reshape(shape)).reshape(len(x), -1)
+        for one, shape, x in zip(ahead, shapes, positions, strict=True)
+    ]
+    return to_table(samples, rows, schema, positions=positions, columns=spread.names(names))
 
 
 def _asked(times: Float64[np.ndarray, "q"], channels: list[int] | None) -> Float64[np.ndarray, "n d"]:
@@ -290,10 +309,26 @@ def _asked(times: Float64[np.ndarray, "q"], channels: list[int] | None) -> Float
     return np.stack([np.repeat(times, len(channels)), np.tile(np.array(channels, float), len(times))], axis=1)
 
 
-def _told(values: Any, interval: float | None, shape: tuple[int, int]) -> Float64[np.ndarray, "n k"]:
-    """A column for each number, or four: its mean, its deviation and the ends of an interval."""
-    parts = [values] if interval is None else [values.mean(), values.std(), *values.interval(interval)]
-    return np.stack([np.reshape(part, shape) for part in parts], axis=2).reshape(shape[0], shape[1] * len(parts))
+def _spread(config: InferenceConfig, task: Task) -> Spread:
+    """What is told beside the mean; refused where the model has learned no distribution."""
+    spread = config.spread if isinstance(config, PredictConfig) else Spread()
+    if not spread.is_asked:
+        return spread
+    if isinstance(task, Classification):
+        raise ValueError(
+            "a classifier tells how sure it is by the probability of each class, and has no intervals; leave interval "
+            "and quantiles out"
+        )
+    if getattr(task, "likelihood", None) is None:
+        raise ValueError(
+            "the model was trained without a likelihood, so that it has no intervals and no quantiles; train it with "
+            "--likelihood mixture (--set likelihood=mixture), or leave interval and quantiles out"
+        )
+    return spread
+
+
+def _returns(spread: Spread) -> Literal["mean", "distribution"]:
+    return "distribution" if spread.is_asked else "mean"
 
 
 def require_table_ending(path: str | Path) -> None:

@@ -232,6 +232,8 @@ class Regress(_Stage):
         Whether the encoder keeps its weights, and only the head is trained (linear probing).
     augment : Noise, optional
         Augmentation of values.
+    likelihood : {"normal", "student", "mixture", "quantiles"} or a likelihood, optional
+        The distribution that is learned of each target; None learns its mean alone, by a squared error.
     kind : "regress"
         The name of this stage in a configuration file.
 
@@ -257,6 +259,7 @@ class Regress(_Stage):
     per: Literal["sample", "token"] = "sample"
     frozen: bool = False
     augment: Noise | None = None
+    likelihood: Likelihood | Name | None = None
     kind: Literal["regress"] = "regress"
 
     def task(self, encoder: Encoder) -> Task:
@@ -273,7 +276,14 @@ class Regress(_Stage):
             Around this encoder.
         """
         encoder.requires_grad_(not self.frozen)
-        return Regression(encoder, self.n_targets, per=self.per, drop_tokens=self.drop_tokens, augment=self.augment)
+        return Regression(
+            encoder,
+            self.n_targets,
+            per=self.per,
+            drop_tokens=self.drop_tokens,
+            augment=self.augment,
+            likelihood=self.likelihood,
+        )
 
 
 Stage = Pretrain | Classify | Regress

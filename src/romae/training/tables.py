@@ -191,13 +191,15 @@ class FinetuneConfig(JobConfig):
     """Learning a label, one per id. Values and positions are scaled as they were in pre-training.
 
     Without a `kind`, text and integers are classes and floats are numbers. A `frozen` encoder keeps its weights, and
-    only the head learns.
+    only the head learns. The `likelihood` is the distribution that is learned of numbers; without one their mean alone
+    is.
     """
 
     label: str | None = None
     kind: Literal["classify", "regress"] | None = None
     frozen: bool = False
     dropout: float = 0.0
+    likelihood: Likelihood | Name | None = None
 
 
 class Trained(NamedTuple):
@@ -268,7 +270,12 @@ def finetune(
     task: Task
     if samples.schema.classes is None:
         scaling = scaling.with_target(training)
-        task = Regression(encoder, drop_tokens=config.drop_tokens)
+        task = Regression(encoder, drop_tokens=config.drop_tokens, likelihood=config.likelihood)
+    elif config.likelihood is not None:
+        raise ValueError(
+            f"column {config.label!r} holds classes, which have probabilities and no likelihood; leave likelihood out, "
+            "or learn them as numbers with kind='regress'"
+        )
     else:
         task = Classification(encoder, len(samples.schema.classes), drop_tokens=config.drop_tokens)
     task.encoder.requires_grad_(not config.frozen)
