@@ -14,6 +14,7 @@ from torch import Tensor
 
 from romae.data.columns import Name, require_distinct, to_numpy
 from romae.data.dates import TimeUnit, require_same_zone, require_unit
+from romae.data.phase import Phase
 from romae.tokens.sample import Sample
 
 
@@ -77,6 +78,8 @@ class Schema:
         Whether times were durations or times of day, counted in `time_unit` from 0, and no dates.
     static : tuple of Fact, default ()
         The static facts of samples, whose kinds follow the channels on the channel axis.
+    phase : Phase, optional
+        How the phase was found, which is then the second position axis and no column (`add_phase`).
 
     Raises
     ------
@@ -105,6 +108,7 @@ class Schema:
     time_zone: str | None = None
     durations: bool = False
     static: tuple[Fact, ...] = ()
+    phase: Phase | None = None
 
     def __post_init__(self) -> None:
         if not self.values:
@@ -127,8 +131,15 @@ class Schema:
 
     @property
     def position_dims(self) -> int:
-        """The number of position axes: time, further positions, and the channel where it is one."""
-        return 1 + len(self.positions) + (self.channel is not None)
+        """The number of position axes: time, the phase where there is one, further positions, and the channel where it
+        is one."""
+        return len(self.coordinates) + (self.channel is not None)
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        """The names of the position axes before the channel."""
+        phase = () if self.phase is None else ("phase",)
+        return (self.time, *phase, *self.positions)
 
     @property
     def form_of_times(self) -> str:
@@ -174,6 +185,8 @@ def require_same_names(
         wrong = ("time unit", schema.time_unit or numbers, expected.time_unit or numbers)
     elif (schema.channel is None) != (expected.channel is None):
         wrong = ("channel column", schema.channel, expected.channel)
+    elif schema.phase is not None and expected.phase is None:
+        wrong = ("position axes", list(schema.coordinates), list(expected.coordinates))
     elif n > len(expected.channels) or not (is_unnamed or _as_text(schema.channels) == _as_text(expected.channels[:n])):
         wrong = ("channels", list(schema.channels), list(expected.channels))
     elif facts != expected_facts or (schema.static and n != len(expected.channels)):

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64
 
+from romae.data.phase import PHASE_AXIS
 from romae.data.ranges import Ranges, gaps_and_spans
 from romae.data.scaling import Scaling
 from romae.data.schema import Schema
@@ -63,7 +64,9 @@ class Outside:
         self.gaps = _Count()
         self.value_limits = _limits_of_values(self.scaling, self.seen)
         # The last axis is no coordinate where it is the index of a channel.
-        self.axes = range(len(self.seen.earliest) - self.seen.by_channel)
+        # How many cycles a sample covers says nothing of its phase, of which fractions alone matter.
+        without = (PHASE_AXIS,) if self.schema.phase is not None else ()
+        self.axes = [axis for axis in range(len(self.seen.earliest) - self.seen.by_channel) if axis not in without]
 
     def add(self, packed: PackedSamples) -> None:
         """Count samples, in the data's own units. What they hide is not shown to the model, so it does not count."""
@@ -146,7 +149,7 @@ class Outside:
         return channel if len(values) == 1 else f"{name} in channel {channel}"
 
     def _axis_name(self, axis: int) -> str:
-        names = (self.schema.time, *self.schema.positions)
+        names = self.schema.coordinates
         return repr(names[axis] if axis < len(names) else axis)
 
 

@@ -26,6 +26,8 @@ from torch import Tensor
 
 from romae.data.columns import to_numpy
 from romae.data.dates import positions_as_numbers
+from romae.data.periods import Phased, phase_at
+from romae.data.phase import PHASE_AXIS
 from romae.data.queries import channel_numbers
 from romae.data.scaling import Scaling
 from romae.data.schema import Schema, require_same_names
@@ -362,7 +364,8 @@ def interpolate(
     positions : list of arrays [q, d] or [q]
         One array for each sample, in the data's own units; [q] where time is the only axis. Times may be dates if those
         of the data were. Where each scalar is a token of its own, the index of its channel is the last coordinate,
-        unless `channels` are given. A sample may have no query or a million: it is encoded once.
+        unless `channels` are given. The phase of a periodic signal may be left out. A sample may have no query or a
+        million: it is encoded once.
     channels : sequence of str or int, optional
         Which channels to ask for, by name or by number from 0 on; a name goes before a number. Where channels are an
         axis, positions are then given without it, [q, d - 1], and each is asked of every channel. All by default.
@@ -420,12 +423,16 @@ def interpolate(
     as_distribution = _wants_distribution(task, returns)
     source = _as_source(task, samples)
     numbers, is_axis = _chosen_channels(task, channels)
-    scaling, queries = _scaling(task), _read_queries(task, source, positions, numbers if is_axis else None)
+    scaling, schema = _scaling(task), task.schema
+    queries = _read_queries(task, source, positions, numbers if is_axis else None)
     outside = Outside(task.scaling, task.schema)
 
     def values(work: _Work) -> Sequence[Any]:
         counts = [len(queries[i]) for i in work.indices]
         raw_positions = torch.cat([queries[i] for i in work.indices])
+        if schema is not None and schema.phase is not None:
+            lacks = torch.isnan(raw_positions[:, PHASE_AXIS])
+            raw_positions[lacks, PHASE_AXIS] = phase_at(raw_positions, counts, work.samples)[lacks]
         origin = scaling.origins_of(work.samples).repeat_interleave(torch.tensor(counts), 0)
         outside.add_positions(raw_positions - origin, "queries")
         scaled = scaling.scale_positions(raw_positions, origin).float().split(counts)
@@ -885,11 +892,22 @@ def _as_source(task: Task, samples: SampleSource) -> Source:
         for i, sample in enumerate(samples):
             if isinstance(sample, Sample):
                 name = i if sample.id is None else sample.id
-                _require_widths(task, sample.values.shape[1], sample.positions.shape[1], name)
+                n_axes = sample.positions.shape[1] + _lacks_phase(task, sample.schema, sample.positions.shape[1])
+                _require_widths(task, sample.values.shape[1], n_axes, name)
     source = as_source(samples, with_targets=False)
     if source.schema is not None and task.schema is not None:
         require_same_names(source.schema, task.schema, subject="samples", others="the task was trained on")
+    phase = None if task.schema is None else task.schema.phase
+    if phase is not None and _lacks_phase(task, source.schema, None if source.schema else source[0].positions.shape[1]):
+        return Phased(source, phase, schema=replace(task.schema, phase=None))  # type: ignore[type-var]
     return source
+
+
+def _lacks_phase(task: Task, schema: Schema | None, n_axes: int | None) -> bool:
+    """Whether samples of this schema, or else of so many position axes, need a phase for the task."""
+    if task.schema is None or task.schema.phase is None:
+        return False
+    return n_axes == task.config.position_dims - 1 if schema is None else schema.phase is None
 
 
 def _require_widths(task: Task, channels: int, position_dims: int, name: Any) -> None:
@@ -943,6 +961,7 @@ def _read_positions(
 ) -> Float64[np.ndarray, "q d"]:
     """Positions as they were given, with or without the axis of channels."""
     dims = task.config.position_dims - (0 if has_channel else 1)
+    has_phase = task.schema is not None and task.schema.phase is not None
     try:
         x = to_numpy(array)
     except ValueError as error:
@@ -952,14 +971,21 @@ def _read_positions(
         return np.zeros((0, dims))
     if x.dtype.kind not in "fiu":
         raise TypeError(f"{where} must be numbers, not {x.dtype}")
-    x = np.array(x[:, None] if x.ndim == dims == 1 else x, dtype=np.float64)
+    x = np.array(x[:, None] if x.ndim == 1 and dims - has_phase == 1 else x, dtype=np.float64)
+    if has_phase and x.ndim == 2 and x.shape[1] == dims - 1:
+        _require_finite(x, where)
+        return np.insert(x, PHASE_AXIS, np.nan, axis=1)  # until the period of the sample is known
     if x.ndim != 2 or x.shape[1] != dims:
         hint = ""
         if task.schema is not None and task.schema.channel is not None:
             hint = "; the last column is the index of the channel" if has_channel else "; channels= says which channels"
         raise ValueError(f"{where} must be [q, {dims}], got shape {list(x.shape)}{hint}")
+    _require_finite(x, where)
+    return x
+
+
+def _require_finite(x: Float64[np.ndarray, "q d"], where: str) -> None:
     wrong = ~(np.abs(x) <= _LARGEST_POSITION)
     if wrong.any():
         row, column = np.argwhere(wrong)[0].tolist()
         raise ValueError(f"{where} must be finite, and query {row} has {x[row, column]} in column {column}")
-    return x

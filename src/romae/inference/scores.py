@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from romae.config import from_dict, to_dict
+from romae.data.periods import without_phase
 from romae.data.schema import SampleSet, Schema
 from romae.data.static import n_measured
 from romae.files import write_whole_text
@@ -200,12 +201,13 @@ def _score_numbers(task: Regression, samples: SampleSet, split: Literal["test", 
 def _score_hidden(task: MaskedReconstruction, samples: SampleSet, split: Literal["test", "validation"]) -> Scores:
     """R² of values that are hidden as in training, in each channel, beside that of linear interpolation."""
     several = [sample for sample in samples if n_measured(sample) > 1]
-    masked = SampleSet(hide(several, task.masking) if several else [], samples.schema)  # type: ignore[arg-type]
+    several = list(without_phase(several))  # what is hidden must have no part in it, so the task adds it
+    schema = several[0].schema if several else samples.schema
+    masked = SampleSet(hide(several, task.masking) if several else [], schema)  # type: ignore[arg-type]
     if len(masked) == 0:
         return Scores(
             split=split, n=len(samples), metrics={}, omitted={"r2": "no id has a value to hide and another to see"}
         )
-    schema = samples.schema
     truth = np.concatenate([baselines.truth(sample) for sample in masked])
     predictions = {
         "RoMAE": np.concatenate(inference.predict(task, masked)),

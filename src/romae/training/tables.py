@@ -20,6 +20,8 @@ from romae.data.containers import as_table
 from romae.data.dates import TimeUnit
 from romae.data.fitting import Center, Method
 from romae.data.ladders import fit_ladders, with_given
+from romae.data.periods import phased
+from romae.data.phase import Phase
 from romae.data.queries import require_same_clock
 from romae.data.scaling import Origin, Scaling, Unit, fit_scaling, seen_also
 from romae.data.schema import Fact, SampleSet, Schema
@@ -131,7 +133,11 @@ class ModelSettings:
         }
         fitted = fit_ladders(samples, scaling, per=self.gaps) if self.ladder == "data" else None
         n_dims = samples.schema.position_dims
-        given["ladders"] = fitted if self.ladders is None else with_given(self.ladders, n_dims, fitted)
+        phase = samples.schema.phase
+        if self.ladders is None and phase is None:
+            given["ladders"] = fitted
+        else:
+            given["ladders"] = with_given(self.ladders or (), n_dims, fitted, phase)
         if self.kinds:
             given["kinds_spread"] = self.kinds_spread
         else:
@@ -166,8 +172,9 @@ class JobConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PretrainConfig(JobConfig):
-    """Masked pre-training on a table without labels."""
+    """Masked pre-training on a table without labels. With a `phase`, it is a position axis, and found for each id."""
 
+    phase: Phase | None = None
     scaling: ScalingConfig = ScalingConfig()
     model: ModelSettings = ModelSettings()
     masking: Strategy = UniformTokens()
@@ -219,6 +226,7 @@ def pretrain(config: PretrainConfig, data: Any, out: str | Path, *, resume: bool
             f"every sample has a single row, so that nothing can be hidden; is {samples.schema.id!r} the column that "
             "says which rows belong together?"
         )
+    samples = samples if config.phase is None else phased(samples, _of_tables(config.phase), quiet=False)
     rest, test = holdout_split(samples, config.test)
     training, validation = validation_split(rest, config.validation)
     scaling = config.scaling.fitted(training)
@@ -240,6 +248,8 @@ def finetune(
     schema = replace(config.columns.schema(before.schema or Schema()), label=config.label, classes=None)
     require_columns(before, schema, f"the model in {pretrained}")
     samples = _labelled(read_table(data, schema, before.schema, static=config.columns.static), config.kind)
+    if before.schema is not None and before.schema.phase is not None:
+        samples = phased(samples, before.schema.phase, quiet=False)
     # Ids whose values pre-training has not seen either make the better test.
     rest, test = holdout_split(samples, config.test, first=read_test_ids(pretrained))
     training, validation = validation_split(rest, config.validation)
@@ -334,9 +344,11 @@ def read_table_in_part(
 def require_columns(task: Task, schema: Schema, model_name: str) -> None:
     """Refuse columns that are more or fewer than the model takes."""
     model, axes = task.config, [schema.time, *schema.positions, *([schema.channel] if schema.channel else [])]
-    if (model.channels, model.position_dims) != (len(schema.values), len(axes)):
+    has_phase = task.schema is not None and task.schema.phase is not None  # which is no column
+    if (model.channels, model.position_dims - has_phase) != (len(schema.values), len(axes)):
         raise ValueError(
-            f"{model_name} takes {model.channels} columns of values at {model.position_dims} position axes, but the "
+            f"{model_name} takes {model.channels} columns of values at {model.position_dims - has_phase} position "
+            "axes, but the "
             f"table is read with {len(schema.values)} ({', '.join(schema.values)}) at {len(axes)} ({', '.join(axes)}); "
             "name others with --value, --position and --channel"
         )
@@ -422,6 +434,16 @@ def _require_same_test(path: Path, now: dict[str, Any] | None) -> None:
             f"the run was started with other ids or rows to test on than there are now ({path}); give its own table, "
             "or start a new run in another folder"
         )
+
+
+def _of_tables(phase: Phase) -> Phase:
+    """The rule for the phase of a table, which hands over no periods but those in a column."""
+    if phase.period == "given":
+        raise ValueError(
+            "a table holds its periods in a column: name it with --static (columns.static), and say phase.period=fact "
+            "and phase.fact=NAME"
+        )
+    return phase
 
 
 def _labelled(samples: SampleSet, objective: Literal["classify", "regress"] | None) -> SampleSet:
