@@ -149,7 +149,7 @@ def test_errors_are_weights_and_no_band():
     assert romae.find_periods(weighted)["period"][0] == pytest.approx(1.7, rel=1e-3)
     assert romae.find_periods(ignored)["false_alarm"][0] > 0.01
     table[3, 1] = 0
-    with pytest.raises(ValueError, match="sample .* error of 0 in column 'flux_err'"):
+    with pytest.raises(ValueError, match="error of 0 .*'flux_err'"):
         romae.find_periods(romae.from_arrays([table], [times], channels=["flux", "flux_err"]))
 
 
@@ -268,7 +268,7 @@ def test_bad_periods_are_refused():
             romae.add_phase(samples, period)
     with pytest.raises(ValueError, match="'s1'"):
         romae.add_phase(samples, {"s0": 1.0})
-    with pytest.raises(TypeError, match="one number for each sample"):
+    with pytest.raises(TypeError, match="one number"):
         romae.add_phase(samples, ["a"] * 5)
     with pytest.raises(ValueError, match="already"):
         romae.add_phase(romae.add_phase(samples))

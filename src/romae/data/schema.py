@@ -7,7 +7,7 @@ its channel comes last.
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 from torch import Tensor
@@ -80,6 +80,8 @@ class Schema:
         The static facts of samples, whose kinds follow the channels on the channel axis.
     phase : Phase, optional
         How the phase was found, which is then the second position axis and no column (`add_phase`).
+    fluxes : {"difference"}, optional
+        That values are fluxes relative to a reference, around 0, so that a model warns of others.
 
     Raises
     ------
@@ -109,6 +111,7 @@ class Schema:
     durations: bool = False
     static: tuple[Fact, ...] = ()
     phase: Phase | None = None
+    fluxes: Literal["difference"] | None = None
 
     def __post_init__(self) -> None:
         if not self.values:
