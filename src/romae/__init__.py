@@ -38,6 +38,8 @@ _HOME = {
     "fit_scaling": "data.scaling",
     "fit_ladders": "data.ladders",
     "atoms": "data.atoms",
+    "add_phase": "data.periods",
+    "find_periods": "data.periods",
     "summary_features": "data.summary",
     "to_table": "data.export",
     "to_sample_table": "data.export",
@@ -112,6 +114,8 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test holds 
     from romae.data.images import to_image as to_image
     from romae.data.ladders import fit_ladders as fit_ladders
     from romae.data.loader import Loader as Loader
+    from romae.data.periods import add_phase as add_phase
+    from romae.data.periods import find_periods as find_periods
     from romae.data.scaling import Scaling as Scaling
     from romae.data.scaling import fit_scaling as fit_scaling
     from romae.data.schema import SampleSet as SampleSet

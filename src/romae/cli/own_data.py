@@ -83,6 +83,14 @@ Ladders = Annotated[
         "further axes. What is not given follows from the gaps and spans of the data.",
     ),
 ]
+Phase = Annotated[
+    bool,
+    typer.Option(
+        "--phase",
+        help="For periodic signals: find the period of each id, and make its phase one more axis. The model then does "
+        "the same wherever it is used. --set phase.shortest=0.1 and the like say more.",
+    ),
+]
 TestShare = Annotated[
     float | None,
     typer.Option(
@@ -162,6 +170,7 @@ def pretrain(
     horizon: Horizon = None,
     known: Known = None,
     likelihood: LikelihoodOption = None,
+    phase: Phase = False,
     static: Static = None,
     test_share: TestShare = None,
     config_file: ConfigFile = None,
@@ -179,6 +188,7 @@ def pretrain(
     Example: romae pretrain curves.parquet --id star --time mjd --channel band --value flux --out run
     """
     from romae.config import override
+    from romae.data.phase import Phase as PhaseRule
     from romae.training import tables as training_tables
 
     _require_place(out, config_file, None, resume)
@@ -190,6 +200,8 @@ def pretrain(
     config = _with_masking(config, masking, horizon, known)
     if ladders:
         config = replace(config, model=replace(config.model, ladders=tuple(map(_ladder, ladders))))
+    if phase and config.phase is None:
+        config = replace(config, phase=PhaseRule())
     config = override(config, *(settings or ()))
     with resumable(out, "pretrain", data, "--out", out):
         _finish(training_tables.pretrain(config, data, out, resume=resume), config.train.device, as_json)

@@ -4,6 +4,7 @@ Shapes: b samples, n tokens of one, t tokens of all, c columns of values.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from romae.data.columns import require_distinct, to_numpy
 from romae.data.dates import dates_from_numbers, durations_from_numbers, positions_as_numbers
+from romae.data.phase import without_axis
 from romae.data.schema import Schema
 from romae.data.sources import SampleSource, as_source, ids_of, schema_of
 from romae.data.static import without_static
@@ -222,6 +224,8 @@ def _positions_of(samples: Sequence[Sample], positions: Any, predictions: Any, s
             raise ValueError(f"positions for {len(positions)} samples, but there are {len(samples)} samples")
         return [_query_positions(to_numpy(queries), i, schema) for i, queries in enumerate(positions)]
     everywhere = [sample.positions.double() for sample in samples]
+    if schema.phase is not None:
+        everywhere = [without_axis(x) if x.shape[1] == schema.position_dims else x for x in everywhere]
     if any(sample.hidden is None for sample in samples):
         return everywhere
     is_packed = getattr(predictions, "ndim", None) == 2
@@ -238,8 +242,10 @@ def _query_positions(x: np.ndarray, i: int, schema: Schema) -> Float64[Tensor, "
     if x.dtype.kind not in "fiu" or x.ndim not in (1, 2):
         raise TypeError(f"{where} must be numbers [q] or [q, d], not {x.dtype} {list(x.shape)}")
     if x.size == 0:
-        return torch.zeros(0, schema.position_dims, dtype=torch.float64)
-    return torch.from_numpy((x[:, None] if x.ndim == 1 else x).astype(np.float64))
+        return torch.zeros(0, replace(schema, phase=None).position_dims, dtype=torch.float64)
+    queries = torch.from_numpy((x[:, None] if x.ndim == 1 else x).astype(np.float64))
+    has_phase = schema.phase is not None and queries.shape[1] == schema.position_dims
+    return without_axis(queries) if has_phase else queries
 
 
 def _stacked(predictions: Any, counts: list[int], name: Callable[[int], str]) -> Float64[np.ndarray, "t c"]:
@@ -262,7 +268,12 @@ def _stacked(predictions: Any, counts: list[int], name: Callable[[int], str]) ->
 def position_columns(
     positions: Tensor, counts: list[int], all_ids: Sequence[Any], schema: Schema, *, facts: bool = False
 ) -> dict[str, Any]:
-    """The columns that say which sample, when, where and which channel; `facts` may be among the channels."""
+    """The columns that say which sample, when, where and which channel; `facts` may be among the channels.
+
+    A phase is none of them, since it follows from time.
+    """
+    if schema.phase is not None:
+        schema = replace(schema, phase=None)
     if positions.shape[1] != schema.position_dims:
         raise ValueError(f"{positions.shape[1]} position axes, but the schema names {schema.position_dims}")
     ids = np.empty(len(all_ids), dtype=object)

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from romae.data.packed_numbers import PackedNumbers
+from romae.data.phase import PHASE_AXIS, Phase
 from romae.data.scaling import Scaling, scaled
 from romae.data.schema import Schema
 from romae.data.sources import SampleSource
@@ -37,7 +38,7 @@ def fit_ladders(
     -------
     tuple of Ladder
         One per position axis, for `ModelConfig(ladders=…)`. An axis on which no sample has two coordinates keeps the
-        default.
+        default, and a phase has its harmonics: 1, 1/2, 1/3, … of a cycle.
 
     Raises
     ------
@@ -71,6 +72,9 @@ def fit_ladders(
         by_channel = sample * len(names) + channel
     ladders = []
     for axis in range(n_dims):
+        if axis == PHASE_AXIS and schema.phase is not None:
+            ladders.append(schema.phase.ladder)
+            continue
         is_channel = per == "channel" and axis == n_dims - 1
         gap = packed.median_gap(axis, sample if is_channel else by_channel)
         if gap is None and not is_channel:
@@ -83,6 +87,16 @@ def fit_ladders(
     return tuple(ladders)
 
 
-def with_given(given: Sequence[Ladder], n_dims: int, fitted: Sequence[Ladder] | None) -> tuple[Ladder, ...]:
-    """Ladders for all position axes: those given for the first of them, then those fitted, or else the paper's."""
-    return (*given, *(fitted or (Ladder(),) * n_dims)[len(given) :])
+def with_given(
+    given: Sequence[Ladder], n_dims: int, fitted: Sequence[Ladder] | None, phase: Phase | None = None
+) -> tuple[Ladder, ...]:
+    """Ladders for all position axes: those given for the first of them, then those fitted, or else the paper's.
+
+    A phase has its own, and is none of the axes that ladders are given for.
+    """
+    others = fitted or (Ladder(),) * n_dims
+    if phase is None:
+        return (*given, *others[len(given) :])
+    without_phase = (*others[:PHASE_AXIS], *others[PHASE_AXIS + 1 :])
+    ladders = (*given, *without_phase[len(given) :])
+    return (*ladders[:PHASE_AXIS], phase.ladder, *ladders[PHASE_AXIS:])

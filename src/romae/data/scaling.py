@@ -17,6 +17,7 @@ from torch import Tensor
 
 from romae.data.fitting import BENT, Center, Method, Values, fit_centring, fit_target, fit_values
 from romae.data.packed_numbers import PackedNumbers
+from romae.data.phase import PHASE_AXIS
 from romae.data.ranges import Ranges, ranges_of
 from romae.data.schema import Schema
 from romae.data.sources import SampleSource, Source, as_source
@@ -650,7 +651,7 @@ def fit_scaling(
     origin : {"none", "first", "min"}, float, or sequence of them, default "none"
         What is subtracted from coordinates: nothing, the sample's own first or smallest coordinate, or a number. One is
         for the first axis (time); a sequence starts with it, and axes that are not named keep theirs. "first" suits
-        series whose absolute date means nothing.
+        series whose absolute date means nothing. A phase is no axis that is named: it stays as it is.
     unit : float, "gap", or sequence of them, default 1.0
         What coordinates are divided by, likewise. "gap" is the median gap between neighbouring coordinates of a sample.
     target : bool, default False
@@ -712,14 +713,14 @@ def fit_scaling(
     mean, deviation = fit_target(source) if target else (None, None)
     units = [
         _require_gap(packed, axis) if axis_unit == "gap" else axis_unit
-        for axis, axis_unit in enumerate(_per_axis(unit, n_dims, 1.0, "units"))
+        for axis, axis_unit in enumerate(_per_axis(unit, n_dims, 1.0, "units", schema))
     ]
     fitted = Scaling(
         method=method,
         by_channel=per == "channel" and method != "none",
         centre=tuple(map(tuple, centre.tolist())),
         scale=tuple(map(tuple, scale.tolist())),
-        origins=tuple(_per_axis(origin, n_dims, "none", "origins")),
+        origins=tuple(_per_axis(origin, n_dims, "none", "origins", schema)),
         units=tuple(units),
         target_mean=mean,
         target_scale=deviation,
@@ -766,9 +767,11 @@ def _ranges(packed: PackedNumbers, scaling: Scaling, schema: Schema | None) -> R
     return ranges_of(values, positions, starts, own, channel, n_channels)
 
 
-def _per_axis(setting: Any, n_dims: int, default: Any, name: str) -> list[Any]:
-    """One entry for each axis, text or a float."""
+def _per_axis(setting: Any, n_dims: int, default: Any, name: str, schema: Schema | None) -> list[Any]:
+    """One entry for each axis, text or a float; a phase has the default."""
     entries = list(setting) if isinstance(setting, list | tuple) else [setting]
+    if schema is not None and schema.phase is not None:
+        entries.insert(PHASE_AXIS, default)
     if len(entries) > n_dims:
         raise ValueError(f"{len(entries)} {name} for {n_dims} position axes")
     entries += [default] * (n_dims - len(entries))

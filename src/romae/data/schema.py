@@ -7,7 +7,7 @@ its channel comes last.
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 from jaxtyping import Float
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from romae.data.columns import Name, require_distinct, to_numpy
 from romae.data.dates import TimeUnit, duration_as_number, moment_as_number, require_same_zone, require_unit
+from romae.data.phase import Phase
 from romae.tokens.sample import Sample
 
 
@@ -81,6 +82,10 @@ class Schema:
     errors : tuple of str, default ()
         The columns of measurement errors, one for each column of values, which follow the values of a token in their
         order; or, for a table with a column per channel, one for each channel. An error of 0 is not known.
+    phase : Phase, optional
+        How the phase was found, which is then the second position axis and no column (`add_phase`).
+    fluxes : {"difference"}, optional
+        That values are fluxes relative to a reference, around 0, so that a model warns of others.
 
     Raises
     ------
@@ -110,6 +115,8 @@ class Schema:
     durations: bool = False
     static: tuple[Fact, ...] = ()
     errors: tuple[str, ...] = ()
+    phase: Phase | None = None
+    fluxes: Literal["difference"] | None = None
 
     def __post_init__(self) -> None:
         if not self.values:
@@ -152,8 +159,15 @@ class Schema:
 
     @property
     def position_dims(self) -> int:
-        """The number of position axes: time, further positions, and the channel where it is one."""
-        return 1 + len(self.positions) + (self.channel is not None)
+        """The number of position axes: time, the phase where there is one, further positions, and the channel where it
+        is one."""
+        return len(self.coordinates) + (self.channel is not None)
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        """The names of the position axes before the channel."""
+        phase = () if self.phase is None else ("phase",)
+        return (self.time, *phase, *self.positions)
 
     @property
     def form_of_times(self) -> str:
@@ -277,6 +291,8 @@ def require_same_names(
         wrong = ("time unit", schema.time_unit or numbers, expected.time_unit or numbers)
     elif (schema.channel is None) != (expected.channel is None):
         wrong = ("channel column", schema.channel, expected.channel)
+    elif schema.phase is not None and expected.phase is None:
+        wrong = ("position axes", list(schema.coordinates), list(expected.coordinates))
     elif n > len(expected.channels) or not (is_unnamed or _as_text(schema.channels) == _as_text(expected.channels[:n])):
         wrong = ("channels", list(schema.channels), list(expected.channels))
     elif facts != expected_facts or (schema.static and n != len(expected.channels)):

@@ -245,6 +245,7 @@ def from_table_like(table: Any, schema: Schema) -> SampleSet:
         raise TypeError(f"the schema is that of other samples, such as samples.schema, not {type(schema).__name__}")
     table = as_table(table)
     label = schema.label if schema.label in column_names(table) else None
+    schema = replace(schema, phase=None)  # which is no column, and is added to samples once they are read
     table_schema = replace(schema, label=label, classes=None if label is None else schema.classes)
     channels = None if schema.channel is None else schema.channels
     samples = _samples(
@@ -277,7 +278,7 @@ def from_schema(
     rows of a part of a table. `packed` leaves samples end to end and makes each when it is asked for, which is faster
     where nobody asks for any.
     """
-    schema, table = replace(schema, classes=None), as_table(table)
+    schema, table = replace(schema, classes=None, phase=None), as_table(table)
     return _samples(table, schema, channels, tokens, for_training=for_training, row_numbers=row_numbers, packed=packed)
 
 

@@ -18,6 +18,8 @@ from romae.checkpoints import native as checkpoint
 from romae.config import from_dict, to_dict
 from romae.data.fitting import READ_AT_ONCE, Center, Values
 from romae.data.ladders import fit_ladders, with_given
+from romae.data.periods import phased
+from romae.data.phase import Phase
 from romae.data.scaling import Origin, Scaling, fit_scaling, seen_also
 from romae.data.schema import SampleSet, Schema, measured_values
 from romae.data.skipping import OnError, Skipped, require_on_error, warn_of
@@ -104,6 +106,7 @@ class _SettingTypes:
     device: str
     verbose: int | bool
     ladders: tuple[Ladder, ...] | None
+    phase: bool | dict[str, Any] | None
 
 
 class Estimator(BaseEstimator):
@@ -128,6 +131,7 @@ class Estimator(BaseEstimator):
     tokens: Tokens | None
     columns: Mapping[str, Any] | None
     ladders: Sequence[Ladder] | None
+    phase: bool | Mapping[str, Any] | None
     pretrained: str | Path | None
     early_stopping: bool
     validation_fraction: float | None
@@ -183,6 +187,7 @@ class Estimator(BaseEstimator):
             )
         if self.size is not None:
             _size_in_full(self.size)
+        self._phase()
         if self.validation_fraction is not None and not 0 < self.validation_fraction < 1:
             raise ValueError(f"validation_fraction lies between 0 and 1, not at {self.validation_fraction}")
         if self.pretrain_epochs is not None and self.pretrain_epochs < 0:
@@ -198,8 +203,22 @@ class Estimator(BaseEstimator):
             raise ValueError("a pretrained model has its own size; leave size out")
         if self.ladders is not None:
             raise ValueError("a pretrained model has its own ladders; leave ladders out")
+        if self.phase:
+            raise ValueError("a pretrained model has its own rule for the phase of series; leave phase out")
         inner = Path(self.pretrained) / MODEL
         return load_model(inner if inner.is_dir() else self.pretrained)
+
+    def _phase(self) -> Phase | None:
+        """How the phase of series is found, where they get one."""
+        if not self.phase:
+            return None
+        phase = from_dict(Phase, {} if self.phase is True else self.phase, where="phase")
+        if phase.period == "given":
+            raise ValueError(
+                "periods that are known go to add_phase(samples, period=…), whose samples an estimator takes; leave "
+                "phase= out"
+            )
+        return phase
 
     def _masking(self) -> Strategy | Masking:
         """What pre-training hides."""
@@ -251,7 +270,9 @@ class Estimator(BaseEstimator):
             _require_dimensions(samples, _dimensions(samples), "the other samples have")
         else:
             _require_dimensions_of_model(samples, before)
-        return samples if self.learn_hidden else _visible(samples)
+        samples = samples if self.learn_hidden else _visible(samples)
+        phase = self._phase() if before is None else _phase_of(before.schema)
+        return samples if phase is None else phased(samples, phase, quiet=self.verbose <= 0)
 
     def _read_unlabelled(self, unlabelled: Any, samples: Sequence[Sample], before: Task | None) -> Sequence[Sample]:
         """Further samples to pre-train on, read under the names of those that have labels."""
@@ -263,10 +284,13 @@ class Estimator(BaseEstimator):
             more = read_input(
                 unlabelled, columns=self.columns, tokens=self.tokens, expected_schema=expected_schema, with_labels=False
             )
+            phase = _phase_of(schema_of(samples))
+            more = _visible(more)
+            more = more if phase is None else phased(more, phase, quiet=self.verbose <= 0)
             _require_dimensions(more, _dimensions(samples), "the labelled ones have")
         except (ValueError, TypeError) as error:
             raise ValueError(f"unlabelled: {error}") from None
-        return _visible(more)
+        return more
 
     def _read_to_predict(
         self, X: Any, *, with_labels: bool = False, on_error: OnError = "raise", static: Any = None
@@ -286,7 +310,8 @@ class Estimator(BaseEstimator):
             static=static,
         )
         _require_dimensions_of_model(samples, self.task_)
-        return samples
+        phase = _phase_of(self.task_.schema)  # found once, for all networks
+        return samples if phase is None else phased(samples, phase)
 
     def _read_kept(self, X: Any, static: Any = None) -> Kept:
         """The samples to predict for, without those that cannot be read or that the model refuses, which are told."""
@@ -308,7 +333,9 @@ class Estimator(BaseEstimator):
         warn_of(skipped, kept.n, stacklevel=4)
         self.skipped_ = skipped
         schema, samples = schema_of(kept.samples), [kept.samples[i] for i in good]
-        return Kept(samples if schema is None else SampleSet(samples, schema), skipped, kept.n, places)
+        left = samples if schema is None else SampleSet(samples, schema)
+        phase = _phase_of(self.task_.schema)
+        return Kept(left if phase is None else phased(left, phase), skipped, kept.n, places)
 
     def _read_to_judge(
         self, X: Any, *, with_labels: bool = False, on_error: OnError = "raise", static: Any = None
@@ -513,7 +540,8 @@ class Estimator(BaseEstimator):
             settings["encoder"] = _size_in_full(self.size)
         if self.ladders is not None:
             n_dims = pool[0].positions.shape[1]
-            settings["ladders"] = with_given(self.ladders, n_dims, fit_ladders(pool, scaling))
+            fitted = fit_ladders(pool, scaling)
+            settings["ladders"] = with_given(self.ladders, n_dims, fitted, _phase_of(schema_of(pool)))
         return ModelConfig.for_samples(pool, scaling=scaling, device=self.device, **settings)
 
     def _pretraining(
@@ -852,8 +880,17 @@ def _dimensions(samples: Sequence[Sample]) -> tuple[int, int]:
 
 
 def _require_dimensions_of_model(samples: Sequence[Sample], task: Task) -> None:
-    """Refuse samples of other dimensions than a model takes."""
-    _require_dimensions(samples, (task.config.channels, task.config.position_dims), "the model takes")
+    """Refuse samples of other dimensions than a model takes; a phase that they lack is added later."""
+    schema, n_axes = schema_of(samples), task.config.position_dims
+    if _phase_of(task.schema) is not None:
+        is_lacking = len(samples) and samples[0].positions.shape[1] == n_axes - 1
+        n_axes -= is_lacking if schema is None else schema.phase is None
+    _require_dimensions(samples, (task.config.channels, n_axes), "the model takes")
+
+
+def _phase_of(schema: Schema | None) -> Phase | None:
+    """How the phase of these samples is found, if they have one."""
+    return None if schema is None else schema.phase
 
 
 def _require_dimensions(samples: Sequence[Sample], expected: tuple[int, int], expected_by: str) -> None:

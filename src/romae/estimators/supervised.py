@@ -74,6 +74,7 @@ class _Supervised(Estimator):
         tokens: Tokens | None = None,
         columns: Any = None,
         ladders: Sequence[Ladder] | None = None,
+        phase: bool | Mapping[str, Any] | None = None,
         pretrained: str | Path | None = None,
         frozen: bool = False,
         features: Literal["auto", "summary"] | None = "auto",
@@ -101,6 +102,7 @@ class _Supervised(Estimator):
         self.tokens = tokens
         self.columns = columns
         self.ladders = ladders
+        self.phase = phase
         self.pretrained = pretrained
         self.frozen = frozen
         self.features = features
@@ -240,6 +242,10 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
     ladders : sequence of Ladder or None, default None
         The wavelengths of the first position axes (time), in the units of X. Those that are not given are fitted to the
         gaps and spans of X (`fit_ladders`); a pretrained model has its own.
+    phase : bool or dict, optional
+        Whether periodic series get their phase as one more position axis: True finds the period of each in what is
+        visible of it, and a dictionary says more, such as `{"harmonics": 6, "shortest": 0.1}` (`add_phase`). A
+        pretrained model has its own rule.
     pretrained : str or Path, optional
         A model to start from: the folder of a saved estimator, of a run or of a checkpoint, or a name on the Hub.
     frozen : bool, default False
@@ -329,6 +335,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         tokens: Tokens | None = None,
         columns: Any = None,
         ladders: Sequence[Ladder] | None = None,
+        phase: bool | Mapping[str, Any] | None = None,
         pretrained: str | Path | None = None,
         frozen: bool = False,
         features: Literal["auto", "summary"] | None = "auto",
@@ -358,6 +365,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
             tokens=tokens,
             columns=columns,
             ladders=ladders,
+            phase=phase,
             pretrained=pretrained,
             frozen=frozen,
             features=features,
@@ -588,6 +596,10 @@ class RoMAERegressor(RegressorMixin, _Supervised):
     ladders : sequence of Ladder or None, default None
         The wavelengths of the first position axes (time), in the units of X. Those that are not given are fitted to the
         gaps and spans of X (`fit_ladders`); a pretrained model has its own.
+    phase : bool or dict, optional
+        Whether periodic series get their phase as one more position axis: True finds the period of each in what is
+        visible of it, and a dictionary says more, such as `{"harmonics": 6, "shortest": 0.1}` (`add_phase`). A
+        pretrained model has its own rule.
     pretrained : str or Path, optional
         A model to start from: the folder of a saved estimator, of a run or of a checkpoint, or a name on the Hub.
     frozen : bool, default False
@@ -976,7 +988,8 @@ def _views(task: Task, samples: Sequence[Sample], times: Float64[np.ndarray, "p"
 def _is_series(samples: Sequence[Sample]) -> bool:
     """Whether positions are a time and perhaps a channel."""
     schema, n_axes = schema_of(samples), samples[0].positions.shape[1]
-    return n_axes - (schema is not None and schema.n_channels is not None) == 1
+    has_phase = schema is not None and schema.phase is not None
+    return n_axes - has_phase - (schema is not None and schema.n_channels is not None) == 1
 
 
 def _fitting_grid(samples: Sequence[Sample]) -> Float64[np.ndarray, "p"] | None:

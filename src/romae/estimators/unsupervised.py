@@ -18,6 +18,7 @@ from romae.data.columns import to_numpy
 from romae.data.containers import is_table
 from romae.data.dates import positions_as_numbers
 from romae.data.fitting import Center, Values
+from romae.data.periods import without_phase
 from romae.data.queries import channel_numbers
 from romae.data.schema import Schema, measured_values
 from romae.data.skipping import OnError, require_on_error
@@ -63,6 +64,7 @@ class _Unsupervised(Estimator):
         tokens: Tokens | None = None,
         columns: Any = None,
         ladders: Sequence[Ladder] | None = None,
+        phase: bool | Mapping[str, Any] | None = None,
         pretrained: str | Path | None = None,
         early_stopping: bool = True,
         validation_fraction: float | None = None,
@@ -86,6 +88,7 @@ class _Unsupervised(Estimator):
         self.tokens = tokens
         self.columns = columns
         self.ladders = ladders
+        self.phase = phase
         self.pretrained = pretrained
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
@@ -210,6 +213,10 @@ class RoMAEInterpolator(_Unsupervised):
     ladders : sequence of Ladder or None, default None
         The wavelengths of the first position axes (time), in the units of X. Those that are not given are fitted to the
         gaps and spans of X (`fit_ladders`); a pretrained model has its own.
+    phase : bool or dict, optional
+        Whether periodic series get their phase as one more position axis: True finds the period of each in what is
+        visible of it, and a dictionary says more, such as `{"harmonics": 6, "shortest": 0.1}` (`add_phase`). A
+        pretrained model has its own rule.
     pretrained : str or Path, optional
         A model to start from: the folder of a saved estimator, of a run or of a checkpoint, or a name on the Hub.
     early_stopping : bool, default True
@@ -547,7 +554,7 @@ class RoMAEInterpolator(_Unsupervised):
             If the estimator has not been fitted.
         """
         series = [sample for sample in self._read_to_judge(X, static=static) if n_measured(sample) > 1]
-        samples = _with_hidden(series, self.mask_ratio)
+        samples = _with_hidden(list(without_phase(series)), self.mask_ratio)  # found of what is then left visible
         predictions = np.concatenate(inference.predict(self.task_, samples))
         truth = torch.cat([measured_values(sample)[sample.hidden].double() for sample in samples]).numpy()
         channel = np.zeros(len(truth))
@@ -613,6 +620,10 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
     ladders : sequence of Ladder or None, default None
         The wavelengths of the first position axes (time), in the units of X. Those that are not given are fitted to the
         gaps and spans of X (`fit_ladders`); a pretrained model has its own.
+    phase : bool or dict, optional
+        Whether periodic series get their phase as one more position axis: True finds the period of each in what is
+        visible of it, and a dictionary says more, such as `{"harmonics": 6, "shortest": 0.1}` (`add_phase`). A
+        pretrained model has its own rule.
     pretrained : str or Path, optional
         A model to start from: the folder of a saved estimator, of a run or of a checkpoint, or a name on the Hub.
     early_stopping : bool, default True
@@ -677,6 +688,7 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
         tokens: Tokens | None = None,
         columns: Any = None,
         ladders: Sequence[Ladder] | None = None,
+        phase: bool | Mapping[str, Any] | None = None,
         pretrained: str | Path | None = None,
         early_stopping: bool = True,
         validation_fraction: float | None = None,
@@ -701,6 +713,7 @@ class RoMAEEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Unsuperv
             tokens=tokens,
             columns=columns,
             ladders=ladders,
+            phase=phase,
             pretrained=pretrained,
             early_stopping=early_stopping,
             validation_fraction=validation_fraction,

@@ -74,6 +74,8 @@ def inputs(task: Task) -> str:
     if schema.channel is not None:
         columns[schema.channel] = f"what was measured, one of {', '.join(map(str, schema.channels))}"
     columns |= {name: "what it was, a number" for name in schema.values}
+    if schema.fluxes == "difference":
+        columns[schema.values[0]] = "the flux less that of a reference, so that it lies around 0"
     rows = "\n".join(f"| `{name}` | {meaning} |" for name, meaning in columns.items())
     classes = f"\n\nIt knows the classes {', '.join(map(str, schema.classes))}." if schema.classes else ""
     return f"## Inputs\n\nA long table, one row per measurement.\n\n| column | holds |\n|---|---|\n{rows}{classes}"

@@ -9,9 +9,16 @@ import numpy as np
 import torch
 from jaxtyping import Float64, Int64
 
+from romae.data.periods import without_phase
 from romae.data.sources import SampleSource, as_source
 from romae.inference.distributions import Distribution, joined
-from romae.inference.predictions import TOKENS_PER_BATCH, Precision, predict_proba, predicted_distributions
+from romae.inference.predictions import (
+    TOKENS_PER_BATCH,
+    Precision,
+    predict_proba,
+    predicted_distributions,
+    source_for,
+)
 from romae.model.calibration import Calibration, fitted
 from romae.model.conformal import ENOUGH, FEWEST, LEVELS, By, Conformal, fitted_levels
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
@@ -245,7 +252,7 @@ def with_hidden(task: MaskedReconstruction, samples: SampleSource, seed: int) ->
     """The samples that hide something: what they say themselves, or what the task's masking hides of them."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
         raise ValueError(f"a seed is a whole number from 0 on, not {seed!r}")
-    source = as_source(samples, with_targets=False)
+    source = source_for(task, samples)
     all_samples = [source[i] for i in range(len(source))]
     undecided = [i for i, sample in enumerate(all_samples) if sample.hidden is None]
     first = task.config.static_from
@@ -259,7 +266,8 @@ def with_hidden(task: MaskedReconstruction, samples: SampleSource, seed: int) ->
         for i, mask in zip(part, masks, strict=True):
             if bool(mask.any()) and not bool(mask.all()):
                 all_samples[i] = replace(all_samples[i], hidden=mask)
-    return [sample for sample in all_samples if sample.hidden is not None]
+    # What is hidden has no part in a phase, which the task adds.
+    return list(without_phase([sample for sample in all_samples if sample.hidden is not None]))
 
 
 def _key(sample: Sample) -> int:

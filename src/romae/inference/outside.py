@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64
 
+from romae.data.phase import PHASE_AXIS
+from romae.data.photometry import looks_undifferenced
 from romae.data.ranges import Ranges, gaps_and_spans
 from romae.data.scaling import Scaling
 from romae.data.schema import Schema
@@ -22,6 +24,7 @@ from romae.tokens.tokens import PackedSamples, channel_index
 BEYOND, BEYOND_ON_A_SHARED_CLOCK = 0.5, 0.1
 DENSER = 5  # times as dense, and as short, as what was seen: times in another unit; units of time differ by 7 and more
 MOST_NAMED = 4  # channels and axes; of more, their number is told
+UNDIFFERENCED = 0.5  # share of samples with fluxes far above 0, from which on a model of differences warns
 WHAT_TO_DO = "predictions for them are extrapolations; check units, channels and the origin of times"
 
 
@@ -55,6 +58,7 @@ class Outside:
     def __init__(self, scaling: Scaling | None, schema: Schema | None) -> None:
         self.scaling = Scaling() if scaling is None else scaling
         self.schema = schema or Schema()
+        self.n_samples = self.n_undifferenced = 0
         self.seen: Ranges | None = self.scaling.seen
         if self.seen is None:
             return
@@ -63,15 +67,21 @@ class Outside:
         self.gaps = _Count()
         self.value_limits = _limits_of_values(self.scaling, self.seen)
         # The last axis is no coordinate where it is the index of a channel.
-        self.axes = range(len(self.seen.earliest) - self.seen.by_channel)
+        # How many cycles a sample covers says nothing of its phase, of which fractions alone matter.
+        without = (PHASE_AXIS,) if self.schema.phase is not None else ()
+        self.axes = [axis for axis in range(len(self.seen.earliest) - self.seen.by_channel) if axis not in without]
 
     def add(self, packed: PackedSamples) -> None:
         """Count samples, in the data's own units. What they hide is not shown to the model, so it does not count."""
-        if self.seen is None:
+        if self.seen is None and self.schema.fluxes is None:
             return
         shown = packed.visible() if packed.hidden is not None else packed
         n_values = shown.values.shape[1] - self.scaling.errors
         values = shown.values[:, :n_values].double().cpu().numpy()
+        if self.schema.fluxes == "difference":
+            self._add_fluxes(shown, values[:, 0])
+        if self.seen is None:
+            return
         channel = np.zeros(len(values), dtype=np.int64)
         if self.seen.by_channel:
             channel = channel_index(shown.positions, len(self.seen.lowest)).cpu().numpy()
@@ -89,6 +99,16 @@ class Outside:
             is_dense = (gaps < self.seen.shortest_gap / DENSER) & (spans < self.seen.shortest_span / DENSER)
             self.gaps.add(gaps[gaps > 0], is_dense[gaps > 0])
 
+    def _add_fluxes(self, shown: PackedSamples, flux: Float64[np.ndarray, "t"]) -> None:
+        """Count samples whose fluxes are far above 0 in most bands: no difference fluxes, as the model was taught."""
+        n, n_bands = len(shown), max(len(self.schema.channels), 1)
+        cell = shown.layout.sample_of_token.cpu().numpy() * n_bands
+        if self.schema.channel is not None:
+            cell = cell + channel_index(shown.positions, n_bands).cpu().numpy()
+        is_far, is_judged = looks_undifferenced(flux, cell, np.repeat(np.arange(n), n_bands))
+        self.n_samples += int(is_judged.sum())
+        self.n_undifferenced += int(is_far.sum())
+
     def add_positions(self, positions: torch.Tensor, of: str) -> None:
         """Count coordinates from which the origins of their samples are subtracted."""
         if self.seen is None:
@@ -104,7 +124,14 @@ class Outside:
             self.positions.setdefault((of, axis), _Count()).add(x[:, axis], is_outside)
 
     def warn(self, stacklevel: int = 2) -> None:
-        """One warning for all that was counted, or none."""
+        """One warning for all that was counted, or none; and one for fluxes of another kind."""
+        if self.n_undifferenced > UNDIFFERENCED * self.n_samples:
+            warnings.warn(
+                f"{self.n_undifferenced} of {self.n_samples} samples have fluxes far above 0, and the model was "
+                "trained on difference fluxes, whose reference is subtracted: its answers will be wrong; "
+                "romae.data.photometry.difference_flux subtracts a reference, or the median of each band",
+                stacklevel=stacklevel + 1,
+            )
         if self.seen is None:
             return
         found = list(self._told())
@@ -147,7 +174,7 @@ class Outside:
         return channel if len(values) == 1 else f"{name} in channel {channel}"
 
     def _axis_name(self, axis: int) -> str:
-        names = (self.schema.time, *self.schema.positions)
+        names = self.schema.coordinates
         return repr(names[axis] if axis < len(names) else axis)
 
 

@@ -26,6 +26,8 @@ from torch import Tensor
 
 from romae.data.columns import to_numpy
 from romae.data.dates import positions_as_numbers
+from romae.data.periods import Phased, phase_at
+from romae.data.phase import PHASE_AXIS
 from romae.data.queries import channel_numbers
 from romae.data.scaling import Scaling
 from romae.data.schema import Schema, require_same_names
@@ -238,7 +240,7 @@ def predict_proba(
         logits = task.predict(work.batch) if calibrated else task.output(work.batch)
         return logits.cpu().double().softmax(-1)
 
-    source, how = _as_source(task, samples), _How("predicting", tokens_per_batch, precision)
+    source, how = source_for(task, samples), _How("predicting", tokens_per_batch, precision)
     result = _rows(task, source, probabilities, how)
     if _resolved(task, precision) != "float32" and result.shape[1] > 1:
         best = np.partition(result, -2, axis=1)[:, -2:]
@@ -388,7 +390,8 @@ def interpolate(
     positions : list of arrays [q, d] or [q]
         One array for each sample, in the data's own units; [q] where time is the only axis. Times may be dates if those
         of the data were. Where each scalar is a token of its own, the index of its channel is the last coordinate,
-        unless `channels` are given. A sample may have no query or a million: it is encoded once.
+        unless `channels` are given. The phase of a periodic signal may be left out. A sample may have no query or a
+        million: it is encoded once.
     channels : sequence of str or int, optional
         Which channels to ask for, by name or by number from 0 on; a name goes before a number. Where channels are an
         axis, positions are then given without it, [q, d - 1], and each is asked of every channel. All by default.
@@ -447,14 +450,16 @@ def interpolate(
         )
     as_distribution = _wants_distribution(task, returns)
     calibration = task.calibration if calibrated else None
-    source = _as_source(task, samples)
+    source = source_for(task, samples)
     numbers, is_axis = _chosen_channels(task, channels)
-    scaling, queries = _scaling(task), _read_queries(task, source, positions, numbers if is_axis else None)
+    scaling, schema = _scaling(task), task.schema
+    queries = _read_queries(task, source, positions, numbers if is_axis else None)
     outside = Outside(task.scaling, task.schema)
 
     def values(work: _Work) -> Sequence[Any]:
         counts = [len(queries[i]) for i in work.indices]
         raw_positions = torch.cat([queries[i] for i in work.indices])
+        raw_positions = _with_phases(task, raw_positions, counts, work.samples)
         origin = scaling.origins_of(work.samples).repeat_interleave(torch.tensor(counts), 0)
         outside.add_positions(raw_positions - origin, "queries")
         scaled = scaling.scale_positions(raw_positions, origin).float().split(counts)
@@ -484,6 +489,17 @@ def interpolate(
     if numbers is None:
         return answers
     return [_by_channel(x, len(numbers)) if is_axis else x[:, numbers] for x in answers]
+
+
+def _with_phases(
+    task: Task, positions: Float64[Tensor, "t d"], counts: Sequence[int], samples: PackedSamples
+) -> Float64[Tensor, "t d"]:
+    """Queries, of which so many belong to each sample, with the phases that they lack."""
+    if task.schema is None or task.schema.phase is None:
+        return positions
+    positions, lacks = positions.clone(), torch.isnan(positions[:, PHASE_AXIS])
+    positions[lacks, PHASE_AXIS] = phase_at(positions, counts, samples)[lacks]
+    return positions
 
 
 def _chosen_channels(task: Task, channels: Any) -> tuple[list[int] | None, bool]:
@@ -690,6 +706,7 @@ class _Curves:
     ) -> Float64[np.ndarray, "n r c"]:
         task, scaling, raw = self.task, _scaling(self.task), self.positions[torch.from_numpy(rows)]
         packed = _packed(task, self.source, np.array([self.place]))
+        raw = _with_phases(task, raw, [len(raw)], packed)
         scaled = scaling.scale_positions(raw, scaling.origins_of(packed).expand(len(raw), -1)).float()
         order = coarse_to_fine(raw.numpy(), in_time=isinstance(task.masking, Future))
 
@@ -811,7 +828,7 @@ def _rows(
     again: _Again | None = None,
 ) -> np.ndarray:
     """What a function makes of the samples of a batch, a row for each, in the order of the samples."""
-    source = _as_source(task, samples)
+    source = source_for(task, samples)
     outside = Outside(task.scaling, task.schema)
     result, chosen = (None, None) if again is None else again
     with _working(task, how) as progress:
@@ -844,8 +861,11 @@ def answers_for_each(
 
 
 def checked_source(task: Task, samples: SampleSource, *, stacklevel: int = 2) -> Source:
-    """The samples as a source, if they may be handed to the task; one warning tells what lies outside the training."""
-    source, outside = _as_source(task, samples), Outside(task.scaling, task.schema)
+    """The samples as a source, if they may be handed to the task; one warning tells what lies outside the training.
+
+    They have no phase that the task finds itself: what is left out of a sample has no part in its period.
+    """
+    source, outside = source_for(task, samples), Outside(task.scaling, task.schema)
     for run in _runs(source.lengths.tolist(), TOKENS_PER_BATCH):
         outside.add(_packed(task, source, np.arange(len(source))[run]))
     outside.warn(stacklevel=stacklevel + 1)
@@ -865,7 +885,7 @@ def _for_each(
     With `n_queries`, samples are batched with their queries, and those without any are left out. What lies far outside
     the training data is counted over all batches, and told in one warning.
     """
-    source = _as_source(task, samples)
+    source = source_for(task, samples)
     outside = Outside(task.scaling, task.schema) if outside is None else outside
     results: list[Any] = [np.zeros((0, task.config.n_values)) for _ in range(len(source))]
     with _working(task, how) as progress:
@@ -924,7 +944,7 @@ def _ahead(items: Iterator[T], n: int) -> Iterator[T]:
 def prepared(task: Task, samples: SampleSource, tokens_per_batch: int = TOKENS_PER_BATCH) -> Iterator[Batch]:
     """The batches that a task answers for, scaled and on its device, for those who measure or export it."""
     outside, progress = Outside(task.scaling, task.schema), _Progress("preparing")
-    return (work.batch for work in _works(task, _as_source(task, samples), tokens_per_batch, outside, progress))
+    return (work.batch for work in _works(task, source_for(task, samples), tokens_per_batch, outside, progress))
 
 
 def _runs(costs: list[int], budget: int) -> Iterator[slice]:
@@ -968,7 +988,7 @@ def _batch(task: Task, packed: PackedSamples) -> Batch:
 
 def refused_by(task: Task, samples: SampleSource) -> dict[int, str]:
     """The samples that a task refuses, each with its reason; if all of them, the error is raised."""
-    source = _as_source(task, samples)
+    source = source_for(task, samples)
     return refused_parts(len(source), lambda part: _batch(task, _packed(task, source, part)))
 
 
@@ -1069,7 +1089,7 @@ def _class_names(task: Classification) -> Shaped[np.ndarray, "k"]:
     return np.array(names, dtype=None if len({type(name) for name in names}) == 1 else object)
 
 
-def _as_source(task: Task, samples: SampleSource) -> Source:
+def source_for(task: Task, samples: SampleSource) -> Source:
     """The samples as a source, if they may be handed to the task."""
     if not isinstance(task, Task):
         raise TypeError(f"expected a task, such as romae.load gives, not {type(task).__name__}")
@@ -1077,11 +1097,22 @@ def _as_source(task: Task, samples: SampleSource) -> Source:
         for i, sample in enumerate(samples):
             if isinstance(sample, Sample):
                 name = i if sample.id is None else sample.id
-                _require_widths(task, sample.values.shape[1], sample.positions.shape[1], name)
+                n_axes = sample.positions.shape[1] + _lacks_phase(task, sample.schema, sample.positions.shape[1])
+                _require_widths(task, sample.values.shape[1], n_axes, name)
     source = as_source(samples, with_targets=False)
     if source.schema is not None and task.schema is not None:
         require_same_names(source.schema, task.schema, subject="samples", others="the task was trained on")
+    phase = None if task.schema is None else task.schema.phase
+    if phase is not None and _lacks_phase(task, source.schema, None if source.schema else source[0].positions.shape[1]):
+        return Phased(source, phase, schema=replace(task.schema, phase=None))  # type: ignore[type-var]
     return source
+
+
+def _lacks_phase(task: Task, schema: Schema | None, n_axes: int | None) -> bool:
+    """Whether samples of this schema, or else of so many position axes, need a phase for the task."""
+    if task.schema is None or task.schema.phase is None:
+        return False
+    return n_axes == task.config.position_dims - 1 if schema is None else schema.phase is None
 
 
 def _require_widths(task: Task, channels: int, position_dims: int, name: Any) -> None:
@@ -1144,6 +1175,7 @@ def _read_positions(
 ) -> Float64[np.ndarray, "q d"]:
     """Positions as they were given, with or without the axis of channels."""
     dims = task.config.position_dims - (0 if has_channel else 1)
+    has_phase = task.schema is not None and task.schema.phase is not None
     try:
         x = to_numpy(array)
     except ValueError as error:
@@ -1153,14 +1185,21 @@ def _read_positions(
         return np.zeros((0, dims))
     if x.dtype.kind not in "fiu":
         raise TypeError(f"{where} must be numbers, not {x.dtype}")
-    x = np.array(x[:, None] if x.ndim == dims == 1 else x, dtype=np.float64)
+    x = np.array(x[:, None] if x.ndim == 1 and dims - has_phase == 1 else x, dtype=np.float64)
+    if has_phase and x.ndim == 2 and x.shape[1] == dims - 1:
+        _require_finite(x, where)
+        return np.insert(x, PHASE_AXIS, np.nan, axis=1)  # until the period of the sample is known
     if x.ndim != 2 or x.shape[1] != dims:
         hint = ""
         if task.schema is not None and task.schema.channel is not None:
             hint = "; the last column is the index of the channel" if has_channel else "; channels= says which channels"
         raise ValueError(f"{where} must be [q, {dims}], got shape {list(x.shape)}{hint}")
+    _require_finite(x, where)
+    return x
+
+
+def _require_finite(x: Float64[np.ndarray, "q d"], where: str) -> None:
     wrong = ~(np.abs(x) <= _LARGEST_POSITION)
     if wrong.any():
         row, column = np.argwhere(wrong)[0].tolist()
         raise ValueError(f"{where} must be finite, and query {row} has {x[row, column]} in column {column}")
-    return x

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from romae.config import from_dict, to_dict
+from romae.data.periods import without_phase
 from romae.data.schema import SampleSet, Schema
 from romae.data.static import n_measured
 from romae.files import write_whole_text
@@ -212,12 +213,13 @@ def _score_hidden(task: MaskedReconstruction, samples: SampleSet, split: Literal
     several = [sample for sample in samples if n_measured(sample) > 1]
     futures = futures_in(task.masking)
     masking = futures[0] if futures else task.masking
-    masked = SampleSet(hide(several, masking) if several else [], samples.schema)  # type: ignore[arg-type]
+    several = list(without_phase(several))  # what is hidden must have no part in it, so the task adds it
+    schema = several[0].schema if several else samples.schema
+    masked = SampleSet(hide(several, masking) if several else [], schema)  # type: ignore[arg-type]
     if len(masked) == 0:
         return Scores(
             split=split, n=len(samples), metrics={}, omitted={"r2": "no id has a value to hide and another to see"}
         )
-    schema = samples.schema
     others = {"linear interpolation": baselines.linear}
     if futures:
         others = {"last value": baselines.last_value, "linear trend": baselines.trend}

@@ -319,7 +319,10 @@ class ModelConfig:
         if chosen["kinds"] is not None:
             chosen = {"kinds_spread": 1.0, "pool": "tokens" if chosen["cls"] else "kinds"} | chosen
         if "encoder" not in settings:
-            chosen["encoder"] = fitting_size(len(source), chosen["position_dims"], is_on_gpu=_has_gpu(device))
+            n_pairs = 0 if schema is None or schema.phase is None else schema.phase.harmonics
+            chosen["encoder"] = fitting_size(
+                len(source), chosen["position_dims"], is_on_gpu=_has_gpu(device), fewest_pairs=n_pairs
+            )
         if isinstance(chosen["encoder"], str):
             chosen["encoder"] = Size.named(chosen["encoder"])
         if "decoder" not in settings and isinstance(encoder := chosen["encoder"], Size):
@@ -362,11 +365,14 @@ class ModelConfig:
         return self.dropout if self.attention_dropout is None else self.attention_dropout
 
 
-def fitting_size(n_samples: int, n_axes: int, *, is_on_gpu: bool) -> Size:
-    """The size for so many samples on a device, its heads wide enough to be split over the position axes."""
+def fitting_size(n_samples: int, n_axes: int, *, is_on_gpu: bool, fewest_pairs: int = 0) -> Size:
+    """The size for so many samples on a device, its heads wide enough to be split over the position axes.
+
+    Each axis then has the `fewest_pairs` that the harmonics of a phase need.
+    """
     size = SIZES["mini" if not is_on_gpu else "tiny-shallow" if n_samples < SHALLOW_BELOW else "tiny"]
     step = 2 * n_axes
-    return replace(size, width=size.heads * step * -(-size.head_dim // step))
+    return replace(size, width=size.heads * step * max(-(-size.head_dim // step), fewest_pairs))
 
 
 def _has_gpu(device: str) -> bool:

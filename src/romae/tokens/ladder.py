@@ -96,7 +96,10 @@ class Ladder:
         n_kept = int(keep * n_pairs)
         if self.wavelengths is not None:
             if len(self.wavelengths) > n_pairs:
-                raise ValueError(f"{len(self.wavelengths)} wavelengths do not fit into {n_pairs} pairs of channels")
+                raise ValueError(
+                    f"{len(self.wavelengths)} wavelengths do not fit into {n_pairs} pairs of channels; take wider "
+                    "heads, or fewer wavelengths (of a phase, harmonics)"
+                )
             kept = 2 * math.pi / _host_tensor(sorted(self.wavelengths))
         elif self.shortest is not None and self.longest is not None:
             steps = _host_tensor(range(n_kept)) / max(n_kept - 1, 1)

@@ -20,6 +20,8 @@ from romae.data.containers import as_table
 from romae.data.dates import TimeUnit
 from romae.data.fitting import Center, Method
 from romae.data.ladders import fit_ladders, with_given
+from romae.data.periods import phased
+from romae.data.phase import Phase
 from romae.data.queries import require_same_clock
 from romae.data.scaling import Origin, Scaling, Unit, fit_scaling, seen_also
 from romae.data.schema import Fact, SampleSet, Schema
@@ -138,7 +140,11 @@ class ModelSettings:
         }
         fitted = fit_ladders(samples, scaling, per=self.gaps) if self.ladder == "data" else None
         n_dims = samples.schema.position_dims
-        given["ladders"] = fitted if self.ladders is None else with_given(self.ladders, n_dims, fitted)
+        phase = samples.schema.phase
+        if self.ladders is None and phase is None:
+            given["ladders"] = fitted
+        else:
+            given["ladders"] = with_given(self.ladders or (), n_dims, fitted, phase)
         if self.kinds:
             given["kinds_spread"] = self.kinds_spread
         else:
@@ -176,9 +182,11 @@ class PretrainConfig(JobConfig):
     """Masked pre-training on a table without labels.
 
     The `likelihood` is the distribution that is learned of hidden values; without one their mean alone is. With
-    `weights` "channel" every channel of a batch counts alike in the loss.
+    `weights` "channel" every channel of a batch counts alike in the loss. With a `phase`, it is a position axis, and
+    found for each id.
     """
 
+    phase: Phase | None = None
     scaling: ScalingConfig = ScalingConfig()
     model: ModelSettings = ModelSettings()
     masking: Strategy = UniformTokens()
@@ -234,6 +242,7 @@ def pretrain(config: PretrainConfig, data: Any, out: str | Path, *, resume: bool
             f"every sample has a single row, so that nothing can be hidden; is {samples.schema.id!r} the column that "
             "says which rows belong together?"
         )
+    samples = samples if config.phase is None else phased(samples, _of_tables(config.phase), quiet=False)
     rest, test = holdout_split(samples, config.test)
     training, validation = validation_split(rest, config.validation)
     scaling = config.scaling.fitted(training)
@@ -261,6 +270,8 @@ def finetune(
     schema = replace(config.columns.schema(before.schema or Schema()), label=config.label, classes=None)
     require_columns(before, schema, f"the model in {pretrained}")
     samples = _labelled(read_table(data, schema, before.schema, static=config.columns.static), config.kind)
+    if before.schema is not None and before.schema.phase is not None:
+        samples = phased(samples, before.schema.phase, quiet=False)
     # Ids whose values pre-training has not seen either make the better test.
     rest, test = holdout_split(samples, config.test, first=read_test_ids(pretrained))
     training, validation = validation_split(rest, config.validation)
@@ -367,9 +378,11 @@ def require_columns(task: Task, schema: Schema, model_name: str) -> None:
     if bool(model.errors) != bool(schema.errors):
         has, lacks = ("reads", "none is named") if model.errors else ("knows no", f"{schema.errors[0]!r} is named")
         raise ValueError(f"{model_name} {has} measurement errors, and {lacks}; they are named with --error")
-    if (model.n_values, model.position_dims) != (len(schema.values), len(axes)):
+    has_phase = task.schema is not None and task.schema.phase is not None  # which is no column
+    if (model.n_values, model.position_dims - has_phase) != (len(schema.values), len(axes)):
         raise ValueError(
-            f"{model_name} takes {model.n_values} columns of values at {model.position_dims} position axes, but the "
+            f"{model_name} takes {model.n_values} columns of values at {model.position_dims - has_phase} position "
+            "axes, but the "
             f"table is read with {len(schema.values)} ({', '.join(schema.values)}) at {len(axes)} ({', '.join(axes)}); "
             "name others with --value, --position and --channel"
         )
@@ -456,6 +469,16 @@ def _require_same_test(path: Path, now: dict[str, Any] | None) -> None:
             f"the run was started with other ids or rows to test on than there are now ({path}); give its own table, "
             "or start a new run in another folder"
         )
+
+
+def _of_tables(phase: Phase) -> Phase:
+    """The rule for the phase of a table, which hands over no periods but those in a column."""
+    if phase.period == "given":
+        raise ValueError(
+            "a table holds its periods in a column: name it with --static (columns.static), and say phase.period=fact "
+            "and phase.fact=NAME"
+        )
+    return phase
 
 
 def _labelled(samples: SampleSet, objective: Literal["classify", "regress"] | None) -> SampleSet:

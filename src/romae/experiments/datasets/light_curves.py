@@ -10,7 +10,7 @@ from romae.data.schema import Schema
 from romae.tokens.sample import Sample
 
 BANDS = "ugrizY"
-SCHEMA = Schema(time="days", channel="band", values=("flux", "flux error"), channels=tuple(BANDS))
+SCHEMA = Schema(time="days", channel="band", values=("flux", "flux error"), channels=tuple(BANDS), fluxes="difference")
 
 
 def light_curves(
