@@ -119,9 +119,10 @@ def explain(
     Notes
     -----
     The baseline of integrated gradients has the same measurements at the same times, with the values that the encoder
-    sees as 0: the mean of the channel in the training data, or of what is visible of it in the sample where the
-    scaling centres samples, whose levels are held fixed. That a measurement was made at all belongs to the baseline;
-    "leave-out" counts it. A contribution says what the model does, not what causes what in the world.
+    sees as 0: the mean of the channel in the training data. Where the scaling centres samples, their levels are held
+    fixed, and 0 is the level for values that are predicted; for labels, to which a quarter of the level is told as
+    well, it stays that of the training data. That a measurement was made at all belongs to the baseline; "leave-out"
+    counts it. A contribution says what the model does, not what causes what in the world.
 
     Examples
     --------

@@ -452,7 +452,7 @@ def interpolate(
     calibration = task.calibration if calibrated else None
     source = source_for(task, samples)
     numbers, is_axis = _chosen_channels(task, channels)
-    scaling, schema = _scaling(task), task.schema
+    scaling = _scaling(task)
     queries = _read_queries(task, source, positions, numbers if is_axis else None)
     outside = Outside(task.scaling, task.schema)
 

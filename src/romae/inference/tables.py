@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float64
 
-from romae.data.columns import escaped_for_spreadsheets
+from romae.data.columns import escaped_for_spreadsheets, require_distinct
 from romae.data.export import to_sample_table, to_table
 from romae.data.queries import channel_numbers, grid_of_times, read_queries
 from romae.data.schema import SampleSet, Schema
@@ -261,11 +261,11 @@ def explain_table(
         units=config.units,
         tokens_per_batch=config.tokens_per_batch,
     )
-    asked = found.samples.drop(columns=["baseline", "total"], errors="ignore")
-    id = samples.schema.id
-    lengths = found.contributions.groupby(id, sort=False).size().reindex(asked[id]).to_numpy()
-    told = asked.loc[asked.index.repeat(lengths), ["target", "prediction"]].reset_index(drop=True)
-    return found.contributions.assign(**{name: told[name] for name in told})
+    names, id = ["target", "prediction"], samples.schema.id
+    require_distinct([*found.contributions, *names], "the columns of the table", "rename those of the data")
+    lengths = found.contributions.groupby(id, sort=False).size().reindex(found.samples[id]).to_numpy()
+    asked = found.samples.loc[found.samples.index.repeat(lengths), names].reset_index(drop=True)
+    return found.contributions.assign(**{name: asked[name] for name in names})
 
 
 def forecast_table(

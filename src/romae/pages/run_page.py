@@ -43,7 +43,7 @@ from romae.training.tables import load_model, read_table, require_columns
 
 N_SHOWN, N_DRAWN = 12, 2000
 N_JUDGED = 500  # samples whose probabilities are held against the truth
-N_SCORED, N_MARKED = 200, 6  # samples that are looked through for anomalies, and those that are drawn
+N_SCORED, N_MARKED = 60, 6  # samples that are looked through for anomalies, and those that are drawn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
