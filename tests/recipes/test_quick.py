@@ -16,7 +16,13 @@ ON_REAL_FILES = {
     for name, recipe in sorted(discover().items(), key=lambda item: "tuned" in item[0])
     if not name.endswith("scratch")
 }
-CHOSEN = [name for name, recipe in discover().items() if not recipe.data_set or name in ON_REAL_FILES.values()]
+# The systems of Physiome-ODE differ in their equations alone, which have tests of their own: one stands for all.
+CHOSEN = [
+    name
+    for name, recipe in discover().items()
+    if (not recipe.data_set or name in ON_REAL_FILES.values())
+    and (not name.startswith("forecasting/physiome-") or name.endswith("-gup01"))
+]
 
 
 @pytest.mark.parametrize("name", CHOSEN)

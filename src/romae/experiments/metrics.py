@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 
 Numbers = Any  # an array, a tensor or a number, or a list of them
 
@@ -22,6 +22,23 @@ def mse(prediction: Numbers, target: Numbers) -> float:
 def rmse(prediction: Numbers, target: Numbers) -> float:
     """The root of the mean squared error."""
     return math.sqrt(mse(prediction, target))
+
+
+def mae(prediction: Numbers, target: Numbers) -> float:
+    """The mean absolute error."""
+    error = np.abs(_flat(prediction) - _flat_like(target, prediction))
+    return _mean(float(error.sum()), error.size)
+
+
+def macro(
+    errors: Float64[np.ndarray, "n"], variables: Int64[np.ndarray, "n"], n_variables: int | None = None
+) -> tuple[float, Float64[np.ndarray, "v"]]:
+    """The mean over variables of the mean error of each, whatever their numbers, and the latter, NaN where none is."""
+    n = int(variables.max(initial=-1)) + 1 if n_variables is None else n_variables
+    counts = np.bincount(variables, minlength=n)
+    totals = np.bincount(variables, weights=errors, minlength=n)
+    means = np.divide(totals, counts, out=np.full(n, np.nan), where=counts > 0)
+    return _mean(float(np.nansum(means)), int((counts > 0).sum())), means
 
 
 def distance_rmse(prediction: Numbers, target: Numbers) -> float:

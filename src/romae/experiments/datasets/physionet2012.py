@@ -9,6 +9,7 @@ import io
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -90,19 +91,47 @@ def load(sets: str = "ab", *, minus_one: str = "missing", folder: Path | None = 
     )
 
 
-def _read_set(letter: str, minus_one: str, folder: Path) -> Stays:
+class Rows(NamedTuple):
+    """The rows of a set as they stand in its files, record after record.
+
+    `variables` is -1 where a row names no variable; those that repeat the record's number are left out.
+    """
+
+    record_ids: Int64[np.ndarray, "r"]
+    records: Int64[np.ndarray, "m"]
+    minutes: Int64[np.ndarray, "m"]
+    variables: Int64[np.ndarray, "m"]
+    values: Float64[np.ndarray, "m"]
+
+
+def read_rows(letter: str, folder: Path) -> Rows:
+    """The rows of a set, in the order of the record numbers."""
     files = _files(letter)
-    archive, outcomes = files[0], folder / files[1].path
-    source = folder / f"set-{letter}" if is_filled(folder / f"set-{letter}") else folder / archive.path
-    for path, file in ((source, archive), (outcomes, files[1])):
-        if not path.exists():
-            raise MissingFile(f"cannot find {path}; {hint(file, folder)}")
+    source, _ = _places(letter, folder)
+    if not source.exists():
+        raise MissingFile(f"cannot find {source}; {hint(files[0], folder)}")
     texts = _record_texts(source)
     record_ids = np.array(sorted(texts), dtype=np.int64)
-    rows, minutes, variables, values = _measurements([texts[record] for record in record_ids.tolist()], record_ids)
+    return Rows(record_ids, *_measurements([texts[record] for record in record_ids.tolist()], record_ids))
+
+
+def _places(letter: str, folder: Path) -> tuple[Path, Path]:
+    """Where the records of a set are, unpacked or not, and its outcomes."""
+    archive, outcomes = _files(letter)
+    unpacked = folder / f"set-{letter}"
+    return unpacked if is_filled(unpacked) else folder / archive.path, folder / outcomes.path
+
+
+def _read_set(letter: str, minus_one: str, folder: Path) -> Stays:
+    source, outcomes = _places(letter, folder)
+    for path, file in zip((source, outcomes), _files(letter), strict=True):
+        if not path.exists():
+            raise MissingFile(f"cannot find {path}; {hint(file, folder)}")
+    record_ids, *columns = read_rows(letter, folder)
+    valid = columns[2] >= 0
     if minus_one == "missing":
-        valid = values != -1
-        rows, minutes, variables, values = rows[valid], minutes[valid], variables[valid], values[valid]
+        valid &= columns[3] != -1
+    rows, minutes, variables, values = (column[valid] for column in columns)
 
     # One number per place in (record, minute, variable), so that sorting and averaging are one call each.
     n_minutes, n_variables = int(minutes.max(initial=0)) + 1, len(VARIABLES)
@@ -160,7 +189,7 @@ def _below_header(content: bytes, where: str) -> bytes:
 def _measurements(
     texts: list[bytes], record_ids: Int64[np.ndarray, "r"]
 ) -> tuple[Int64[np.ndarray, "m"], Int64[np.ndarray, "m"], Int64[np.ndarray, "m"], Float64[np.ndarray, "m"]]:
-    """The record's index, minute, variable and value of every row that names a variable."""
+    """The record's index, minute, variable and value of every row but those that hold the record's number."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -190,8 +219,8 @@ def _measurements(
     if is_stray.any():
         record, other = record_ids[rows[is_stray][0]], values[is_stray][0]
         raise ValueError(f"record {record} says of itself that it is record {other:.12g}; mend its name or that row")
-    named = variables >= 0
-    return rows[named], minutes[named], variables[named], values[named]
+    rest = variables > -2
+    return rows[rest], minutes[rest], variables[rest], values[rest]
 
 
 def _minute(time: str) -> int:

@@ -1,0 +1,186 @@
+"""Forecasts as experiments judge them: windows that hide their future, and errors beside simple methods.
+
+Numbers are in the units of the benchmark that the data come from, times `SCALES`, so that they can be read beside its
+tables. `ratio` is the mean squared error over that of the last value carried forward, on the same windows.
+
+Shapes: q hidden numbers of all test samples.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from jaxtyping import Float64
+
+from romae.data.scaling import fit_scaling
+from romae.data.schema import Schema
+from romae.experiments import metrics
+from romae.experiments.forecast_baselines import METHODS, N_TREES, Observed, boosting
+from romae.experiments.recipe import Measured, Recipe, Source, Splits
+from romae.inference.predictions import predict
+from romae.model.config import ModelConfig
+from romae.model.tasks import Task
+from romae.pages.charts import Line, bands, paired
+from romae.tokens.sample import Sample
+from romae.training.config import TrainConfig
+from romae.training.stages import Pretrain
+
+SHOWN = ("RoMAE", "last value", "boosting")
+N_AHEAD = 8  # stretches of the time ahead, in the figure
+
+Answers = Mapping[str, Float64[np.ndarray, "q"]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecasts(Source):
+    """Windows of series, whose future is hidden.
+
+    Errors are macro (the mean over variables of the mean of each) or, with `IS_MACRO` off, over all numbers alike. To
+    choose settings without a look at the test, `tested_on="validation"` puts the validation windows in its place. Times
+    are counted in units of `unit`. `n_trees` is that of boosting; 0 leaves it out.
+    """
+
+    IS_MACRO: ClassVar[bool] = True
+    HEADLINE: ClassVar[Literal["mse", "ratio"]] = "mse"
+    SCALES: ClassVar[tuple[float, float]] = (1.0, 1.0)  # of squared and of absolute errors
+
+    tested_on: Literal["test", "validation"] = "test"
+    unit: float = 1.0
+    n_trees: int = N_TREES
+
+    @abstractmethod
+    def schema(self) -> Schema:
+        """The names of the data."""
+
+    @abstractmethod
+    def parts(self, split: int) -> Mapping[str, list[Sample]]:
+        """Windows of training, validation and test."""
+
+    def split_of(self, seed: int) -> int:
+        """The division into training, validation and test that a seed has; most data have the same for all."""
+        return 0
+
+    def splits(self, seed: int) -> Splits:
+        parts = self.parts(self.split_of(seed))
+        scaling = fit_scaling(parts["train"], per="channel", unit=self.unit)
+        splits = Splits.of({**parts, "test": parts[self.tested_on]}, seed, scaling=scaling)
+        return replace(splits, schema=self.schema())
+
+    def measure(self, task: Task, splits: Splits) -> Measured:
+        predicted = np.concatenate([np.asarray(part)[:, 0] for part in predict(task, splits.test)]).astype(np.float64)
+        test = self._observed(splits.test)
+        answers = {"RoMAE": predicted, **self.baselines(splits)}
+        mse, mae = self.errors(answers, test)
+        divisor = mse["last value"] if self.HEADLINE == "ratio" else 1.0
+        clean = [sample.target[sample.hidden, 0].double().numpy() for sample in splits.test if _has_clean(sample)]
+        floors = self.errors({"floor": np.concatenate(clean)}, test)[0] if clean else {}
+        others = {name.replace(" ", "_"): name for name in answers if name != "RoMAE"}
+        return Measured(
+            metrics={"mse": mse["RoMAE"], "mae": mae["RoMAE"], "ratio": mse["RoMAE"] / mse["last value"]}
+            | {f"mae_{key}": mae[name] for key, name in others.items()}
+            | ({f"mse_{key}": mse[name] for key, name in others.items()} if self.HEADLINE == "ratio" else {}),
+            baselines={name: mse[name] / divisor for name in others.values()},
+            floor=floors["floor"] / divisor if floors else None,
+            figure=self._figure({name: answers[name] for name in SHOWN if name in answers}, test),
+        )
+
+    def baselines(self, splits: Splits) -> dict[str, Float64[np.ndarray, "q"]]:
+        """What simple methods answer where the test samples hide something; nothing of a model is needed."""
+        train, test = self._observed(splits.train), self._observed(splits.test)
+        answers = {name: method(train, test) for name, method in METHODS.items()}
+        if self.n_trees > 0:
+            split = self.split_of(splits.seed)  # trees of a split are the same for all of its seeds
+            answers["boosting"] = boosting(train, test, macro=self.IS_MACRO, seed=split, n_trees=self.n_trees)
+        return answers
+
+    def errors(self, answers: Answers, test: Observed) -> tuple[dict[str, float], dict[str, float]]:
+        """The squared and the absolute errors of answers, in the units of the benchmark."""
+        off = {name: answer - test.truth for name, answer in answers.items()}
+        squared, absolute = self.SCALES
+        return (
+            {name: self._mean(error**2, test) * squared for name, error in off.items()},
+            {name: self._mean(np.abs(error), test) * absolute for name, error in off.items()},
+        )
+
+    def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        names = [name for name in SHOWN if name in figures[0]["by_variable"]]
+
+        def runs(key: str, name: str) -> Float64[np.ndarray, "r k"]:
+            return np.array([figure[key][name] for figure in figures], dtype=float)
+
+        by_variable = {name: np.nanmean(runs("by_variable", name), axis=0) for name in names}
+        asked = np.isfinite(by_variable[names[0]])
+        variables = [name for name, is_asked in zip(self.schema().channels, asked, strict=True) if is_asked]
+        ahead = np.array(figures[0]["ahead"], dtype=float)
+        lines = [Line(name, ahead, runs("by_ahead", name)) for name in names]
+        return {
+            f"Error by variable, {len(figures)} seeds": paired(
+                list(map(str, variables)), {name: errors[asked] for name, errors in by_variable.items()}, x="MSE"
+            ),
+            f"Error by how far ahead, {len(figures)} seeds": bands(lines, x=self.schema().time, y="MSE"),
+        }
+
+    def _observed(self, samples: Sequence[Sample]) -> Observed:
+        return Observed.of(samples, len(self.schema().channels))
+
+    def _mean(self, errors: Float64[np.ndarray, "q"], test: Observed) -> float:
+        return metrics.macro(errors, test.asked)[0] if self.IS_MACRO else float(errors.mean())
+
+    def _figure(self, answers: Answers, test: Observed) -> dict[str, Any]:
+        """Errors by variable, and by the time since the first number that is asked of any sample."""
+        n_variables, scale, time = test.n_variables, self.SCALES[0], test.time[test.hidden]
+        edges = np.linspace(time.min(), time.max(), N_AHEAD + 1)
+        stretch = np.searchsorted(edges[1:-1], time, side="right")
+        squares = {name: (answer - test.truth) ** 2 * scale for name, answer in answers.items()}
+        return {
+            "by_variable": {name: metrics.macro(x, test.asked, n_variables)[1] for name, x in squares.items()},
+            "by_ahead": {name: metrics.macro(x, stretch, N_AHEAD)[1] for name, x in squares.items()},
+            "ahead": (edges[:-1] + edges[1:]) / 2 - edges[0],
+        }
+
+
+def _has_clean(sample: Sample) -> bool:
+    """Whether a sample knows its numbers without noise: of generated data, as the target of each token."""
+    return sample.target is not None and sample.target.ndim == 2
+
+
+TRAIN = TrainConfig(
+    epochs=60,
+    batch_size=32,
+    lr=1e-3,
+    betas=(0.9, 0.95),
+    weight_decay=0.05,
+    warmup=0.05,
+    clip=1.0,
+    ema=0.999,
+    precision="bf16",
+)
+QUICK = (
+    "model.encoder={width=32, heads=2, depth=1}",
+    "model.decoder={width=32, heads=2, depth=1}",
+    "data.n_trees=10",
+    "train.precision=float32",
+    "train.batch_size=8",
+    "train.epochs=10",
+    "train.ema=none",
+    "train.lr=5e-3",
+)
+
+
+def row(name: str, title: str, protocol: str, data: Forecasts, *, epochs: int, quick: tuple[str, ...]) -> Recipe:
+    """A recipe for forecasts with the settings that all of them have."""
+    return Recipe(
+        name=f"forecasting/{name}",
+        title=title,
+        paper="beyond the paper",
+        protocol=f"{protocol}; an embedding of its own for each variable, wavelengths from the data, tokens dropped",
+        data=data,
+        model=ModelConfig(channels=1, position_dims=2, kinds=len(data.schema().channels), kinds_spread=1.0),
+        ladder="data",
+        # Samples hide their future, so that the masking of the stage is not asked.
+        stages=(Pretrain(train=replace(TRAIN, epochs=epochs), drop_tokens=0.2),),
+        metric=data.HEADLINE,
+        quick=(*QUICK, *quick),
+    )
