@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import romae
+from romae.inference.relative import InOwnUnits
 from romae.prior import dynamics
 from romae.prior.draws import Draws
 from romae.prior.exact import GaussianSeries
@@ -132,6 +133,16 @@ def test_series_are_the_same_in_any_order_batch_or_slice(packed):
         assert torch.equal(one.hidden, other.hidden)
         assert len(one) == series.lengths[i]
     assert [sample.id for sample in series[5:8]] == [5, 6, 7]
+
+
+def test_series_in_memory_are_those_that_are_drawn_when_they_are_asked_for(packed):
+    prior = romae.Prior(most=16)
+    series = prior.series(40, seed=2)
+    kept = series.in_memory(InOwnUnits(n_channels=prior.most_channels))
+    asked = series.scaled(InOwnUnits(n_channels=prior.most_channels)).packed(np.arange(40))
+    assert torch.allclose(kept.all.values, asked.values, atol=1e-4)
+    assert torch.allclose(kept.all.positions, asked.positions, atol=1e-4)
+    assert torch.equal(kept.all.hidden, asked.hidden) and kept.all.ids == asked.ids
 
 
 def test_another_seed_draws_other_series():

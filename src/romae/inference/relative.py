@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Float64, Int64
+from torch import Tensor
 
 from romae.data.fitting import BENT, Method
 from romae.inference.distributions import Units
@@ -37,21 +38,21 @@ class OwnUnits:
 
     Parameters
     ----------
-    begin, span : Float64 array [b]
+    begin, span : Float64 Tensor [b]
         The first visible time, and how long after it the last one lies.
-    level, spread : Float64 array [k]
+    level, spread : Float64 Tensor [k]
         The middle of the visible values of each cell, and their deviation about it; NaN where none is visible.
-    coordinate : Float64 array [k]
+    coordinate : Float64 Tensor [k]
         Where the channel of each cell lies on the axis of channels.
     n_channels : int
         Cells of a sample.
     """
 
-    begin: Float64[np.ndarray, "b"]
-    span: Float64[np.ndarray, "b"]
-    level: Float64[np.ndarray, "k"]
-    spread: Float64[np.ndarray, "k"]
-    coordinate: Float64[np.ndarray, "k"]
+    begin: Float64[Tensor, "b"]
+    span: Float64[Tensor, "b"]
+    level: Float64[Tensor, "k"]
+    spread: Float64[Tensor, "k"]
+    coordinate: Float64[Tensor, "k"]
     n_channels: int
 
     @classmethod
@@ -74,59 +75,53 @@ class OwnUnits:
             For these samples.
         """
         sample, channel, time, value = _visible(packed)
-        n_samples = len(packed)
-        begin, end = np.full(n_samples, np.inf), np.full(n_samples, -np.inf)
-        np.minimum.at(begin, sample, time)
-        np.maximum.at(end, sample, time)
-        span = np.where(end > begin, end - begin, 1.0)
-        cell = sample * n_channels + channel
-        n_cells = n_samples * n_channels
-        count = np.bincount(cell, minlength=n_cells)
-        level = _medians(value, cell, count)
-        deviation = np.abs(value - level[cell])
-        middle, mean = _medians(deviation, cell, count), _means(deviation, cell, count)
-        usual = np.where(middle > 0, 1.4826 * middle, 1.2533 * mean)  # of a normal distribution, its deviation
-        limited = np.minimum(deviation, FAR * usual[cell])
-        spread = np.sqrt(_means(limited**2, cell, count))
+        n_samples, n_cells = len(packed), len(packed) * n_channels
+        begin = torch.full((n_samples,), torch.inf, dtype=torch.float64, device=time.device)
+        end = (-begin).scatter_reduce(0, sample, time, "amax")
+        begin = begin.scatter_reduce(0, sample, time, "amin")
+        span = torch.where(end > begin, end - begin, 1.0)
+        cells = _Cells.of(sample * n_channels + channel, n_cells)
+        cell, count = cells.cell, cells.count
+        level = cells.medians(value)
+        deviation = (value - level[cell]).abs()
+        middle, mean = cells.medians(deviation), cells.means(deviation)
+        usual = torch.where(middle > 0, 1.4826 * middle, 1.2533 * mean)  # of a normal distribution, its deviation
+        spread = cells.means(torch.minimum(deviation, FAR * usual[cell]).square()).sqrt()
         # A single value may be anything: it is as large as it is.
-        constant = np.where(count > 1, SHARE_OF_CONSTANT, 1.0) * np.abs(np.nan_to_num(level))
-        spread = np.where(spread > 1e-9 * np.abs(level), spread, np.where(constant > 0, constant, 1.0))
-        spread = np.where(count > 0, spread, np.nan)
+        constant = torch.where(count > 1, SHARE_OF_CONSTANT, 1.0) * level.nan_to_num().abs()
+        spread = torch.where(spread > 1e-9 * level.nan_to_num().abs(), spread, torch.where(constant > 0, constant, 1.0))
+        spread = torch.where(count > 0, spread, torch.nan)
         if seed is None:
             y, x = (value - level[cell]) / spread[cell], (time - begin[sample]) / span[sample]
-            coordinate = WIDEST * np.mod(0.5 + GOLDEN * _ranks(y, x, cell, count, n_channels), 1.0)
+            coordinate = WIDEST * torch.frac(0.5 + GOLDEN * cells.ranks(y, x, n_channels).double())
         else:
-            ids = torch.tensor([int(name) for name in packed.ids])  # type: ignore[call-overload]
-            coordinate = WIDEST * Draws(seed, ids).uniform(n_channels).double().numpy().ravel()
+            ids = torch.tensor([int(name) for name in packed.ids], device=time.device)  # type: ignore[call-overload]
+            coordinate = WIDEST * Draws(seed, ids).uniform(n_channels).double().flatten()
         return cls(begin, span, level, spread, coordinate, n_channels)
 
-    def times(self, time: Float64[np.ndarray, "t"], sample: Int64[np.ndarray, "t"]) -> Float64[np.ndarray, "t"]:
+    def times(self, time: Float64[Tensor, "t"], sample: Int64[Tensor, "t"]) -> Float64[Tensor, "t"]:
         """Times as the model sees them."""
         return (time - self.begin[sample]) / self.span[sample] * SPAN
 
-    def values(self, value: Float64[np.ndarray, "t"], cell: Int64[np.ndarray, "t"]) -> Float64[np.ndarray, "t"]:
+    def values(self, value: Float64[Tensor, "t"], cell: Int64[Tensor, "t"]) -> Float64[Tensor, "t"]:
         """Values as the model sees them."""
         bend = BENT[METHOD]
-        return bend * np.arcsinh((value - self.level[cell]) / self.spread[cell] / bend)
+        return bend * torch.asinh((value - self.level[cell]) / self.spread[cell] / bend)
 
-    def units(self, cell: Int64[np.ndarray, "q"]) -> Units:
+    def units(self, cell: Int64[Tensor, "q"]) -> Units:
         """What leads from predictions for these cells to the data's own units."""
         one = np.ones(len(cell))
-        return Units(gain=one, level=0 * one, scale=self.spread[cell], centre=self.level[cell], method=METHOD)
+        scale, centre = (x[cell].cpu().numpy() for x in (self.spread, self.level))
+        return Units(gain=one, level=0 * one, scale=scale, centre=centre, method=METHOD)
 
     def apply(self, packed: PackedSamples) -> PackedSamples:
         """The samples as the model sees them."""
-        sample = packed.layout.sample_of_token.numpy()
-        channel = packed.positions[:, -1].numpy().astype(np.int64)
-        cell = sample * self.n_channels + channel
-        time = self.times(packed.positions[:, 0].double().numpy(), sample)
-        values = self.values(packed.values[:, 0].double().numpy(), cell)
-        positions = np.stack([time, self.coordinate[cell]], 1)
-        return replace(
-            packed,
-            values=torch.from_numpy(values).float().unsqueeze(1),
-            positions=torch.from_numpy(positions),
-        )
+        sample = packed.layout.sample_of_token
+        cell = sample * self.n_channels + packed.positions[:, -1].long()
+        time = self.times(packed.positions[:, 0].double(), sample)
+        values = self.values(packed.values[:, 0].double(), cell)
+        positions = torch.stack([time, self.coordinate[cell]], 1)
+        return replace(packed, values=values.float().unsqueeze(1), positions=positions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,50 +148,51 @@ class InOwnUnits:
         return OwnUnits.of(packed, self.n_channels, self.seed).apply(packed)
 
 
-def _visible(packed: PackedSamples) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _visible(
+    packed: PackedSamples,
+) -> tuple[Int64[Tensor, "t"], Int64[Tensor, "t"], Float64[Tensor, "t"], Float64[Tensor, "t"]]:
     """The sample, the channel, the time and the value of each token that is not hidden."""
-    keep: Bool[np.ndarray, t] | slice = slice(None) if packed.hidden is None else ~packed.hidden.numpy()
-    return (
-        packed.layout.sample_of_token.numpy()[keep],
-        packed.positions[:, -1].numpy()[keep].astype(np.int64),
-        packed.positions[:, 0].double().numpy()[keep],
-        packed.values[:, 0].double().numpy()[keep],
-    )
+    sample, positions, value = packed.layout.sample_of_token, packed.positions, packed.values[:, 0].double()
+    if packed.hidden is not None:
+        keep = ~packed.hidden
+        sample, positions, value = sample[keep], positions[keep], value[keep]
+    return sample, positions[:, -1].long(), positions[:, 0].double(), value
 
 
-def _medians(
-    x: Float64[np.ndarray, "t"], cell: Int64[np.ndarray, "t"], count: Int64[np.ndarray, "k"]
-) -> Float64[np.ndarray, "k"]:
-    """The median of each cell; NaN of an empty one."""
-    ordered = np.append(x[np.lexsort((x, cell))], np.nan)
-    first = np.cumsum(count) - count
-    low, high = first + np.maximum(count - 1, 0) // 2, first + count // 2
-    return np.where(count > 0, (ordered[np.minimum(low, len(x))] + ordered[np.minimum(high, len(x))]) / 2, np.nan)
+@dataclass(frozen=True, eq=False)
+class _Cells:
+    """The cell of each token, how many tokens each cell has, and the tokens sorted by their cells."""
 
+    cell: Int64[Tensor, "t"]
+    count: Int64[Tensor, "k"]
 
-def _means(
-    x: Float64[np.ndarray, "t"], cell: Int64[np.ndarray, "t"], count: Int64[np.ndarray, "k"]
-) -> Float64[np.ndarray, "k"]:
-    return np.bincount(cell, weights=x, minlength=len(count)) / np.maximum(count, 1)
+    @classmethod
+    def of(cls, cell: Int64[Tensor, "t"], n_cells: int) -> "_Cells":
+        return cls(cell, torch.bincount(cell, minlength=n_cells))
 
+    def medians(self, x: Float64[Tensor, "t"]) -> Float64[Tensor, "k"]:
+        """The median of each cell; NaN of an empty one."""
+        by_value = x.argsort()
+        order = by_value[self.cell[by_value].argsort(stable=True)]
+        first, last = self.count.cumsum(0) - self.count, len(x) - 1
+        low, high = ((first + n).clamp(max=last) for n in ((self.count - 1).clamp(min=0) // 2, self.count // 2))
+        middle = (x[order[low]] + x[order[high]]) / 2
+        return torch.where(self.count > 0, middle, torch.nan)
 
-def _ranks(
-    value: Float64[np.ndarray, "t"],
-    time: Float64[np.ndarray, "t"],
-    cell: Int64[np.ndarray, "t"],
-    count: Int64[np.ndarray, "k"],
-    n_channels: int,
-) -> Int64[np.ndarray, "k"]:
-    """The place of each channel among those of its sample, by what was measured and not by its number.
+    def means(self, x: Float64[Tensor, "t"]) -> Float64[Tensor, "k"]:
+        """The mean of each cell; 0 of an empty one."""
+        return torch.bincount(self.cell, weights=x, minlength=len(self.count)) / self.count.clamp(min=1)
 
-    The channel that was measured most is the first; among equals it is the one measured earlier, then the one that
-    rises more. Sums are rounded, so that another order of tokens, which adds up in another order, changes no rank.
-    """
-    when, rise = (np.round(_means(x, cell, count), 9) for x in (time, value * time))
-    skew = np.round(_means(value**3, cell, count), 9)
-    n_cells = len(count)
-    sample = np.arange(n_cells) // n_channels
-    order = np.lexsort((skew, rise, when, -count, sample))
-    ranks = np.empty(n_cells, dtype=np.int64)
-    ranks[order] = np.arange(n_cells) % n_channels
-    return ranks
+    def ranks(self, value: Float64[Tensor, "t"], time: Float64[Tensor, "t"], n_channels: int) -> Int64[Tensor, "k"]:
+        """The place of each channel among those of its sample, by what was measured and not by its number.
+
+        The channel that was measured most is the first; among equals it is the one measured earlier, then the one that
+        rises more. Means are rounded, so that another order of tokens, which adds up in another order, changes no rank.
+        """
+        when, rise, skew = (self.means(x).mul(1e9).round() for x in (time, value * time, value**3))
+        sample = torch.arange(len(self.count), device=self.count.device) // n_channels
+        order = torch.arange(len(self.count), device=self.count.device)
+        for key in (skew, rise, when, -self.count, sample):  # the last one decides first
+            order = order[key[order].argsort(stable=True)]
+        place = torch.arange(len(self.count), device=self.count.device) % n_channels
+        return torch.empty_like(place).scatter(0, order, place)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float64, Int64
+from torch import Tensor
 
 from romae.data.columns import to_numpy
 from romae.data.dates import positions_as_numbers
@@ -82,15 +83,15 @@ def answers(
     queries = _queries(positions, len(source), source.schema or Schema(), asked, n_channels)
     own = OwnUnits.of(packed, n_channels)
     counts = np.array([len(q) for q, _ in queries])
-    sample = np.repeat(np.arange(len(source)), counts)
-    whole = np.concatenate([q for q, _ in queries])
-    cell = sample * n_channels + whole[:, 1].astype(np.int64)
-    _warn_of_unseen(own, cell, source)
-    places = np.stack([own.times(whole[:, 0], sample), own.coordinate[cell]], 1)
+    sample = torch.arange(len(source)).repeat_interleave(torch.from_numpy(counts))
+    whole = torch.from_numpy(np.concatenate([q for q, _ in queries]))
+    cell = sample * n_channels + whole[:, 1].long()
+    _warn_of_unseen(own, cell, len(source))
+    places = torch.stack([own.times(whole[:, 0], sample), own.coordinate[cell]], 1).numpy()
     ends = np.cumsum(counts)[:-1]
     inner = InMemory.of_packed(own.apply(packed))
     raw = interpolate(task, inner, np.split(places, ends), returns="distribution", tokens_per_batch=tokens_per_batch)
-    units = np.split(cell, ends)
+    units = cell.split(counts.tolist())
     return [
         Distribution(part.likelihood, part.raw[:, 0], own.units(cells)).reshape(shape)
         for part, cells, (_, shape) in zip(raw, units, queries, strict=True)
@@ -165,11 +166,12 @@ def _queries(
     return queries
 
 
-def _warn_of_unseen(own: OwnUnits, cell: Int64[np.ndarray, "q"], source: SampleSource) -> None:
-    unseen = np.unique(cell[np.isnan(own.level[cell])])
+def _warn_of_unseen(own: OwnUnits, cell: Int64[Tensor, "q"], n: int) -> None:
+    unseen = cell[own.level[cell].isnan()]
     if len(unseen):
+        n_unseen = len((unseen // own.n_channels).unique())
         warnings.warn(
-            f"in {len(np.unique(unseen // own.n_channels))} of {len(source)} series a channel that is asked for has no "
-            f"visible value, so that its units are not known there; these answers are NaN",
+            f"in {n_unseen} of {n} series a channel that is asked for has no visible value, so that its units are not "
+            "known there; these answers are NaN",
             stacklevel=3,
         )
