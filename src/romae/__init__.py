@@ -48,6 +48,7 @@ _HOME = {
     "Stores": "data.stores",
     "write_stores": "data.stores",
     "Loader": "data.loader",
+    "Prior": "prior.series",
     "RandAugment": "tokens.augmentation",
     "Noise": "tokens.augmentation",
     "Ladder": "tokens.ladder",
@@ -152,6 +153,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test holds 
     from romae.model.tasks import MaskedReconstruction as MaskedReconstruction
     from romae.model.tasks import Regression as Regression
     from romae.model.tasks import Task as Task
+    from romae.prior.series import Prior as Prior
     from romae.tokens.augmentation import Noise as Noise
     from romae.tokens.augmentation import RandAugment as RandAugment
     from romae.tokens.ladder import Ladder as Ladder

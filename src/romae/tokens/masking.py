@@ -38,7 +38,7 @@ class SampleKeys:
 
     def __init__(self, seed: int, epoch: int, indices: Int64[Tensor, "b"]) -> None:
         # Mixed after every addition: of seed + epoch + index alone, seed 0 in epoch 1 would be seed 1 in epoch 0.
-        self.keys = _mixed(_mixed(_mixed(indices.new_tensor(seed)) + epoch) + indices)
+        self.keys = mixed(mixed(mixed(indices.new_tensor(seed)) + epoch) + indices)
         self.n_drawn = 0
 
     def draw(self, layout: Layout) -> Float32[Tensor, "t"]:
@@ -46,8 +46,8 @@ class SampleKeys:
         self.n_drawn += 1
         sample = layout.sample_of_token
         place = torch.arange(layout.n_tokens, device=layout.device) - layout.offsets[sample]
-        keys = _mixed(self.keys.to(layout.device, non_blocking=layout.device.type == "cuda") + self.n_drawn)
-        bits = _mixed(keys[sample] + place)
+        keys = mixed(self.keys.to(layout.device, non_blocking=layout.device.type == "cuda") + self.n_drawn)
+        bits = mixed(keys[sample] + place)
         # The highest bits; a shift of a signed number draws in copies of its sign, which the mask takes away.
         return ((bits >> (64 - SCORE_BITS)) & (2**SCORE_BITS - 1)).float() / 2**SCORE_BITS
 
@@ -64,7 +64,7 @@ class SampleKeys:
         return other
 
 
-def _mixed(x: Int64[Tensor, "*n"]) -> Int64[Tensor, "*n"]:
+def mixed(x: Int64[Tensor, "*n"]) -> Int64[Tensor, "*n"]:
     """Every bit of the result depends on every bit of x (the finaliser of splitmix64, in wrapping arithmetic).
 
     torch has signed numbers only: the constants are those of the literature less 2**64, and every shift is followed by
