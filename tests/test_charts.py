@@ -5,7 +5,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from romae.pages import charts
 from romae.pages.charts import Line, Marked
-from romae.pages.plots import Panel
+from romae.pages.plots import Band, Panel, interpolation
 
 X = np.array([1.0, 2.0, 3.0])
 
@@ -19,6 +19,21 @@ def test_a_reconstruction_has_a_panel_for_each_channel_and_one_legend():
     assert_array_equal(observed.y, -X)
     titles = [figure.layout[axis].title.text for axis in ("xaxis", "yaxis", "yaxis2")]
     assert titles == ["time", "left", "right"]
+
+
+def test_bands_of_curves_lie_between_their_ends_below_the_curve_and_have_one_name_each():
+    bands = (Band(0.9, X, X - 2, X + 2), Band(0.5, X, X - 1, X + 1))
+    shown = [Panel(name, (X, X), (X, X), curve=(X, X), bands=bands) for name in ("left", "right")]
+    figure = charts.reconstruction(shown, x="time")
+    wide, narrow = figure.data[:2]
+    assert list(wide.y) == [*(X + 2), *(X - 2)[::-1]] and list(narrow.y) == [*(X + 1), *(X - 1)[::-1]]
+    assert [trace.name for trace in figure.data if trace.showlegend][:2] == ["RoMAE, 90 %", "RoMAE, 50 %"]
+    left, right = interpolation(shown).axes
+    assert len(left.collections) == len(right.collections) == 2
+    legend = interpolation(shown).legends[0]
+    assert {"RoMAE, 90 %", "RoMAE, 50 %", "RoMAE"} <= {text.get_text() for text in legend.get_texts()}
+    ends = left.collections[0].get_paths()[0].vertices[:, 1]
+    assert (ends.min(), ends.max()) == (-1, 5)
 
 
 def test_a_band_is_mean_plus_and_minus_deviation():

@@ -119,6 +119,24 @@ def test_curves_are_the_answers_of_the_model_and_lines_between_observed_points()
     assert all(len(panel.curve[0]) == len(panel.baseline[0]) == 0 for panel in without)
 
 
+def test_a_model_with_a_likelihood_has_bands_around_its_curve():
+    table = {"id": [0] * 6, "time": [0.0, 1, 2, 4, 5, 6], "x": [0.0, 2, 4, 8, 10, 12]}
+    samples = romae.from_table(pd.DataFrame(table), id="id", time="time", values=["x"])
+    sample = replace(samples[0], hidden=np.array([0, 1, 0, 1, 0, 0], dtype=bool))
+    task = MaskedReconstruction(MODEL, masking=UniformTokens(), likelihood="normal").eval()
+    answer = predict(task, romae.SampleSet([sample], samples.schema))[0]
+    (panel,) = diagnostics.panels(sample, answer, samples.schema, task)
+    wide, narrow = panel.bands
+    assert (wide.level, narrow.level) == (0.9, 0.5)
+    times, curve = panel.curve
+    assert (wide.lower < narrow.lower).all() and (narrow.lower < curve).all()
+    assert (curve < narrow.upper).all() and (narrow.upper < wide.upper).all()
+    told = romae.interpolate(task, [sample], [times], returns="distribution")[0]
+    assert_allclose(wide.upper, told.quantile(0.95)[:, 0])
+    plain = MaskedReconstruction(MODEL, masking=UniformTokens()).eval()
+    assert diagnostics.panels(sample, answer, samples.schema, plain)[0].bands == ()
+
+
 def test_ranks_count_the_samples_of_the_same_class_before():
     assert subsets.rank_in_class(np.array([1, 0, 1, 1, 0])).tolist() == [0, 0, 1, 2, 1]
 

@@ -45,14 +45,14 @@ from romae.estimators.saved import (
 from romae.estimators.stacking import Stack
 from romae.estimators.weights import ClassWeight, require_class_weight, sample_weights
 from romae.files import write_whole_folder
-from romae.inference.calibration import calibration_of, conformal_of
+from romae.inference.calibration import calibration_of, conformal_of, with_hidden
 from romae.inference.outside import Outside
 from romae.inference.predictions import Pooling, refused_by
 from romae.model.autoencoder import Encoder
 from romae.model.config import ModelConfig, Size
-from romae.model.conformal import FEWEST, TooFewSamples
+from romae.model.conformal import FEWEST
 from romae.model.likelihoods import Likelihood, Name, as_likelihood
-from romae.model.tasks import Classification, Task
+from romae.model.tasks import Classification, MaskedReconstruction, Task
 from romae.tokens.ladder import Ladder
 from romae.tokens.masking import Masking, Strategy, UniformTokens
 from romae.tokens.sample import Sample
@@ -466,13 +466,17 @@ class Estimator(BaseEstimator):
         """Calibrate the distributions of numbers, if any are learned, on what was held out; of few series they stay."""
         held_out = [_chosen(samples, part.held_out) for part in parts]
         learned = [task for task in tasks if getattr(task, "likelihood", None) is not None]
-        if not learned or sum(map(len, held_out)) < FEWEST:
+        if not learned:
             return
-        given = [(task, some) for task, some in zip(learned, held_out, strict=True) if some]
-        try:
-            calibration = conformal_of(given)
-        except TooFewSamples:  # some of them have nothing that could be hidden
+        given = [
+            # Of some nothing can be hidden.
+            (task, with_hidden(task, some, seed=0) if isinstance(task, MaskedReconstruction) else some)
+            for task, some in zip(learned, held_out, strict=True)
+            if some
+        ]
+        if sum(len(some) for _, some in given) < FEWEST:
             return
+        calibration = conformal_of([(task, some) for task, some in given if some])
         for task in learned:
             task.calibration = calibration
 

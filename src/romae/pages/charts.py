@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int64, Shaped
 
-from romae.pages.plots import BASELINE, HIDDEN, OBSERVED, PREDICTED, Panel
+from romae.pages.plots import BAND_OPACITY, BASELINE, HIDDEN, OBSERVED, PREDICTED, Band, Panel
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure, Scatter
@@ -75,8 +75,8 @@ def reconstruction(
 ) -> "Figure":
     """Observed, hidden and predicted points of one sample, one panel above the other.
 
-    Curves are drawn where there are any; `baseline` names the grey one. At `cut`, where a forecast begins, there is a
-    dotted line.
+    Curves and bands are drawn where there are any; `baseline` names the grey curve. At `cut`, where a forecast begins,
+    there is a dotted line.
     """
     traces = []
     for row, panel in enumerate(panels, start=1):
@@ -87,7 +87,8 @@ def reconstruction(
             _scatter("hidden from the model", panel.hidden, "markers", HIDDEN, symbol="circle-open"),
             _scatter("predicted", panel.predicted, "markers", symbol="x"),
         )
-        traces += [trace.update(yaxis=f"y{row}") for trace in drawn if len(trace.x)]
+        bands = [_band(band) for band in panel.bands]
+        traces += [trace.update(yaxis=f"y{row}") for trace in (*bands, *drawn) if len(trace.x)]
     _name_once(traces)
     lines = [
         {
@@ -323,6 +324,16 @@ def _scatter(
     if text is not None:
         look["text"] = [plain(label) for label in text]
     return go.Scatter(name=plain(name), x=points[0], y=points[1], mode=mode, **look | more)
+
+
+def _band(band: Band) -> "Scatter":
+    """The area between the ends of an interval."""
+    around = (
+        np.concatenate([band.times, band.times[::-1]]),
+        np.concatenate([band.upper, band.lower[::-1]]),
+    )
+    look = {"fill": "toself", "opacity": BAND_OPACITY, "hoverinfo": "skip"}
+    return _scatter(band.name, around, "lines", width=0, **look)
 
 
 def _name_once(traces: "Sequence[Scatter]") -> None:

@@ -16,11 +16,12 @@ from romae.data.subsets import balanced, evenly_spread
 from romae.inference import baselines
 from romae.inference.predictions import embed, interpolate, predict, predict_proba
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
-from romae.pages.plots import Panel
+from romae.pages.plots import Band, Panel
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import channel_index
 
 N_CLASSES, N_NUMBERS, N_EMBEDDED = 60, 500, 300
+BANDS = (0.9, 0.5)  # levels of central intervals, the widest first
 N_SAMPLES, N_CHANNELS, N_POINTS, N_TIMES = 6, 4, 400, 200
 
 
@@ -90,7 +91,8 @@ def panels(
     """The first channels of a sample with its observed points, its hidden ones, and what was predicted there.
 
     With a task, and with no position beside the time, there are also the curve of the model and that of linear
-    interpolation; with a cut both begin there, and the latter is the last value.
+    interpolation, and bands of a model with a likelihood; with a cut both curves begin there, and the latter is the
+    last value.
     """
     times, hidden = sample.positions[:, 0].numpy(), sample.hidden.numpy()
     values = measured_values(sample).double().numpy()
@@ -107,13 +109,23 @@ def panels(
         panel = Panel(name, observed, queried, predicted=(times[unseen], prediction[unseen, column]))
         if task is not None and schema is not None and not schema.positions:
             queries = grid[:, None] if schema.channel is None else np.stack([grid, np.full_like(grid, number)], axis=1)
-            curve = interpolate(task, SampleSet([sample], schema), [queries])[0][:, column]
-            panel = panel._replace(curve=(grid, curve))
+            curve, bands = _curve(task, SampleSet([sample], schema), queries, column)
+            panel = panel._replace(curve=(grid, curve), bands=tuple(Band(level, grid, *ends) for level, ends in bands))
             if seen.any():
                 line = method(times[seen], values[seen], grid)[:, column]
                 panel = panel._replace(baseline=(grid, line))
         drawn.append(panel)
     return drawn
+
+
+def _curve(
+    task: MaskedReconstruction, sample: SampleSet, queries: Float[np.ndarray, "q d"], column: int
+) -> tuple[Float[np.ndarray, "q"], list[tuple[float, tuple[Float[np.ndarray, "q"], Float[np.ndarray, "q"]]]]]:
+    """What a model answers at positions of one sample, and its central intervals if it says how sure it is."""
+    if task.likelihood is None:
+        return interpolate(task, sample, [queries])[0][:, column], []
+    told = interpolate(task, sample, [queries], returns="distribution")[0][:, column]
+    return told.mean(), [(level, told.interval(level)) for level in BANDS]
 
 
 def channels(sample: Sample, schema: Schema | None) -> list[Channel]:

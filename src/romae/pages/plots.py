@@ -14,11 +14,29 @@ if TYPE_CHECKING:
 require_extra("plots", "figures need", "matplotlib")
 
 OBSERVED, HIDDEN, PREDICTED, BASELINE = "#1b1b1b", "#d1495b", "#00798c", "#b0b0b0"
+BAND_OPACITY = 0.18  # of one band; where two lie above each other it is about a third
 _NOTHING = (np.zeros(0), np.zeros(0))
 
 
+class Band(NamedTuple):
+    """The central interval of a curve: its level, the times, and its lower and upper ends there."""
+
+    level: float
+    times: Float[np.ndarray, "k"]
+    lower: Float[np.ndarray, "k"]
+    upper: Float[np.ndarray, "k"]
+
+    @property
+    def name(self) -> str:
+        """What a legend calls it."""
+        return f"RoMAE, {100 * self.level:g} %"
+
+
 class Panel(NamedTuple):
-    """One channel of one sample: what was seen, what was hidden and predicted there, and curves over time."""
+    """One channel of one sample: what was seen, what was hidden and predicted there, and curves over time.
+
+    Bands come with the widest first, so that the others lie above it.
+    """
 
     title: str
     observed: tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]
@@ -26,6 +44,7 @@ class Panel(NamedTuple):
     curve: tuple[Float[np.ndarray, "k"], Float[np.ndarray, "k"]] = _NOTHING
     baseline: tuple[Float[np.ndarray, "k"], Float[np.ndarray, "k"]] = _NOTHING
     predicted: tuple[Float[np.ndarray, "m"], Float[np.ndarray, "m"]] = _NOTHING
+    bands: tuple[Band, ...] = ()
 
 
 class Frame(NamedTuple):
@@ -40,11 +59,15 @@ class Frame(NamedTuple):
 def interpolation(
     panels: Sequence[Panel], *, n_columns: int = 2, title: str = "", baseline: str = "linear interpolation"
 ) -> "Figure":
-    """Observed points, hidden points, and the curves that were drawn through them."""
+    """Observed points, hidden points, the curves that were drawn through them, and bands where a model has them."""
     n_rows = -(-len(panels) // n_columns)
     figure = _figure(max(5.5 * n_columns, 8), 2.3 * n_rows + 0.7)
     axes = figure.subplots(n_rows, n_columns, squeeze=False, sharex=True)
     for axis, panel in zip(axes.flat, panels, strict=False):
+        for band in panel.bands:
+            axis.fill_between(
+                band.times, band.lower, band.upper, color=PREDICTED, alpha=BAND_OPACITY, lw=0, label=band.name
+            )
         axis.plot(*panel.baseline, color=BASELINE, lw=1.5, label=baseline)
         axis.plot(*panel.curve, color=PREDICTED, lw=2, label="RoMAE")
         axis.plot(*panel.observed, "o", color=OBSERVED, ms=4, label="observed")
@@ -54,7 +77,7 @@ def interpolation(
     for axis in axes[-1]:
         axis.set_xlabel("time")
     handles, labels = axes.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6), frameon=False, fontsize=9)
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=12)
     return figure
