@@ -70,7 +70,7 @@ class Forecasts(Source):
 
     def measure(self, task: Task, splits: Splits) -> Measured:
         predicted = np.concatenate([np.asarray(part)[:, 0] for part in predict(task, splits.test)]).astype(np.float64)
-        test = self._observed(splits.test)
+        test = self.observed(splits.test)
         answers = {"RoMAE": predicted, **self.baselines(splits)}
         mse, mae = self.errors(answers, test)
         divisor = mse["last value"] if self.HEADLINE == "ratio" else 1.0
@@ -88,7 +88,7 @@ class Forecasts(Source):
 
     def baselines(self, splits: Splits) -> dict[str, Float64[np.ndarray, "q"]]:
         """What simple methods answer where the test samples hide something; nothing of a model is needed."""
-        train, test = self._observed(splits.train), self._observed(splits.test)
+        train, test = self.observed(splits.train), self.observed(splits.test)
         answers = {name: method(train, test) for name, method in METHODS.items()}
         if self.n_trees > 0:
             split = self.split_of(splits.seed)  # trees of a split are the same for all of its seeds
@@ -110,19 +110,18 @@ class Forecasts(Source):
         def runs(key: str, name: str) -> Float64[np.ndarray, "r k"]:
             return np.array([figure[key][name] for figure in figures], dtype=float)
 
-        by_variable = {name: np.nanmean(runs("by_variable", name), axis=0) for name in names}
-        asked = np.isfinite(by_variable[names[0]])
-        variables = [name for name, is_asked in zip(self.schema().channels, asked, strict=True) if is_asked]
+        asked = np.isfinite(runs("by_variable", names[0])).any(axis=0)
+        by_variable = {name: np.nanmean(runs("by_variable", name)[:, asked], axis=0) for name in names}
+        variables = [str(name) for name, is_asked in zip(self.schema().channels, asked, strict=True) if is_asked]
         ahead = np.array(figures[0]["ahead"], dtype=float)
         lines = [Line(name, ahead, runs("by_ahead", name)) for name in names]
         return {
-            f"Error by variable, {len(figures)} seeds": paired(
-                list(map(str, variables)), {name: errors[asked] for name, errors in by_variable.items()}, x="MSE"
-            ),
+            f"Error by variable, {len(figures)} seeds": paired(variables, by_variable, x="MSE"),
             f"Error by how far ahead, {len(figures)} seeds": bands(lines, x=self.schema().time, y="MSE"),
         }
 
-    def _observed(self, samples: Sequence[Sample]) -> Observed:
+    def observed(self, samples: Sequence[Sample]) -> Observed:
+        """The numbers of samples end to end, as baselines and errors take them."""
         return Observed.of(samples, len(self.schema().channels))
 
     def _mean(self, errors: Float64[np.ndarray, "q"], test: Observed) -> float:
@@ -160,10 +159,10 @@ TRAIN = TrainConfig(
 QUICK = (
     "model.encoder={width=32, heads=2, depth=1}",
     "model.decoder={width=32, heads=2, depth=1}",
-    "data.n_trees=10",
+    "data.n_trees=5",
     "train.precision=float32",
     "train.batch_size=8",
-    "train.epochs=10",
+    "train.epochs=6",
     "train.ema=none",
     "train.lr=5e-3",
 )

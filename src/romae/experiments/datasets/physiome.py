@@ -31,7 +31,8 @@ NOISE, MEASURED = 0.05, 0.2  # standard deviations of a channel; the chance of a
 SHARES = MappingProxyType({"train": 0.7, "validation": 0.2})  # and the rest is the test
 FARTHEST, LARGEST, MOST_TRIES = 10.0, 1e15, 20
 
-States, Rates = Sequence[float], tuple[float, ...]
+States = Sequence[float]
+Rates = tuple[float, ...]
 Constants = Any  # a namespace of the constants of a system by their published names
 
 

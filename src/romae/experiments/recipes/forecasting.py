@@ -110,7 +110,7 @@ ORIENTATION = (
 )
 
 
-QUICK = ("data.n_windows=40",)
+QUICK = ("data.n_windows=24",)
 RECIPES = (
     replace(
         row(

@@ -54,7 +54,7 @@ def _row(system: System) -> Recipe:
         protocol,
         Physiome(system=system.name),
         epochs=200,
-        quick=("data.n_series=60",),
+        quick=("data.n_series=40",),
     )
     return replace(
         recipe,
