@@ -60,7 +60,7 @@ class SampleKeys:
     def apart(self) -> "SampleKeys":
         """Keys of the same samples that have nothing in common with these."""
         other = self.again()
-        other.keys = _mixed(~self.keys)
+        other.keys = mixed(~self.keys)
         return other
 
 
