@@ -215,7 +215,7 @@ def held_out_distributions(
             f"this {type(task).__name__} has learned no distribution that could be calibrated; train it with "
             "likelihood='mixture'"
         )
-    how = {"tokens_per_batch": tokens_per_batch, "precision": precision}
+    how: dict[str, Any] = {"tokens_per_batch": tokens_per_batch, "precision": precision}
     calibration = task.calibration if by is None else _blank(by)
     if isinstance(task, Regression):
         kept = with_targets(samples)

@@ -622,8 +622,8 @@ class Distribution:
             below, above = (torch.logsumexp(weight + torch.special.log_ndtr(side), -1) for side in (z, -z))
             return below, above
         assert isinstance(likelihood, Student)
-        freedom, z = likelihood.freedom(raw).numpy(), ((x - raw[..., 0]) / self._scale(raw)).numpy()
-        below, above = (torch.from_numpy(np.log(stdtr(freedom, side) + SMALLEST)) for side in (z, -z))
+        freedom, t = likelihood.freedom(raw).numpy(), ((x - raw[..., 0]) / self._scale(raw)).numpy()
+        below, above = (torch.from_numpy(np.log(stdtr(freedom, side) + SMALLEST)) for side in (t, -t))
         return below, above
 
     def _crps(self, z: Array) -> Array:
@@ -645,7 +645,7 @@ class Distribution:
             density = (1 + t**2 / freedom) ** (-(freedom + 1) / 2) / (np.sqrt(freedom) * beta(0.5, freedom / 2))
             spread = np.sqrt(freedom) * beta(0.5, freedom - 0.5) / beta(0.5, freedom / 2) ** 2
             score = t * (2 * stdtr(freedom, t) - 1) + 2 * (density * (freedom + t**2) - spread) / (freedom - 1)
-            return self._shaped(scale * torch.from_numpy(score))
+            return self._shaped(scale) * score.reshape(self.shape)
         return self._shaped(_mean_distance(x - raw[..., 0], scale) - scale / math.sqrt(math.pi))
 
     def _quantile_at(self, raw: Float64[Tensor, "n k p"], score: Float64[Tensor, "n k"]) -> Float64[Tensor, "n k"]:
@@ -731,10 +731,10 @@ def joined(parts: Sequence[Distribution]) -> Distribution:
     def row(arrays: Any) -> Any:
         return np.concatenate([array.reshape(-1) for array in arrays])
 
-    units = Units(
-        *(row(getattr(part.units, name) for part in parts) for name in ("gain", "level", "scale", "centre")),
-        method=first.units.method,
+    gain, level, scale, centre = (
+        row(getattr(part.units, name) for part in parts) for name in ("gain", "level", "scale", "centre")
     )
+    units = Units(gain, level, scale, centre, first.units.method)
     raw = np.concatenate([part.raw.reshape(-1, part.raw.shape[-1]) for part in parts])
     places = row(part.places for part in parts)
     # Of some parts errors are known and of others not.

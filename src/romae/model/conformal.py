@@ -142,6 +142,8 @@ def fitted_levels(
             f"a calibration of numbers needs {FEWEST} samples that were not trained on, each with something to "
             f"predict, and there are {n}; of fewer, no interval of 90 % has an end"
         )
+    if by == "channel" and (places == places[0]).all():
+        by = "global"
     edges: tuple[float, ...] = ()
     number = np.zeros(len(scores), dtype=np.int64)
     if by == "channel":
