@@ -291,7 +291,9 @@ def test_another_process_needs_the_pickle_alone(classifier, tmp_path):
 
 
 def test_bad_questions_are_refused_before_anything_is_loaded(without_shape_checks):
-    with refused(ValueError, "forecast", "predict"):
+    with refused(ValueError, "cluster", "predict"):
+        Predictor("nowhere", "cluster")
+    with refused(ValueError, "until="):
         Predictor("nowhere", "forecast")
     with refused(ValueError, "start:stop:n"):
         Predictor("nowhere", "interpolate")

@@ -130,7 +130,7 @@ def _hint_at(cls: type, path: Iterable[str]) -> Any:
     """The annotation of a setting within tables of single types; None where the path leads elsewhere."""
     hint: Any = cls
     for name in path:
-        hint = _hints(hint).get(name) if dataclasses.is_dataclass(hint) else None
+        hint = _hints(hint).get(name) if dataclasses.is_dataclass(hint) else None  # type: ignore[arg-type]
     return hint
 
 

@@ -508,8 +508,9 @@ class Future(_Share):
             if not 0 < share < 1:
                 raise ValueError(f"share is the part of the span that is seen, between 0 and 1, not {share}")
         for ends in (self.after, self.share):
-            if isinstance(ends, tuple) and not any(isinstance(end, str) for end in ends) and not ends[0] < ends[1]:
-                raise ValueError(f"the range of a cut goes from a lower to a higher number, not {list(ends)}")
+            low, high = _pair(ends)
+            if isinstance(ends, tuple) and not isinstance(low, str) and not isinstance(high, str) and not low < high:
+                raise ValueError(f"the range of a cut goes from a lower to a higher number, not {[low, high]}")
         if isinstance(self.horizon, float) and not self.horizon > 0:
             raise ValueError(f"horizon is how far to predict, above 0, not {self.horizon}")
 
@@ -562,7 +563,7 @@ class Future(_Share):
             return self._drawn(tokens, source, clock)
         known = clock.is_known(tokens.positions, self.known)
         rest = self._drawn(tokens.select(~known), source, clock)
-        return rest._replace(hidden=_scattered(rest.hidden, ~known), left_out=_scattered(rest.left_out, ~known))
+        return _spread_out(rest, ~known)
 
     def _drawn(self, tokens: Tokens, source: RandomSource, clock: Clock) -> Drawn:
         axis, layout = _axis(tokens, self.axis), tokens.layout
@@ -590,7 +591,7 @@ class Future(_Share):
         """The cut of each sample as the model sees time, and where the horizon ends."""
         low, high = _pair(self.after if self.share is None else self.share)
         read = float if self.share is not None else clock.time if self.since == "clock" else clock.duration
-        low, high = read(low), read(high)  # type: ignore[arg-type]
+        low, high = read(low), read(high)
         if not low <= high:
             raise ValueError(
                 f"the range of a cut goes from an earlier to a later moment, not {list(_pair(self.after))}"
@@ -621,13 +622,17 @@ def _clock_of(tokens: Tokens) -> Clock:
     return Clock(origins=origins)
 
 
-def _scattered(mask: Bool[Tensor, "u"] | None, places: Bool[Tensor, "t"]) -> Bool[Tensor, "t"] | None:
-    """A mask of some tokens as one of all, False on the others."""
-    if mask is None:
-        return None
-    whole = torch.zeros_like(places)
-    whole[places] = mask
-    return whole
+def _spread_out(drawn: Drawn, places: Bool[Tensor, "t"]) -> Drawn:
+    """What is drawn for some tokens as masks of all, False on the others."""
+
+    def spread(mask: Bool[Tensor, "u"]) -> Bool[Tensor, "t"]:
+        whole = torch.zeros_like(places)
+        whole[places] = mask
+        return whole
+
+    return drawn._replace(
+        hidden=spread(drawn.hidden), left_out=None if drawn.left_out is None else spread(drawn.left_out)
+    )
 
 
 Simple = UniformTokens | Rows | Channels | Spans | Future
@@ -771,7 +776,7 @@ class SparingStatic:
         """The same, and what else is known of it."""
         measured = ~is_static(tokens.positions, self.static_from)
         drawn = drawn_by(self.masking, tokens.select(measured), source, clock)
-        return drawn._replace(hidden=_scattered(drawn.hidden, measured), left_out=_scattered(drawn.left_out, measured))
+        return _spread_out(drawn, measured)
 
 
 def drawn_by(masking: Masking, tokens: Tokens, source: RandomSource, clock: Clock) -> Drawn:
