@@ -159,8 +159,7 @@ class Schema:
 
     @property
     def position_dims(self) -> int:
-        """The number of position axes: time, the phase where there is one, further positions, and the channel where it
-        is one."""
+        """The number of position axes: time, phase and channel where there are such, and further positions."""
         return len(self.coordinates) + (self.channel is not None)
 
     @property
