@@ -14,6 +14,8 @@ public reader does, slips included, since the published numbers rest on them:
   are 36 variables;
 - z-scores are over all records, those of the test included; what lies 5 or more away is dropped;
 - times are divided by 47 hours and the cut, 35.5 hours, by 48: hours 0 to 34 are seen, and not 35.
+
+Shapes: r records, h time stamps, m measurements or means of them.
 """
 
 from pathlib import Path
@@ -63,12 +65,13 @@ def load_hourly(*, folder: Path | None = None) -> dict[str, list[Sample]]:
     """
     folder = folder or data_root() / "physionet2012"
     sets = [physionet2012.read_rows(letter, folder) for letter in "abc"]
+    record_ids = np.concatenate([rows.record_ids for rows in sets])
+    firsts = np.cumsum([0, *(len(rows.record_ids) for rows in sets)])
     hours = _hours(
-        np.concatenate([rows.records + i * 10**6 for i, rows in enumerate(sets)]),
+        np.concatenate([rows.records + first for rows, first in zip(sets, firsts, strict=False)]),
         *(np.concatenate([getattr(rows, name) for rows in sets]) for name in ("minutes", "variables", "values")),
     )
-    ids = {i * 10**6 + j: record for i, rows in enumerate(sets) for j, record in enumerate(rows.record_ids.tolist())}
-    samples = _samples(hours, ids)
+    samples = _samples(hours, record_ids)
     n_test = -(-len(samples) // 10)
     n_validation = -(-(len(samples) - n_test) // 10)
     bounds = np.cumsum([len(samples) - n_test - n_validation, n_validation]).tolist()
@@ -119,7 +122,7 @@ def _hours(
     return Hours(run_record[~is_last], run_hour[~is_last], cell // len(HOURLY), cell % len(HOURLY), means)
 
 
-def _samples(hours: Hours, ids: dict[int, int]) -> list[Sample | None]:
+def _samples(hours: Hours, ids: Int64[np.ndarray, "r"]) -> list[Sample | None]:
     """A sample per record that has a time stamp, or None where it shows nothing or nothing is asked of it."""
     n, variables = len(HOURLY), hours.variables
     counts = np.maximum(np.bincount(variables, minlength=n), 1)
