@@ -162,7 +162,7 @@ def predict_table(
     if not isinstance(task, Regression):
         raise ValueError(f"the model in {model} was only pre-trained; finetune it to predict, or embed and interpolate")
     asked = inference.predict(task, samples, returns=_returns(spread), **config.how)
-    how_sure = {"interval": spread.interval, "quantiles": spread.quantiles}
+    how_sure: dict[str, Any] = {"interval": spread.interval, "quantiles": spread.quantiles}
     if task.per == "sample":
         return to_sample_table(samples, asked, schema, **how_sure)
     label = model_schema.label or "label"
@@ -222,7 +222,7 @@ def interpolate_table(
     columns = None
     if numbers is not None and not has_axis:
         values, columns = [x[:, numbers] for x in values], [schema.values[i] for i in numbers]
-    how_sure = {"interval": spread.interval, "quantiles": spread.quantiles}
+    how_sure: dict[str, Any] = {"interval": spread.interval, "quantiles": spread.quantiles}
     table = to_table(samples, values, schema, positions=positions, columns=columns, **how_sure)
     return table.iloc[order].reset_index(drop=True)
 

@@ -44,7 +44,7 @@ class Panel(NamedTuple):
     curve: tuple[Float[np.ndarray, "k"], Float[np.ndarray, "k"]] = _NOTHING
     baseline: tuple[Float[np.ndarray, "k"], Float[np.ndarray, "k"]] = _NOTHING
     predicted: tuple[Float[np.ndarray, "m"], Float[np.ndarray, "m"]] = _NOTHING
-    bands: tuple[Band, ...] = ()
+    bands: tuple[Any, ...] = ()  # of Band
 
 
 class Frame(NamedTuple):
