@@ -72,7 +72,7 @@ class Spread:
         ends = () if self.interval is None else ((1 - self.interval) / 2, (1 + self.interval) / 2)
         levels = (*ends, *(self.quantiles or ()))
         parts = [distribution.mean(), distribution.std(), *(distribution.quantile(level) for level in levels)]
-        return np.stack(parts, axis=-1)
+        return np.stack(parts, axis=-1).astype(np.float64)
 
 
 def require_level(level: Any) -> float:

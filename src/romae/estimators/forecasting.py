@@ -94,6 +94,10 @@ class RoMAEForecaster(_Unsupervised):
     ladders : sequence of Ladder or None, default None
         The wavelengths of the first position axes (time), in the units of X. Those that are not given are fitted to the
         gaps and spans of X (`fit_ladders`); a pretrained model has its own.
+    phase : bool or dict, optional
+        Whether periodic series get their phase as one more position axis: True finds the period of each in what is
+        visible of it, and a dictionary says more, such as `{"harmonics": 6, "shortest": 0.1}` (`add_phase`). A
+        pretrained model has its own rule.
     pretrained : str or Path, optional
         A model to start from: the folder of a saved estimator, of a run or of a checkpoint, or a name on the Hub.
     early_stopping : bool, default True
@@ -167,6 +171,7 @@ class RoMAEForecaster(_Unsupervised):
         tokens: Tokens | None = None,
         columns: Any = None,
         ladders: Sequence[Ladder] | None = None,
+        phase: bool | Mapping[str, Any] | None = None,
         pretrained: str | Path | None = None,
         early_stopping: bool = True,
         validation_fraction: float | None = None,
@@ -189,6 +194,7 @@ class RoMAEForecaster(_Unsupervised):
             tokens=tokens,
             columns=columns,
             ladders=ladders,
+            phase=phase,
             pretrained=pretrained,
             early_stopping=early_stopping,
             validation_fraction=validation_fraction,

@@ -45,6 +45,8 @@ class Prior:
         Whether a second column of values states the measurement errors, 0 where they are not known.
     gaussian, seasons, oscillators, walks, events : float
         How often each family of functions is drawn, relative to the others; 0 leaves it out.
+    kind : "prior"
+        The name of this value in a configuration file.
 
     Raises
     ------
