@@ -85,7 +85,7 @@ def to_table(
     schema = _schema_of(members, schema)
     if predictions is None:
         members = without_static(members)
-    names = schema.values if predictions is not None else (*schema.values, *schema.error_names)
+    names: Sequence[str] = schema.values if predictions is not None else (*schema.values, *schema.error_names)
     names = names if columns is None else tuple(columns)
     if predictions is None:
         predictions = [sample.values for sample in members]

@@ -177,7 +177,7 @@ def add_phase(
     """
     source = as_source(samples, with_targets=False)
     schema = _schema(source)
-    found = {"shortest": shortest, "longest": longest, "false_alarm": false_alarm, "errors": errors}
+    found: dict[str, Any] = {"shortest": shortest, "longest": longest, "false_alarm": false_alarm, "errors": errors}
     given = None
     if isinstance(period, str) and period == "auto":
         phase = Phase(harmonics=harmonics, **found)
@@ -196,7 +196,11 @@ def phased(samples: SampleSource, phase: Phase, *, quiet: bool = True) -> Sample
     """Samples with a phase that is found by a rule, such as that of a model; those that have one stay as they are."""
     source = as_source(samples, with_targets=False)
     if source.schema is not None and source.schema.phase is not None:
-        return samples if isinstance(samples, SampleSet) else SampleSet(list(samples), source.schema)
+        return (
+            samples
+            if isinstance(samples, SampleSet)
+            else SampleSet([source[i] for i in range(len(source))], source.schema)
+        )
     return _with_phase(samples, source, phase, None, quiet=quiet)
 
 
@@ -294,6 +298,7 @@ def _with_phase(
     parts = packed.positions.split(packed.layout.lengths.tolist())
     members = samples.samples if isinstance(samples, SampleSet) else samples  # with their targets
     schema = with_axis_source.schema
+    assert schema is not None
     return SampleSet([replace(members[i], positions=part, schema=schema) for i, part in enumerate(parts)], schema)
 
 

@@ -77,7 +77,7 @@ class Spread:
 
 def require_level(level: Any) -> float:
     """The level of an interval, if it is one."""
-    if isinstance(level, bool) or not isinstance(level, Real) or not 0 < level < 1:
+    if isinstance(level, bool) or not isinstance(level, Real) or not 0 < float(level) < 1:
         raise ValueError(f"an interval has a level above 0 and below 1, such as 0.9, not {level!r}")
     return float(level)
 
@@ -90,7 +90,7 @@ def require_levels(levels: Any) -> tuple[float, ...]:
     if not given:
         raise ValueError("quantiles are a list of levels, such as [0.1, 0.5, 0.9], and this one is empty")
     for level in given:
-        if isinstance(level, bool) or not isinstance(level, Real) or not 0 < level < 1:
+        if isinstance(level, bool) or not isinstance(level, Real) or not 0 < float(level) < 1:
             raise ValueError(f"a quantile has a level above 0 and below 1, such as 0.5, not {level!r}")
     once = sorted({float(level) for level in given})
     if len(once) < len(given):

@@ -1104,7 +1104,7 @@ def source_for(task: Task, samples: SampleSource) -> Source:
         require_same_names(source.schema, task.schema, subject="samples", others="the task was trained on")
     phase = None if task.schema is None else task.schema.phase
     if phase is not None and _lacks_phase(task, source.schema, None if source.schema else source[0].positions.shape[1]):
-        return Phased(source, phase, schema=replace(task.schema, phase=None))  # type: ignore[type-var]
+        return Phased(source, phase, schema=replace(task.schema, phase=None))
     return source
 
 

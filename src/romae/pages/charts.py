@@ -332,7 +332,7 @@ def _band(band: Band) -> "Scatter":
         np.concatenate([band.times, band.times[::-1]]),
         np.concatenate([band.upper, band.lower[::-1]]),
     )
-    look = {"fill": "toself", "opacity": BAND_OPACITY, "hoverinfo": "skip"}
+    look: dict[str, Any] = {"fill": "toself", "opacity": BAND_OPACITY, "hoverinfo": "skip"}
     return _scatter(band.name, around, "lines", width=0, **look)
 
 
