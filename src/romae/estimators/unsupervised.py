@@ -493,7 +493,7 @@ class RoMAEInterpolator(_Unsupervised):
             counts, n_known, n_values = (
                 [len(x) for x in numbers],
                 int(is_known[asked].sum()),
-                self.task_.config.channels,
+                self.task_.config.n_values,
             )
             answers = asked_of_model([_channel_positions(x, np.array(asked)[is_known[asked]]) for x in numbers])
             if returns == "distribution":

@@ -7,7 +7,8 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Bool, Float64, Int64
+from torch import Tensor
 
 from romae.data.periods import without_phase
 from romae.data.sources import SampleSource, as_source
@@ -22,7 +23,7 @@ from romae.inference.predictions import (
 from romae.model.calibration import Calibration, fitted
 from romae.model.conformal import ENOUGH, FEWEST, LEVELS, By, Conformal, fitted_levels
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
-from romae.tokens.masking import SampleKeys, SparingStatic
+from romae.tokens.masking import SampleKeys, SparingStatic, drawn_by
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import PackedSamples
 
@@ -260,14 +261,21 @@ def with_hidden(task: MaskedReconstruction, samples: SampleSource, seed: int) ->
     for start in range(0, len(undecided), 1024):
         part = undecided[start : start + 1024]
         packed = PackedSamples.of([replace(all_samples[i], target=None) for i in part])
-        tokens = (packed if task.scaling is None else task.scaling.apply_packed(packed)).batch().tokens
+        batch = (packed if task.scaling is None else task.scaling.apply_packed(packed)).batch()
         keys = SampleKeys(int(seed), 0, torch.tensor([_key(all_samples[i]) for i in part]))
-        masks = masking.hidden(tokens, keys).split([len(all_samples[i]) for i in part])
-        for i, mask in zip(part, masks, strict=True):
-            if bool(mask.any()) and not bool(mask.all()):
-                all_samples[i] = replace(all_samples[i], hidden=mask)
+        drawn = drawn_by(masking, batch.tokens, keys, task.clock(batch))
+        gone = torch.zeros_like(drawn.hidden) if drawn.left_out is None else drawn.left_out
+        lengths = [len(all_samples[i]) for i in part]
+        for i, hidden, left_out in zip(part, drawn.hidden.split(lengths), gone.split(lengths), strict=True):
+            if bool(hidden.any()) and not bool((hidden | left_out).all()):
+                all_samples[i] = _masked(all_samples[i], hidden, ~left_out)
     # What is hidden has no part in a phase, which the task adds.
     return list(without_phase([sample for sample in all_samples if sample.hidden is not None]))
+
+
+def _masked(sample: Sample, hidden: Bool[Tensor, "n"], kept: Bool[Tensor, "n"]) -> Sample:
+    """The sample without what lies beyond the horizon of a mask, hiding what the mask hides."""
+    return replace(sample, values=sample.values[kept], positions=sample.positions[kept], hidden=hidden[kept])
 
 
 def _key(sample: Sample) -> int:

@@ -197,8 +197,8 @@ def chosen_channels(task: Task, channels: Any) -> list[int]:
     """The numbers of the channels to forecast; by default all but those that are known ahead or were never seen."""
     schema = task.schema
     if not _has_axis(task) or schema is None:
-        names = range(task.config.channels) if schema is None else schema.values
-        return list(range(task.config.channels)) if channels is None else channel_numbers(channels, names)
+        names = range(task.config.n_values) if schema is None else schema.values
+        return list(range(task.config.n_values)) if channels is None else channel_numbers(channels, names)
     if channels is not None:
         return channel_numbers(channels, schema.channels)
     n, known = len(schema.channels), known_channels(task)

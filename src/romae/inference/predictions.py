@@ -735,7 +735,7 @@ def places_in(
     The distance is to the nearest token that is seen of the same sample and channel, as the model sees positions, and
     infinite where there is none.
     """
-    n_columns, at = task.config.channels, positions.double().numpy()
+    n_columns, at = task.config.n_values, positions.double().numpy()
     schema = task.schema
     has_channels = task.n_channels() > 1 or (schema is not None and schema.channel is not None)
     if by != "distance":

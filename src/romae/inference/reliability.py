@@ -212,7 +212,7 @@ def _channels(
         label = "target" if schema is None or schema.label is None else str(schema.label)
         columns = [np.arange(part.size) % task.n_targets for part in truth]
         return np.concatenate(columns), [label] if task.n_targets == 1 else _numbered(label, task.n_targets)
-    n_values = task.config.channels
+    n_values = task.config.n_values
     values = list(map(str, schema.values)) if schema is not None else []
     values = values if len(values) == n_values else _numbered("value", n_values)
     columns = [np.arange(part.size) % n_values for part in truth]
