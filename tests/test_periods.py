@@ -335,3 +335,18 @@ def test_the_command_line_learns_with_a_phase_and_answers_plain_tables(tmp_path)
     result = CliRunner().invoke(app, ["interpolate", table, "--model", str(run), "--at", "0:10:3", "--out", str(out)])
     assert result.exit_code == 0, result.output
     assert len(pd.read_csv(out)) == 3 * 2 * 5
+
+
+def test_known_measurement_errors_weigh_what_the_period_is_found_from():
+    random = np.random.default_rng(0)
+    times = np.sort(random.uniform(0, 100, size=(1, 80)), axis=1)
+    clean = np.sin(2 * np.pi * times / 3.1)
+    errors = np.where(random.uniform(size=times.shape) < 0.5, 0.02, 8.0)
+    values = clean + errors * random.normal(size=times.shape)
+    powers = []
+    for known in (errors, np.zeros_like(errors)):  # 0: not known
+        samples = romae.from_arrays(values[:, :, None], times, errors=known[:, :, None])
+        found = romae.find_periods(samples)
+        powers.append((abs(found["period"][0] - 3.1), found["power"][0]))
+    assert powers[0][0] < 0.01 and powers[0][1] > 0.9
+    assert powers[1][1] < 0.5

@@ -383,6 +383,8 @@ def _peaks(packed: PackedSamples, schema: Schema, phase: Phase, *, quiet: bool) 
     positions, values = packed.positions.double().cpu().numpy(), packed.values.double().cpu().numpy()
     channel = positions[:, -1] if schema.channel is not None else np.zeros(len(positions))
     pairs = columns_with_errors(schema.values, phase.errors)
+    if schema.n_errors and phase.errors is None:
+        pairs = [(column, len(schema.values) + column) for column in range(len(schema.values))]
     ends = packed.layout.host_offsets.tolist()
 
     def peak(i: int) -> Peak:
@@ -393,6 +395,8 @@ def _peaks(packed: PackedSamples, schema: Schema, phase: Phase, *, quiet: bool) 
             rows = here[channel[here] == name]
             for column, error in pairs:
                 errors = None if error is None else values[rows, error]
+                if error is not None and errors is not None and error >= len(schema.values) and not errors.all():
+                    errors = None  # some of them are not known
                 if errors is not None and not (errors > 0).all():
                     raise ValueError(
                         f"sample {packed.ids[i]!r} has an error of {errors.min():g} in column "

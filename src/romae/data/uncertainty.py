@@ -35,6 +35,10 @@ class Uncertain(Protocol):
         """The number that lies above a prediction with this probability."""
         ...
 
+    def interval(self, level: float) -> tuple[Array, Array]:
+        """The central interval of a probability. (Tensors have all of the others.)"""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
