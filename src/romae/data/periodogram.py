@@ -66,7 +66,7 @@ class Peak(NamedTuple):
     """The highest peak of a periodogram, and the period of the second one; NaN where there is none.
 
     `power` is the share of chi squared that the sinusoids explain, and `false_alarm` the probability that noise alone
-    has a peak as high: that of one frequency times their number, which is an upper bound.
+    has a peak as high: that of one frequency times their number, close to an upper bound.
     """
 
     period: float = math.nan
@@ -138,7 +138,7 @@ def _highest(times: Float64[np.ndarray, "n"], rate: float) -> float:
 
 
 def false_alarm(power: float, n: int, n_bands: int, n_frequencies: int) -> float:
-    """The probability that normal noise has a peak of this power at any of so many frequencies, from above.
+    """The probability that normal noise has a peak of this power at any of so many frequencies, about.
 
     Of one frequency it is that of a beta distribution: of what n numbers leave after a mean in each band, the share
     that 2 parameters a band explain. It is a finite sum, since their half is a whole number.

@@ -62,7 +62,7 @@ def find_periods(
     -------
     pandas.DataFrame
         A row for each sample: its id, `period`, `power` (the share of chi squared that sinusoids of this period
-        explain), `false_alarm` (the probability that noise alone has such a peak, from above) and `runner_up` (the
+        explain), `false_alarm` (about the probability that noise alone has such a peak) and `runner_up` (the
         period of the second peak). Where too little is visible, or nothing varies, periods are NaN and the probability
         is 1.
 
