@@ -168,7 +168,16 @@ QUICK = (
 )
 
 
-def row(name: str, title: str, protocol: str, data: Forecasts, *, epochs: int, quick: tuple[str, ...]) -> Recipe:
+def row(
+    name: str,
+    title: str,
+    protocol: str,
+    data: Forecasts,
+    *,
+    epochs: int,
+    quick: tuple[str, ...],
+    loss_weights: Literal["channel"] | None = None,
+) -> Recipe:
     """A recipe for forecasts with the settings that all of them have."""
     return Recipe(
         name=f"forecasting/{name}",
@@ -179,7 +188,7 @@ def row(name: str, title: str, protocol: str, data: Forecasts, *, epochs: int, q
         model=ModelConfig(channels=1, position_dims=2, kinds=len(data.schema().channels), kinds_spread=1.0),
         ladder="data",
         # Samples hide their future, so that the masking of the stage is not asked.
-        stages=(Pretrain(train=replace(TRAIN, epochs=epochs), drop_tokens=0.2),),
+        stages=(Pretrain(train=replace(TRAIN, epochs=epochs), drop_tokens=0.2, loss_weights=loss_weights),),
         metric=data.HEADLINE,
         quick=(*QUICK, *quick),
     )

@@ -134,6 +134,7 @@ RECIPES = (
             Ushcn(),
             epochs=25,
             quick=QUICK,
+            loss_weights="channel",
         ),
         published=4.88,
         target=Target(value=4.80, of_baselines=(("best", 1.0),)),
