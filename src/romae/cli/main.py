@@ -12,10 +12,11 @@ from typing import Annotated, Any
 import typer
 
 from romae import __version__
+from romae.cli import answers as cli_answers
 from romae.cli import compare as cli_compare
 from romae.cli import data as cli_data
 from romae.cli import export as cli_export
-from romae.cli import own_data as cli_own_data
+from romae.cli import learning as cli_learning
 from romae.cli import recipes as cli_recipes
 from romae.cli.runs import require_new
 from romae.cli.tables import Force, Json, print_table
@@ -142,7 +143,8 @@ def demo(
 
 
 for group, file in (
-    (app, cli_own_data),
+    (app, cli_learning),
+    (app, cli_answers),
     (app, cli_export),
     (app, cli_recipes),
     (app, cli_compare),
