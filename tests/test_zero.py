@@ -1,5 +1,7 @@
 """Units of each series' own, and answers of a model that knows no other: the laws that hold for any weights."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -173,3 +175,18 @@ def test_series_that_it_cannot_answer_for_are_refused_with_the_way_out(task):
     ):
         with pytest.raises(ValueError, match=words):
             answers(task, [sample], positions)
+
+
+def test_one_command_trains_on_random_series_goes_on_and_judges(tmp_path, capsys):
+    from romae.experiments import zero_model
+
+    for _ in range(2):  # the second time there is nothing left to train
+        zero_model.main(["--out", str(tmp_path), "--quick", "--device", "cpu"])
+    first, second = (line for line in capsys.readouterr().out.splitlines() if line.startswith("crps"))
+    assert first == second
+    scores = json.loads((tmp_path / "scores.json").read_text())
+    assert scores["ratio"] > 1 and 0 < scores["share in 50%"] < scores["share in 90%"] <= 1
+    assert isinstance(romae.load(tmp_path / "model"), romae.MaskedReconstruction)
+    with pytest.raises(SystemExit) as stopped:
+        zero_model.main(["--out", str(tmp_path / "other"), "--quick", "--width", "33"])
+    assert stopped.value.code == 2 and "multiple" in capsys.readouterr().err
