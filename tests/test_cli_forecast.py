@@ -99,7 +99,7 @@ def test_bad_questions_are_told_in_one_sentence(folder, tmp_path, capsys):
     for settings, parts in (
         (["--until=soon"], ("'soon'", "no date")),
         (["--until=+6h", "--channels=snow"], ("'snow'", "wind")),
-        (["--until=+6h", "--interval=2"], ("interval", "between 0 and 1")),
+        (["--until=+6h", "--interval=2"], ("interval", "above 0 and below 1")),
         (["--until=+6h", "--step=-1"], ("step", "above 0")),
     ):
         assert called("forecast", table, "--model", folder / "run", *settings, "--out", out) == 2

@@ -1248,7 +1248,8 @@ def test_a_pretrained_model_tells_of_data_unlike_its_own_and_learns_their_range(
         ([[t, v] for t, v in PAIRS], ["two sequences", "tuples (times, values)"]),
         ([[[0.0, 1.0, 2.0], [5.0, 6.0, 7.0]]] * 24, ["two sequences"]),
         ([[t[:8], v[:8, None]] for t, v in PAIRS], ["two sequences"]),
-        ([(t, v, v) for t, v in PAIRS], ["sample 0", "tuple of 3", "(times, values)"]),
+        ([(t, v, v) for t, v in PAIRS], ["sample 0", "row 5", "measurement error", "standard deviations"]),  # triples
+        ([(t, v, v, v) for t, v in PAIRS], ["sample 0", "tuple of 4", "(times, values)"]),
         (named(None)[0], ["single sample", "[sample]"]),
     ],
 )

@@ -50,9 +50,16 @@ def test_the_code_on_a_card_runs_on_a_table_of_its_columns(folder, tmp_path, mon
         table[name] = np.linspace(1, 2, 12)
     table.to_csv(tmp_path / "measurements.csv", index=False)
     monkeypatch.chdir(tmp_path)
-    (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    code, *others = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
     exec(code.replace("path/to/this/folder", str(folder)), {})
     assert len(capsys.readouterr().out) > 10
+    for other in others:  # from magnitudes
+        magnitudes = table.rename(
+            columns={name: new for name, new in zip(schema.values, ("mag", "mag_err"), strict=True)}
+        )
+        names: dict = {"magnitudes": magnitudes}
+        exec(other, names)
+        assert np.isfinite(romae.predict_proba(romae.load(folder), romae.from_table_like(names["table"], schema))).all()
     assert all(f"| `{name}` |" in card for name in (schema.id, schema.time, schema.channel, *schema.values))
 
 
