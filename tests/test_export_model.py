@@ -231,7 +231,6 @@ def opened(path: Path) -> Any:
 FILES = {
     "classes.onnx": ("calibrated classes from CLS", "packed"),
     "curves.onnx": ("values, independent queries", "padded"),
-    "vectors.pt2": ("vectors, samples centred", "packed"),
     "joint.pt2": ("values, joint queries", "packed"),
 }
 

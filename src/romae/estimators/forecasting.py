@@ -12,6 +12,7 @@ from romae.data.columns import to_numpy
 from romae.data.containers import is_table
 from romae.data.dates import positions_as_numbers
 from romae.data.fitting import Center, Values
+from romae.data.periods import without_phase
 from romae.data.ranges import gaps_and_spans
 from romae.data.schema import SampleSet, Schema
 from romae.data.skipping import OnError
@@ -371,7 +372,8 @@ class RoMAEForecaster(_Unsupervised):
                 f"no series has a measurement before the last {self.horizon_:.4g} of it, so that there is no score; "
                 "give longer series, or a shorter horizon"
             )
-        schema = schema_of(samples) or self.task_.schema or Schema()
+        masked = list(without_phase(masked))  # what is hidden has no part in it, so the task adds it
+        schema = schema_of(masked) or self.task_.schema or Schema()
         predicted = np.concatenate(inference.predict(self.task_, masked))
         held = SampleSet(masked, schema)
         last = baselines.filled_along_time(baselines.last_value, held)

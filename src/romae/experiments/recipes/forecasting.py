@@ -133,7 +133,8 @@ RECIPES = (
             "t-PatchGNN: 24 months to 1 month, 26 736 windows of 1 114 stations, macro MSE in 1e-1, z-scores",
             Ushcn(),
             epochs=25,
-            quick=QUICK,
+            # Of a few windows some variables have so few numbers that they would decide a step.
+            quick=(*QUICK, "stages.0.loss_weights=none"),
             loss_weights="channel",
         ),
         published=4.88,
