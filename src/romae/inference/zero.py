@@ -6,8 +6,6 @@ Shapes: t tokens, b samples, q queries of a sample, c channels.
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,19 +24,6 @@ from romae.inference.relative import OwnUnits
 from romae.model.tasks import MaskedReconstruction
 from romae.tokens.layout import Layout
 from romae.tokens.tokens import PackedSamples, channel_index
-
-BUNDLED = Path(__file__).parents[1] / "bundled"
-NAME = "romae/zero"
-
-
-@lru_cache(maxsize=1)
-def zero_model() -> MaskedReconstruction:
-    """The bundled model, which is read once."""
-    from romae.checkpoints.native import load
-
-    task = load(BUNDLED / "zero")
-    assert isinstance(task, MaskedReconstruction)
-    return task
 
 
 def answers(
