@@ -1,7 +1,9 @@
 """Tests run with the shapes in the signatures checked, but for those that ask for what users see."""
 
+import functools
 import gc
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import jaxtyping
@@ -11,6 +13,7 @@ from hypothesis import settings
 
 import shape_checks
 
+gc.disable()  # until all tests are imported, which leaves little to collect
 shape_checks.install("romae")
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
 if not torch.cuda.is_available():  # Triton's interpreter runs our kernels; it must be chosen before Triton is imported
@@ -37,6 +40,7 @@ def pytest_collection_finish() -> None:
     """What is imported by now stays to the end: the garbage collector need not go through all of it again and again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture
@@ -51,6 +55,19 @@ def real_data() -> Path:
     if not folder.is_dir():
         pytest.skip("needs the real data sets: set ROMAE_DATA to their folder")
     return folder
+
+
+@pytest.fixture(scope="session")
+def read_stays() -> Callable[[str, Path], tuple]:
+    from romae.experiments.datasets import physionet2012
+
+    return functools.cache(physionet2012.read_rows)
+
+
+@pytest.fixture
+def stays_read_once(monkeypatch, read_stays) -> None:
+    """The files of the PhysioNet challenge are read once for all tests, because that takes seconds."""
+    monkeypatch.setattr("romae.experiments.datasets.physionet2012.read_rows", read_stays)
 
 
 @pytest.fixture

@@ -217,8 +217,8 @@ def test_classifiers_learn_from_summary_features_with_gaps(model):
     assert roc_auc_score(label[200:], score) > 0.85
 
 
-@pytest.fixture(scope="module")
-def stays(real_data):
+@pytest.fixture
+def stays(real_data, stays_read_once):
     from romae.experiments.datasets import physionet2012
 
     return physionet2012.load("ab", folder=real_data / "physionet2012")

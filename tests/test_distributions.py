@@ -218,3 +218,14 @@ def test_what_has_learned_no_distribution_says_so(without_shape_checks):
         romae.predict(romae.Classification(config, n_classes=2), samples, returns="distribution")
     with refused(ValueError, "'std'", "'distribution'"):
         romae.interpolate(romae.MaskedReconstruction(config), samples, [[0.5]] * 2, returns="std")
+
+
+def test_many_quantiles_of_mixtures_at_once_are_those_that_are_found_one_by_one():
+    random = np.random.default_rng(0)
+    raw = random.normal(size=(40, 3 * 4)) * np.array([1.0, 2.0, 0.6]).repeat(4)
+    one, zero = np.ones(40), np.zeros(40)
+    told = Distribution(Mixture(n=4), raw, Units(one, zero, one, zero))
+    levels = (0.0025, 0.1, 0.5, 0.9975)
+    together = told._quantiles(np.broadcast_to(np.array(levels)[:, None], (4, 40)))
+    for row, level in zip(together, levels, strict=True):
+        np.testing.assert_allclose(row, told.quantile(level), rtol=1e-5, atol=1e-6)

@@ -74,7 +74,7 @@ def failures(estimator):
         found |= {"check_classifiers_train": LENGTHS, "check_classifier_data_not_an_array": TABLES}
     elif isinstance(estimator, RoMAERegressor):
         found |= {
-            "check_regressors_train": "three epochs of a model of sixteen channels do not learn enough",
+            "check_regressors_train": "one epoch of a model of sixteen channels does not learn enough",
             "check_regressor_data_not_an_array": TABLES,
         }
     elif isinstance(estimator, RoMAEEmbedder):
@@ -82,7 +82,10 @@ def failures(estimator):
     return found
 
 
-@parametrize_with_checks(list(ALL), expected_failed_checks=failures)
+BRIEF = (clone(CLASSIFIER).set_params(epochs=1), clone(REGRESSOR).set_params(epochs=1), INTERPOLATOR, EMBEDDER)
+
+
+@parametrize_with_checks(list(BRIEF), expected_failed_checks=failures)
 def test_scikit_learn_finds_what_it_expects(estimator, check):
     check(estimator)
 

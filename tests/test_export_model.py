@@ -216,6 +216,7 @@ def test_the_graph_answers_as_the_library_does(name, inputs):
 # Files
 
 
+@cache
 def opened(path: Path) -> Any:
     """What an exported file answers."""
     if path.suffix == ".onnx":

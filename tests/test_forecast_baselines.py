@@ -7,7 +7,7 @@ import pytest
 
 from messages import refused
 from romae.experiments import metrics
-from romae.experiments.forecast_baselines import METHODS, Observed, boosting
+from romae.experiments.forecast_baselines import METHODS, Boosting, Observed, weight_of_second
 from romae.inference import baselines
 from romae.tokens.sample import Sample
 
@@ -47,7 +47,7 @@ def test_a_trend_continues_a_line_and_a_single_value_is_one(samples):
     assert METHODS["linear trend"](observed, Observed.of([two], 3)).tolist() == [4.0]
 
 
-@pytest.mark.parametrize("method", [*METHODS.values(), lambda train, test: boosting(train, test, n_trees=5)])
+@pytest.mark.parametrize("method", [*METHODS.values(), lambda train, test: Boosting(train, n_trees=5)(test)])
 def test_no_method_knows_what_a_test_sample_hides(samples, method):
     train, test = Observed.of(samples[:20], 3), Observed.of(samples[20:], 3)
     other = replace(test, value=np.where(test.hidden, 1e3, test.value))
@@ -59,9 +59,31 @@ def test_trees_learn_to_continue_a_trend_where_the_last_value_cannot(samples):
     on_line = test.asked < 2
     errors = [
         np.abs(answers - test.truth)[on_line].mean()
-        for answers in (boosting(train, test, n_trees=50), METHODS["last value"](train, test))
+        for answers in (Boosting(train, n_trees=50)(test), METHODS["last value"](train, test))
     ]
     assert errors[0] < 0.8 * errors[1]
+
+
+@pytest.mark.parametrize("macro", [True, False])
+def test_no_other_weight_has_a_lower_error_than_the_chosen_one(samples, macro):
+    observed = Observed.of(samples, 3)
+    noise = np.random.default_rng(1).normal(size=(2, len(observed.asked)))
+    first, second = observed.truth + noise[0] * (1 + observed.asked), observed.truth + 2 * noise[1]
+
+    def error(weight):
+        squared = ((1 - weight) * first + weight * second - observed.truth) ** 2
+        return metrics.macro(squared, observed.asked)[0] if macro else squared.mean()
+
+    chosen = weight_of_second(first, second, observed, macro=macro)
+    assert 0.05 < chosen < 0.95
+    assert error(chosen) < min(error(chosen - 0.01), error(chosen + 0.01))
+
+
+def test_a_weight_lies_between_none_and_all(samples):
+    observed = Observed.of(samples, 3)
+    off = observed.truth + 1
+    assert weight_of_second(observed.truth, off, observed) == 0 == weight_of_second(off, off, observed)
+    assert weight_of_second(off, observed.truth, observed) == 1 == weight_of_second(off + 1, off, observed)
 
 
 def test_macro_errors_are_means_of_means():

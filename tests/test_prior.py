@@ -5,12 +5,12 @@ import pytest
 import torch
 
 import romae
-from romae.inference.relative import InOwnUnits
 from romae.prior import dynamics
 from romae.prior.draws import Draws
 from romae.prior.exact import GaussianSeries
 from romae.prior.functions import KERNELS, Kernel, composed, events, gaussian, seasons, walk, waves
 from romae.prior.measuring import measured
+from romae.prior.relative import InOwnUnits
 from romae.prior.times import questions
 
 FAMILIES = {

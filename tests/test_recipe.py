@@ -389,7 +389,7 @@ def test_run_writes_results_for_several_seeds_and_list_shows_them(romae, known, 
     assert sorted(path.name for path in (tmp_path / "waves" / "two-stages").iterdir()) == ["0.json", "1.json"]
     code, out, _ = romae("list", "--results", tmp_path)
     rows = [line.split("  ") for line in out.splitlines()]
-    assert code == 0 and len(rows) == 3 and "(2, 3 of 5 seeds missing)" in out
+    assert code == 0 and len(rows) == 4 and "(2, 3 of 5 seeds missing)" in out  # and that of zero
     listed = json.loads(romae("list", "--results", tmp_path, "--json")[1])
     assert [row["n"] for row in listed] == [2, 0] and listed[0]["missing_seeds"] == [2, 3, 4]
 

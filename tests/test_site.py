@@ -137,4 +137,4 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert not [one for one in romae.__all__ if f'id="romae.{one}"' not in reference]
     assert "positions/tiny-cls" in (tmp_path / "numbers.html").read_text(encoding="utf-8")
     assert 'href="results/report.html"' in (tmp_path / "reproduction.html").read_text(encoding="utf-8")
-    assert 'id="charts"' in (tmp_path / outside.REPORT).read_text(encoding="utf-8")
+    assert 'class="chart"' in (tmp_path / outside.REPORT).read_text(encoding="utf-8")

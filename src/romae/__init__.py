@@ -82,7 +82,7 @@ _HOME = {
     "predict": "inference.predictions",
     "predict_proba": "inference.predictions",
     "embed": "inference.predictions",
-    "interpolate": "inference.predictions",
+    "interpolate": "inference.interpolation",
     "calibrate": "inference.calibration",
     "anomaly": "inference.anomalies",
     "explain": "inference.explanations",
@@ -139,8 +139,8 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test holds 
     from romae.inference.explanations import explain as explain
     from romae.inference.export import export as export
     from romae.inference.forecasts import forecast as forecast
+    from romae.inference.interpolation import interpolate as interpolate
     from romae.inference.predictions import embed as embed
-    from romae.inference.predictions import interpolate as interpolate
     from romae.inference.predictions import predict as predict
     from romae.inference.predictions import predict_proba as predict_proba
     from romae.model.autoencoder import Encoder as Encoder

@@ -52,7 +52,10 @@ PACKAGES: dict[str, dict[str, tuple[str, ...]]] = {
         "model.autoencoder": ("Encoder", "Decoder"),
     },
     "training": {"training.loop": ("train", "Interrupted", "Log")},
-    "inference": {"inference.predictions": ("predict", "predict_proba", "embed", "interpolate")},
+    "inference": {
+        "inference.predictions": ("predict", "predict_proba", "embed"),
+        "inference.interpolation": ("interpolate",),
+    },
 }
 
 

@@ -2,7 +2,6 @@
 
 import io
 import tarfile
-from functools import cache
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from messages import refused
 from romae.experiments import forecast_baselines, metrics
 from romae.experiments.datasets import human_activity, physionet2012, physionet_forecasts, ushcn
 from romae.experiments.datasets.files import MissingFile
-from romae.experiments.datasets.windows import Cut, Records, divided, read_records
+from romae.experiments.datasets.windows import Cut, Records, divided, in_parts, read_records
 
 CUT = Cut(history=3.0, horizon=1.0, stride=1.0)
 
@@ -54,6 +53,18 @@ def test_windows_in_which_nothing_is_asked_or_seen_are_counted_and_left_out():
     assert asked == {"b@0"}, "windows that show something have nothing to ask, and the other way round"
     assert len(CUT.samples(records(np.arange(0, 9.0, 0.5)), np.array([0]), 2)) == 2
     assert Cut(history=3.0, horizon=1.0, stride=1.0, end=6.0).n_windows(gappy).tolist() == [3, 3]
+
+
+def test_another_stride_is_for_windows_of_training_alone():
+    data = records(*(np.arange(0, 9.0, 0.5) for _ in "abc"))
+    parts = {"train": np.array([0]), "validation": np.array([1]), "test": np.array([2])}
+    plain, denser = (in_parts(data, parts, CUT, train_stride=stride) for stride in (None, 0.5))
+    assert [sample.id for sample in denser["train"][::2]] == [sample.id for sample in plain["train"]]
+    assert all((denser[name][0].values == plain[name][0].values).all() for name in ("validation", "test"))
+    assert [len(denser[name]) for name in parts] == [11, 6, 6]
+    for wrong in (0.0, -1.0, float("nan")):
+        with refused(ValueError, "a stride above 0"):
+            in_parts(data, parts, CUT, train_stride=wrong)
 
 
 @pytest.mark.parametrize("n", [25, 1114, 12_000])
@@ -191,9 +202,8 @@ def test_the_real_stations_have_the_counts_and_the_last_value_of_the_protocol(re
 
 @pytest.mark.slow
 def test_the_real_stays_have_the_counts_and_the_last_value_of_the_protocol(
-    real_data, monkeypatch, without_shape_checks
+    real_data, stays_read_once, without_shape_checks
 ):
-    monkeypatch.setattr(physionet2012, "read_rows", cache(physionet2012.read_rows))  # for both forms of the records
     read = physionet_forecasts.load(folder=real_data / "physionet2012")
     parts = divided(len(read), 42)
     assert len(read) == 12_000 and len(set(read.variables.tolist())) == 41

@@ -176,7 +176,7 @@ def test_check_counts_records(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_real_records_have_the_published_counts(real_data):
+def test_the_real_records_have_the_published_counts(real_data, stays_read_once):
     folder = real_data / "physionet2012"
     stays = load("ab", minus_one="keep", folder=folder)
     lengths = np.diff(stays.offsets)

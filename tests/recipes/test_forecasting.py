@@ -1,16 +1,19 @@
 """The recipes of forecasts keep to their protocols, and run on small files of the benchmarks' formats."""
 
 import io
+import json
 import tarfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from quick import check_quick
 
-from romae.experiments import metrics
+import romae
+from romae.experiments import forecasts, metrics
 from romae.experiments.datasets import human_activity, physionet2012, ushcn
 from romae.experiments.forecast_baselines import Observed, last_value
-from romae.experiments.recipe import find
+from romae.experiments.recipe import find, run
 from romae.experiments.recipes.forecasting import RECIPES
 from romae.experiments.recipes.physiome import RECIPES as SYSTEMS
 
@@ -72,6 +75,10 @@ def test_a_quick_run_on_small_files_beats_the_trivial_prediction(
     locf, numbers = result.baselines["last value"], result.metrics
     assert numbers["ratio"] == pytest.approx(numbers[recipe.metric] / locf)
     assert numbers["mse"] > 0 and numbers["mae"] > 0 and "boosting" in result.baselines
+    assert numbers["ratio_with_boosting"] == pytest.approx(
+        numbers["mse_with_boosting"] / numbers["mse"] * numbers["ratio"]
+    )
+    assert "RoMAE with boosting" in result.figure["by_variable"] and "RoMAE with boosting" not in result.baselines
 
 
 def test_the_ratio_is_the_headline_where_published_values_cannot_be_compared(files, monkeypatch):
@@ -111,6 +118,74 @@ def test_settings_can_be_chosen_without_a_look_at_the_test(files, monkeypatch):
     )
     assert [one.id for one in chosen.test] == [one.id for one in judged.validation]
     assert not {one.id for one in chosen.test} & {one.id for one in judged.test}
+
+
+def test_training_windows_may_leave_their_masks_to_the_stages_and_baselines_still_know_them(files, monkeypatch):
+    monkeypatch.setenv("ROMAE_DATA", str(files))
+    given, free = (
+        find("forecasting/ushcn").overridden(f"data.masked_by={by}", "data.n_trees=2").data
+        for by in ("window", "stage")
+    )
+    own, drawn = given.splits(0), free.splits(0)
+    assert all(sample.hidden is None for sample in drawn.train)
+    assert all(sample.hidden is not None for part in (drawn.validation, drawn.test) for sample in part)
+    expected, found = given.baselines(own), free.baselines(drawn)
+    assert set(found) == set(expected)
+    for name, answer in expected.items():
+        np.testing.assert_array_equal(found[name], answer)
+
+
+def test_with_a_likelihood_the_absolute_error_is_that_of_the_median(files, tmp_path, monkeypatch, without_shape_checks):
+    monkeypatch.setenv("ROMAE_DATA", str(files))
+    recipe = find("forecasting/ushcn").overridden("data.n_trees=0", "stages.0.likelihood=normal")
+    result, task = run(recipe, 0, quick=True)
+    splits = recipe.overridden(*recipe.quick).data.splits(0)
+    test = recipe.data.observed(splits.test)
+    median = np.concatenate([part.median()[:, 0] for part in romae.predict(task, splits.test, returns="distribution")])
+    error = metrics.macro(np.abs(median - test.truth), test.asked)[0] * 10
+    assert result.metrics["mae"] == pytest.approx(error, rel=1e-6)
+
+
+class Shifted:
+    """What `predict` answers in the place of a model that is off by a constant."""
+
+    def __init__(self, by):
+        self.by = by
+
+    def __call__(self, task, samples):
+        return [sample.values[sample.hidden].numpy() + self.by for sample in samples]
+
+
+def test_the_weight_of_boosting_is_chosen_on_validation_windows_alone(files, monkeypatch, without_shape_checks):
+    monkeypatch.setenv("ROMAE_DATA", str(files))
+    data = find("forecasting/ushcn").overridden("data.n_trees=5").data
+    splits = data.splits(0)
+    known = replace(splits, test=splits.test[:40])
+    monkeypatch.setattr(forecasts, "predict", Shifted(0.3))
+    first, second = (data.measure(None, one).metrics for one in (splits, known))
+    assert first["weight_of_boosting"] == second["weight_of_boosting"] and first["mse"] == pytest.approx(0.9)
+    assert 0 < first["weight_of_boosting"] < 1 and first["mse_with_boosting"] < first["mse"]
+    monkeypatch.setattr(forecasts, "predict", Shifted(0.0))
+    assert data.measure(None, splits).metrics["weight_of_boosting"] == 0
+    # Nothing is left to choose it on where validation windows are the test, or without trees.
+    for setting in ("data.tested_on=validation", "data.n_trees=0"):
+        other = find("forecasting/ushcn").overridden("data.n_trees=5", setting).data
+        assert not [name for name in other.measure(None, other.splits(0)).metrics if "with_boosting" in name]
+
+
+def test_figures_of_results_without_the_combination_are_drawn_as_well(files, monkeypatch, without_shape_checks):
+    monkeypatch.setenv("ROMAE_DATA", str(files))
+    data = find("forecasting/ushcn").overridden("data.n_trees=5").data
+    monkeypatch.setattr(forecasts, "predict", Shifted(0.3))
+    figure = json.loads(json.dumps(data.measure(None, data.splits(0)).figure, default=np.ndarray.tolist))
+    before = {
+        key: {name: x for name, x in part.items() if name != forecasts.COMBINED} if key != "ahead" else part
+        for key, part in figure.items()
+    }
+    for figures, n_lines in (([figure], 4), ([figure, before], 3)):
+        drawn = data.draw(figures)
+        names = {trace.name for one in drawn.values() for trace in one.data}
+        assert len(names) == n_lines
 
 
 def test_the_floor_of_a_system_is_the_noise_and_its_seeds_are_folds():

@@ -21,11 +21,13 @@ CHOSEN = [
     if (not recipe.data_set or name in ON_REAL_FILES.values())
     and (not name.startswith("forecasting/physiome-") or name.endswith("-gup01"))
 ]
+# These have rows beside them that learn: with other queries, without CLS, or of other spirals.
+FOR_ONE_EPOCH = ("frequencies/paper", "pendulum/paper-cls", "spirals/b-paper", "spirals/b-tuned")
 
 
 @pytest.mark.parametrize("name", CHOSEN)
 def test_a_quick_run_beats_the_trivial_prediction(name, tmp_path, without_shape_checks):
     try:
-        check_quick(discover()[name], tmp_path)
+        check_quick(discover()[name], tmp_path, learns=name not in FOR_ONE_EPOCH)
     except MissingFile as error:
         pytest.skip(f"set ROMAE_DATA to run it on the real files: {error}")

@@ -165,8 +165,9 @@ def tf32(is_allowed: bool) -> Iterator[None]:
 def _fresh() -> Iterator[None]:
     """Without what was compiled or kept before."""
     torch.compiler.reset()
-    gc.collect()
-    torch.cuda.empty_cache()
+    if torch.cuda.is_available():  # where memory is measured
+        gc.collect()
+        torch.cuda.empty_cache()
     yield
 
 

@@ -30,6 +30,7 @@ from romae.model.autoencoder import Encoder, misfits
 from romae.model.config import ModelConfig
 from romae.model.tasks import TASKS, MaskedReconstruction, Task
 
+BUNDLED = "romae/"  # names of models that come with the library
 FORMAT = FIRST_WITH_DIGESTS = 3
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
 DIGESTS = "digests"  # in the description: one of the file of weights, one of all else in the description
@@ -131,9 +132,10 @@ def load(
     Parameters
     ----------
     path : str or Path
-        The folder of a checkpoint, or a name such as "someone/light-curves". What looks like a path (it begins with
-        ".", "/" or "~", ends in a separator, holds several of them, or names a file in a folder that exists) is never
-        looked up on the Hub.
+        The folder of a checkpoint, the name of a model that comes with romae ("romae/zero", "romae/light-curves",
+        "romae/icu", "romae/icu-mortality"), or a name on the Hub such as "someone/light-curves". What looks like a path
+        (it begins with ".", "/" or "~", ends in a separator, holds several of them, or names a file in a folder that
+        exists) is never looked up on the Hub.
     revision : str, optional
         A branch, tag or commit on the Hub; by default the newest.
     token : str or bool, optional
@@ -386,6 +388,8 @@ def _local(path: str | Path, revision: str | None, token: str | bool | None, cac
         if revision is not None:
             raise ValueError(f"{path} is a folder here, which has no revision {revision!r}; leave revision out")
         return _checkpoint_folder(folder)
+    if str(path).startswith(BUNDLED) and revision is None:
+        return _bundled(str(path).removeprefix(BUNDLED))
     if not _is_hub_name(str(path)):
         raise ValueError(
             f"there is no checkpoint folder {path}; give one that exists, or the name of a model on the Hub, such as "
@@ -405,6 +409,16 @@ def _local(path: str | Path, revision: str | None, token: str | bool | None, cac
         )
     except Exception as error:
         raise ValueError(f"there is no folder {path}, and the Hub has no such model for us: {error}") from None
+
+
+def _bundled(name: str) -> Path:
+    """The folder of a model that comes with the library: beside its modules, or in a clone of its repository."""
+    package = Path(__file__).resolve().parents[1]
+    places = [place for place in (package / "models", package.parents[1] / "models") if place.is_dir()]
+    names = sorted({folder.parent.name for place in places for folder in place.glob(f"*/{WEIGHTS}")})
+    if name not in names:
+        raise ValueError(f"no model {BUNDLED}{name} comes with romae; there are {[BUNDLED + x for x in names]}")
+    return next(place / name for place in places if (place / name / WEIGHTS).is_file())
 
 
 def _is_hub_name(text: str) -> bool:

@@ -100,9 +100,9 @@ def predict(
     inference_tables.require_output(out, data)
     require_free(out, force=force)
     columns = columns_named(id, time, channel, value, position, static, error)
-    options = options_given(on_error=on_error) | _how_sure(interval, quantiles)
+    options = options_given(on_error=on_error) | how_sure(interval, quantiles)
     config = configured(inference_tables.PredictConfig, config_file, columns, settings, **options)
-    _answer(Predictor(model, "predict", config=config), data, out, resume=resume, force=force, as_json=as_json)
+    answer_in_parts(Predictor(model, "predict", config=config), data, out, resume=resume, force=force, as_json=as_json)
 
 
 def embed(
@@ -142,7 +142,7 @@ def embed(
     columns = columns_named(id, time, channel, value, position, static, error)
     options = options_given(on_error=on_error, pooling=pooling)
     config = configured(inference_tables.EmbedConfig, config_file, columns, settings, **options)
-    _answer(Predictor(model, "embed", config=config), data, out, resume=resume, force=force, as_json=as_json)
+    answer_in_parts(Predictor(model, "embed", config=config), data, out, resume=resume, force=force, as_json=as_json)
 
 
 def interpolate(
@@ -192,11 +192,11 @@ def interpolate(
     names = None if channels is None else names_in(channels)
     if names == []:
         raise ValueError(f"--channels {channels!r} names no channel; write them as HR,Temp, or leave it out for all")
-    options = options_given(on_error=on_error, channels=names) | _how_sure(interval, quantiles)
+    options = options_given(on_error=on_error, channels=names) | how_sure(interval, quantiles)
     config = configured(inference_tables.InterpolateConfig, config_file, columns, settings, **options)
     if queries is None and at is not None:
         predictor = Predictor(model, "interpolate", at=at, config=config)
-        _answer(predictor, data, out, resume=resume, force=force, as_json=as_json)
+        answer_in_parts(predictor, data, out, resume=resume, force=force, as_json=as_json)
         return
     if resume:
         raise ValueError("--resume is for a grid (--at): a table of queries is answered at once, from the beginning")
@@ -205,66 +205,6 @@ def interpolate(
     table = inference_tables.interpolate_table(config, data, model, queries=queries, at=at, skipped=skipped)
     inference_tables.write_table(table, out, escape=config.escape)
     _say_answers(out, len(table), list(table.columns), skipped, place, config, as_json)
-
-
-def forecast(
-    data: Data,
-    model: Model,
-    out: Table,
-    until: Annotated[
-        str,
-        typer.Option(
-            help="How far: a moment in the form of the times of the table, such as 48 or 2024-04-01, or a length of "
-            "time after the last row of each id, +24 or +24h."
-        ),
-    ],
-    step: Annotated[
-        str | None,
-        typer.Option(help="The time between one forecast and the next; by default the median step of each id."),
-    ] = None,
-    channels: Annotated[
-        str | None,
-        typer.Option(
-            help="The channels to forecast, by name or number from 0 on, with commas: HR,Temp. By default all but "
-            "those that are known ahead."
-        ),
-    ] = None,
-    interval: Interval = None,
-    quantiles: Quantiles = None,
-    id: Id = None,
-    time: Time = None,
-    channel: Channel = None,
-    value: Value = None,
-    error: Error = None,
-    position: Position = None,
-    static: Static = None,
-    on_error: OnErrorOption = None,
-    config_file: ConfigFile = None,
-    settings: InferenceSettings = None,
-    resume: ResumeAnswers = False,
-    force: Force = False,
-    as_json: Json = False,
-) -> None:
-    """Forecast each id of a table after its last row.
-
-    For models that were trained with romae pretrain --horizon. Rows of channels that are known ahead (--known) stand in
-    the same table, at later times. A large table is answered in parts, as by romae predict.
-
-    Example: romae forecast stations.parquet --model run --until +30 --out ahead.csv
-    """
-    from romae.inference import tables as inference_tables
-    from romae.inference.predictor import Predictor
-
-    inference_tables.require_output(out, data)
-    require_free(out, force=force)
-    columns = columns_named(id, time, channel, value, position, static, error)
-    names = None if channels is None else names_in(channels)
-    if names == []:
-        raise ValueError(f"--channels {channels!r} names no channel; write them as HR,Temp, or leave it out for all")
-    options = options_given(on_error=on_error, channels=names, step=step) | _how_sure(interval, quantiles)
-    config = configured(inference_tables.ForecastConfig, config_file, columns, settings, **options)
-    predictor = Predictor(model, "forecast", until=until, config=config)
-    _answer(predictor, data, out, resume=resume, force=force, as_json=as_json)
 
 
 def anomaly(
@@ -313,7 +253,7 @@ def anomaly(
     numbers = {name: number for name, number in (("level", level), ("folds", folds)) if number is not None}
     options = options_given(on_error=on_error, per=per) | numbers  # 0 is a number, too
     config = configured(inference_tables.AnomalyConfig, config_file, columns, settings, **options)
-    _answer(Predictor(model, "anomaly", config=config), data, out, resume=resume, force=force, as_json=as_json)
+    answer_in_parts(Predictor(model, "anomaly", config=config), data, out, resume=resume, force=force, as_json=as_json)
 
 
 def explain(
@@ -360,7 +300,7 @@ def explain(
     columns = columns_named(id, time, channel, value, position, static, error)
     options = options_given(on_error=on_error, target=target, method=method, per=per)
     config = configured(inference_tables.ExplainConfig, config_file, columns, settings, **options)
-    _answer(Predictor(model, "explain", config=config), data, out, resume=resume, force=force, as_json=as_json)
+    answer_in_parts(Predictor(model, "explain", config=config), data, out, resume=resume, force=force, as_json=as_json)
 
 
 def calibrate(
@@ -427,14 +367,13 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "predict": predict,
     "embed": embed,
     "interpolate": interpolate,
-    "forecast": forecast,
     "anomaly": anomaly,
     "explain": explain,
     "calibrate": calibrate,
 }
 
 
-def _how_sure(interval: float | None, quantiles: str | None) -> dict[str, Any]:
+def how_sure(interval: float | None, quantiles: str | None) -> dict[str, Any]:
     """What was asked beside the mean; 0 is no level, and refused where settings are read."""
     options: dict[str, Any] = {} if interval is None else {"interval": interval}
     if quantiles is not None:
@@ -445,7 +384,7 @@ def _how_sure(interval: float | None, quantiles: str | None) -> dict[str, Any]:
     return options
 
 
-def _answer(predictor: "Predictor", data: Path, out: Path, *, resume: bool, force: bool, as_json: bool) -> None:
+def answer_in_parts(predictor: "Predictor", data: Path, out: Path, *, resume: bool, force: bool, as_json: bool) -> None:
     """Answer for a table in parts, list beside the answers what was skipped where that is allowed, and say so."""
     from romae.inference.streaming import answer_file
 

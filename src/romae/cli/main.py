@@ -16,6 +16,7 @@ from romae.cli import answers as cli_answers
 from romae.cli import compare as cli_compare
 from romae.cli import data as cli_data
 from romae.cli import export as cli_export
+from romae.cli import filling as cli_filling
 from romae.cli import learning as cli_learning
 from romae.cli import recipes as cli_recipes
 from romae.cli.runs import require_new
@@ -145,6 +146,7 @@ def demo(
 for group, file in (
     (app, cli_learning),
     (app, cli_answers),
+    (app, cli_filling),
     (app, cli_export),
     (app, cli_recipes),
     (app, cli_compare),

@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ Settings = Annotated[
 ]
 Results = Annotated[Path, typer.Option("--results", help="The folder of results.")]
 MOST_SEEDS = 10_000  # at a time
+ZERO = "zero/"  # names of what a model that needs no training is judged on
 Quick = Annotated[bool, typer.Option("--quick", help="A few seconds; the numbers mean nothing and are not counted.")]
 
 
@@ -35,6 +36,8 @@ def list_recipes(results: Results = Path("results"), as_json: Json = False) -> N
     Example: romae list --json
     """
     from romae.experiments.summary import all_rows, ours, published, read_all
+    from romae.experiments.zero_results import results_in
+    from romae.experiments.zero_table import mean_ratio
 
     rows = [row for row in all_rows(read_all(results)) if row.is_headline]
     if as_json:
@@ -52,6 +55,16 @@ def list_recipes(results: Results = Path("results"), as_json: Json = False) -> N
                 "result": ours(row) if row.n or row.failed_seeds else "",
             }
             for row in rows
+        ]
+        + [
+            {
+                "name": f"{ZERO}all",
+                "paper": "beyond the paper",
+                "metric": "CRPS / Gaussian process",
+                "published": "",
+                "target": "≤ 0.8",
+                "result": "" if (ratio := mean_ratio(results_in(results / "zero"))) is None else f"{ratio:.3f}",
+            }
         ],
     )
 
@@ -100,8 +113,15 @@ def run(
     the settings say how steps are taken and not what they compute (train.workers, train.compile, train.graph). With
     --out, Ctrl-C lets the run save its state first, and the message says how to go on with it.
 
+    Nothing is trained in zero/all, or zero/SET for one of its sets: the model that needs no training is judged beside
+    what is fitted to each series, or another one with --set model=FOLDER, and results/zero/README.md gets the table.
+
     Example: romae run positions/tiny-cls --seeds 0-4
     """
+    if name.startswith(ZERO):
+        untrained = {"--seed": seed, "--seeds": seeds, "--out": out, "--resume": resume or None, "--save": save}
+        _judge(name.removeprefix(ZERO), untrained, settings or [], results, quick=quick, device=device)
+        return
     from romae.checkpoints.native import require_place
     from romae.experiments.recipe import effective_seed, find
     from romae.experiments.recipe import run as run_recipe
@@ -212,6 +232,24 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "report": report,
     "page": page,
 }
+
+
+def _judge(
+    name: str, untrained: Mapping[str, object], settings: list[str], results: Path, *, quick: bool, device: str
+) -> None:
+    """Judge a model that needs no training on all sets or on one."""
+    from romae.experiments.zero_bench import chosen, judge
+
+    for option, value in untrained.items():
+        if value is not None:
+            raise ValueError(f"nothing is trained in {ZERO}{name}; leave {option} out")
+    model = "romae/zero"
+    for setting in settings:
+        key, _, model = (part.strip() for part in setting.partition("="))
+        if key != "model" or not model:
+            raise ValueError(f"{ZERO}{name} has no setting {setting!r}; it has model, as in --set model=FOLDER")
+    table = judge(chosen([] if name == "all" else [name]), results / "zero", model=model, device=device, quick=quick)
+    typer.echo(f"written to {table}")
 
 
 def _write(recipe: "Recipe", finished: "Finished", results: Path, save: Path | None) -> Path:

@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from jaxtyping import Float64
 
+from romae.data.bends import BENT, Method
 from romae.data.packed_numbers import PackedNumbers
 from romae.data.sources import Source
 from romae.data.spread import QUARTILES_APART, SEVERAL, deviations, times_as_far_apart
 
-Method = Literal["none", "standard", "robust", "asinh", "robust-asinh"]
 Values = Literal["auto", "none", "standard", "robust", "asinh", "robust-asinh"]  # what may be asked for
-BENT = {"asinh": 1.0, "robust-asinh": 3.0}  # methods that are no straight line, and from which size on they bend
 Center = Literal["global", "sample", "instance", "auto"]
 
 READ_AT_ONCE = 4_096  # samples

@@ -234,3 +234,12 @@ def _cast(words: "pa.ChunkedArray", dtype: "pa.DataType") -> "pa.ChunkedArray | 
         return words.cast(dtype)
     except pa.ArrowInvalid:
         return None
+
+
+def text_of_csv(path: str | Path) -> "pd.DataFrame":
+    """The cells of a CSV file as they are written there, under the names that its columns are given there."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    types = {name: pa.string() for name in _header(path)}
+    return _read_csv(path, csv.ConvertOptions(column_types=types, strings_can_be_null=False)).to_pandas().astype(object)

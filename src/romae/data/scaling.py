@@ -15,7 +15,9 @@ import torch
 from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
-from romae.data.fitting import BENT, Center, Method, Values, fit_centring, fit_target, fit_values
+from romae.data.bends import BENT, Method, bent, steepness, straightened
+from romae.data.fitting import Center, Values, fit_centring, fit_target, fit_values
+from romae.data.own_units import OwnUnits
 from romae.data.packed_numbers import PackedNumbers
 from romae.data.phase import PHASE_AXIS
 from romae.data.ranges import Ranges, ranges_of
@@ -72,6 +74,13 @@ class Scaling:
         How many columns of measurement errors follow those of values, one for each (`Schema.errors`). A model sees the
         logarithm of an error in units of what its value was divided by, so that exp(2 e) is a variance in scaled units;
         errors of 0, which are not known, are seen as -7, and so are smaller ones.
+    own_units : bool, default False
+        Whether each series is first brought to units of its own, by what is visible of it: times to shares of the
+        visible span, values of a channel to deviations from their median in units of their spread, channels to places
+        on an axis. The scaling of a model that needs no training; position axes are time and channel.
+    from_lines : bool, default False
+        With `own_units`, whether what is hidden is predicted as a deviation from the line between its visible
+        neighbours.
 
     Raises
     ------
@@ -115,6 +124,8 @@ class Scaling:
     n_channels: int | None = None
     within: tuple[tuple[float, ...], ...] = ()
     errors: int = 0
+    own_units: bool = False
+    from_lines: bool = False
 
     def __post_init__(self) -> None:
         if self.errors < 0 or (self.errors and any(len(row) != self.errors for row in self.scale)):
@@ -134,6 +145,10 @@ class Scaling:
         if (self.target_mean is None) != (self.target_scale is None):
             raise ValueError("targets need both a mean and a scale, or neither")
         self._require_center()
+        if self.own_units and (self.method != "none" or self.origins or self.center != "global"):
+            raise ValueError("own_units=True leaves nothing for a method, origins, units or a center to do")
+        if self.from_lines and not self.own_units:
+            raise ValueError("from_lines=True is for series in units of their own, own_units=True")
 
     def apply(self, sample: Sample) -> Sample:
         """Scale a sample, as the model sees it.
@@ -153,6 +168,8 @@ class Scaling:
         ValueError
             If the sample has other columns or axes than the scaling was fitted on, or a channel that it does not know.
         """
+        if self.own_units:
+            return self.apply_packed(PackedSamples.of([sample])).sample(0)
         try:
             values = sample.values
             if self._changes_values:
@@ -184,6 +201,9 @@ class Scaling:
         ValueError
             If a sample does not fit the scaling; it is named.
         """
+        if self.own_units:
+            own = OwnUnits.of(packed).apply(packed, from_lines=self.from_lines)
+            return replace(self, own_units=False, from_lines=False).apply_packed(own)
         try:
             values = packed.values
             if self._changes_values:
@@ -602,24 +622,6 @@ class Scaling:
         if len(mean) != 1 and target.shape[-1] != len(mean):
             raise ValueError(f"targets have {target.shape[-1]} columns, but the scaling was fitted on {len(mean)}")
         return mean, scale
-
-
-def bent(values: Float64[Tensor, "*n c"], method: Method) -> Float64[Tensor, "*n c"]:
-    """What a method does to values that have been divided by their scale."""
-    bend = BENT.get(method)
-    return values if bend is None else bend * (values / bend).asinh()
-
-
-def straightened(values: Float64[Tensor, "*n c"], method: Method) -> Float64[Tensor, "*n c"]:
-    """The inverse of `bent`."""
-    bend = BENT.get(method)
-    return values if bend is None else bend * (values / bend).sinh()
-
-
-def steepness(straight: Float64[Tensor, "*n c"], method: Method) -> Float64[Tensor, "*n c"]:
-    """The derivative of `bent`: by how much small differences of values grow."""
-    bend = BENT.get(method)
-    return torch.ones_like(straight) if bend is None else 1 / torch.sqrt(1 + (straight / bend).square())
 
 
 def fit_scaling(

@@ -6,8 +6,9 @@ each table. Nothing is copied to join them.
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -74,18 +75,17 @@ def write_stores(
     if n_workers < 0:
         raise ValueError(f"workers must be 0 or more, not {workers}")
     columns = dict(columns)
-    for vocabulary, column in (("channels", columns.get("channel")), ("classes", columns.get("label"))):
-        if column is not None and columns.get(vocabulary) is None:
-            found = _each(names_in_table, [(path, column) for path in paths], n_workers)
-            names = sorted({name for part in found if part is not None for name in part})
-            if None not in found:  # labels that are numbers have no names
-                columns[vocabulary] = names
 
     def write(to: Path) -> None:
         places = [to / f"{i:05d}.arrow" for i in range(len(paths))]
-        parts = _each(
-            _write_one, [(path, place, columns) for path, place in zip(paths, places, strict=True)], n_workers
-        )
+        with _processes(n_workers) as each:
+            for vocabulary, column in (("channels", columns.get("channel")), ("classes", columns.get("label"))):
+                if column is not None and columns.get(vocabulary) is None:
+                    found = each(names_in_table, paths, [column] * len(paths))
+                    names = sorted({name for part in found if part is not None for name in part})
+                    if None not in found:  # labels that are numbers have no names
+                        columns[vocabulary] = names
+            parts = each(_write_one, paths, places, [columns] * len(paths))
         _require_each_id_once(paths, [ids for ids, _ in parts])
         index = {
             "stores": [{"name": place.name, "table": path.name} for place, path in zip(places, paths, strict=True)],
@@ -97,13 +97,15 @@ def write_stores(
     return Stores(folder)
 
 
-def _each(function: Any, arguments: Sequence[tuple[Any, ...]], n_workers: int) -> list[Any]:
-    """What a function gives for each of some arguments, in processes of their own."""
+@contextmanager
+def _processes(n_workers: int) -> Iterator[Callable[..., list[Any]]]:
+    """A `map` to a list, by processes that start once."""
     if n_workers <= 1:
-        return [function(*one) for one in arguments]
+        yield lambda function, *arguments: list(map(function, *arguments))
+        return
     # Not forked: threads of torch, which may be waiting for a lock, would not come along.
     with ProcessPoolExecutor(n_workers, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(function, *zip(*arguments, strict=True)))
+        yield lambda function, *arguments: list(pool.map(function, *arguments))
 
 
 def _write_one(path: Path, place: Path, columns: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:

@@ -48,6 +48,7 @@ from romae.files import write_whole_folder
 from romae.inference.calibration import calibration_of, conformal_of, with_hidden
 from romae.inference.outside import Outside
 from romae.inference.predictions import Pooling, refused_by
+from romae.inference.zero import ZERO, is_in_own_units, zero_model
 from romae.model.autoencoder import Encoder
 from romae.model.config import ModelConfig, Size
 from romae.model.conformal import FEWEST
@@ -66,6 +67,7 @@ E = TypeVar("E", bound="Estimator")
 FORMAT = 1
 
 Clock = Literal["sample", "shared"]
+Start = Literal["scratch", "zero", "auto"]
 MASK_RATIO = 0.5
 # Settings of training that estimators have themselves.
 SAID_OTHERWISE = {"device": "device", "seed": "random_state", "scoring": "scoring"}
@@ -107,6 +109,7 @@ class _SettingTypes:
     verbose: int | bool
     ladders: tuple[Ladder, ...] | None
     phase: bool | dict[str, Any] | None
+    start: Start
 
 
 class Estimator(BaseEstimator):
@@ -146,6 +149,7 @@ class Estimator(BaseEstimator):
     scoring: str | None = None
     learn_hidden: bool = False  # these two to those that learn without
     pooling: Pooling = "model"
+    start: Start = "scratch"
     likelihood: Likelihood | Name | Mapping[str, Any] | None = None  # and this to those that answer with numbers
 
     # What fitting leaves. Several networks answer together; `task_` is the first of them.
@@ -192,9 +196,11 @@ class Estimator(BaseEstimator):
             raise ValueError(f"validation_fraction lies between 0 and 1, not at {self.validation_fraction}")
         if self.pretrain_epochs is not None and self.pretrain_epochs < 0:
             raise ValueError(f"pretrain_epochs must be at least 0, not {self.pretrain_epochs}")
-        if self.pretrained is None:
+        if self._start != "scratch" and self.pretrained not in (None, ZERO):
+            raise ValueError(f"start={self.start!r} and pretrained= both say where to start; leave one of them out")
+        if self.pretrained is None and self._start != "zero":
             return None
-        if not isinstance(self.pretrained, str | os.PathLike):
+        if not isinstance(self.pretrained, str | os.PathLike | None):
             raise TypeError(
                 "pretrained takes the folder of a saved estimator, a checkpoint or a name on the Hub, and it is of "
                 f"type {type(self.pretrained).__name__}; save an estimator first: estimator.save(folder)"
@@ -205,8 +211,27 @@ class Estimator(BaseEstimator):
             raise ValueError("a pretrained model has its own ladders; leave ladders out")
         if self.phase:
             raise ValueError("a pretrained model has its own rule for the phase of series; leave phase out")
-        inner = Path(self.pretrained) / MODEL
-        return load_model(inner if inner.is_dir() else self.pretrained)
+        if self._start == "zero":
+            before: Task = zero_model()
+        else:
+            assert self.pretrained is not None
+            inner = Path(self.pretrained) / MODEL
+            before = load_model(inner if inner.is_dir() else self.pretrained)
+        if is_in_own_units(before):
+            self._require_in_context()
+        return before
+
+    @property
+    def _start(self) -> Start:
+        """Where a fit starts: the name of the bundled model says it too."""
+        return "zero" if self.start == "scratch" and self.pretrained == ZERO else self.start
+
+    def _require_in_context(self) -> None:
+        """Refuse a model in units of its own, which knows neither a scaling nor labels; some estimators take it."""
+        raise ValueError(
+            f"a {type(self).__name__} cannot start from the model that needs no training; give its vectors to a "
+            "classifier: romae.RoMAEEmbedder(pretrained='romae/zero')"
+        )
 
     def _phase(self) -> Phase | None:
         """How the phase of series is found, where they get one."""
@@ -238,7 +263,7 @@ class Estimator(BaseEstimator):
         """Refuse a setting that is given twice, once by its own name and once within model= or train=."""
         if isinstance(self.model, ModelConfig) or "encoder" in (self.model or {}):
             _require_none(self, "model", ("size",))
-        if self.model is not None and self.pretrained is not None:
+        if self.model is not None and (self.pretrained is not None or self._start == "zero"):
             raise ValueError("a pretrained model has an architecture of its own; leave model out")
         if self.masking is not None and self.mask_ratio != MASK_RATIO:
             raise ValueError("mask_ratio= and masking= both say what is hidden; leave one of them out")
@@ -269,10 +294,14 @@ class Estimator(BaseEstimator):
         if before is None:
             _require_dimensions(samples, _dimensions(samples), "the other samples have")
         else:
-            _require_dimensions_of_model(samples, before)
+            self._require_fitting(samples, before)
         samples = samples if self.learn_hidden else _visible(samples)
         phase = self._phase() if before is None else _phase_of(before.schema)
         return samples if phase is None else phased(samples, phase, quiet=self.verbose <= 0)
+
+    def _require_fitting(self, samples: Sequence[Sample], task: Task) -> None:
+        """Refuse samples of other dimensions than a model takes."""
+        _require_dimensions_of_model(samples, task)
 
     def _read_unlabelled(self, unlabelled: Any, samples: Sequence[Sample], before: Task | None) -> Sequence[Sample]:
         """Further samples to pre-train on, read under the names of those that have labels."""
@@ -309,7 +338,7 @@ class Estimator(BaseEstimator):
             for_training=False,
             static=static,
         )
-        _require_dimensions_of_model(samples, self.task_)
+        self._require_fitting(samples, self.task_)
         phase = _phase_of(self.task_.schema)  # found once, for all networks
         return samples if phase is None else phased(samples, phase)
 
@@ -321,7 +350,7 @@ class Estimator(BaseEstimator):
             columns=self.columns,
             tokens=self.tokens,
             expected_schema=self.task_.schema,
-            check=lambda samples: _require_dimensions_of_model(samples, self.task_),
+            check=lambda samples: self._require_fitting(samples, self.task_),
             static=static,
         )
         refused = refused_by(self.task_, kept.samples)
@@ -357,6 +386,7 @@ class Estimator(BaseEstimator):
         unlabelled: Sequence[Sample] = (),
         groups: Shaped[np.ndarray, "b"] | None = None,
         last: Stage | None = None,
+        seed: int | None = None,
     ) -> None:
         """Pre-train, then go through the last stage; without one, pre-training is validated on the held-out samples.
 
@@ -365,7 +395,7 @@ class Estimator(BaseEstimator):
         stays until all is done.
         """
         schema = schema_of(samples)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1)) if seed is None else seed
         device = rules.CPU if chosen_device(self.device) == "cpu" else rules.GPU
         everything = _pooled([*samples, *unlabelled], schema)
         scaling = self._scaling(everything, before)

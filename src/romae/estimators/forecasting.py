@@ -19,13 +19,15 @@ from romae.data.skipping import OnError
 from romae.data.sources import as_source, schema_of
 from romae.data.static import n_measured
 from romae.estimators.answers import curves_by_id, points_by_id
-from romae.estimators.base import Clock
+from romae.estimators.base import Clock, Start
 from romae.estimators.folds import TableRows
 from romae.estimators.inputs import Tokens, opened
+from romae.estimators.starts import asked_channels, hidden_predictions
 from romae.estimators.unsupervised import _Unsupervised
 from romae.inference import baselines
 from romae.inference import predictions as inference
-from romae.inference.forecasts import Forecast, Seen, chosen_channels, forecast, times_up_to
+from romae.inference.forecasts import Forecast, Seen, chosen_channels, forecast, known_channels, times_up_to
+from romae.inference.zero import is_in_own_units
 from romae.model.config import ModelConfig, Size
 from romae.model.likelihoods import Likelihood, Name
 from romae.model.tasks import MaskedReconstruction, Task
@@ -101,6 +103,11 @@ class RoMAEForecaster(_Unsupervised):
         pretrained model has its own rule.
     pretrained : str or Path, optional
         A model to start from: the folder of a saved estimator, of a run or of a checkpoint, or a name on the Hub.
+    start : {"scratch", "zero", "auto"}, default "scratch"
+        Where learning starts: from new weights, or from the model that needs no training ("romae/zero", as
+        `pretrained="romae/zero"` says too), which is fine-tuned, or kept as it is with `pretrain_epochs=0` and for
+        fewer than 20 series. "auto" tries the model as it is, fine-tuned, and new weights. Of what is tried, that with
+        the lowest error on hidden values of held-out series is kept, and one line on stderr says which.
     early_stopping : bool, default True
         Whether to keep the weights that do best on a validation split, and to stop when they no longer improve.
     validation_fraction : float or None, default None
@@ -123,6 +130,11 @@ class RoMAEForecaster(_Unsupervised):
         The losses over time.
     n_features_in_ : int
         The number of channels.
+    start_ : str
+        What was kept: "zero-shot", "fine-tuned" or "from scratch".
+    starts_ : dict or None
+        The mean absolute error of each start on hidden values of held-out series, in mean deviations of their channel,
+        where several were compared.
     skipped_ : list of (id, reason)
         What the latest answers with on_error="skip" left out.
 
@@ -174,6 +186,7 @@ class RoMAEForecaster(_Unsupervised):
         ladders: Sequence[Ladder] | None = None,
         phase: bool | Mapping[str, Any] | None = None,
         pretrained: str | Path | None = None,
+        start: Start = "scratch",
         early_stopping: bool = True,
         validation_fraction: float | None = None,
         device: str = "auto",
@@ -207,6 +220,7 @@ class RoMAEForecaster(_Unsupervised):
         self.known = known
         self.likelihood = likelihood
         self.weights = weights
+        self.start = start
 
     def fit(self, X: Any, y: Any = None, static: Any = None) -> "RoMAEForecaster":
         """Learn to predict what lies after a cut from what lies before it.
@@ -238,7 +252,7 @@ class RoMAEForecaster(_Unsupervised):
         X = opened(X, self.columns)
         samples = self._read(X, before, static=static)
         self._length = self._horizon_of(samples)
-        self._train(samples, before)
+        self._learn(samples, before)
         self.horizon_ = self._length
         self._rows_of_fit = TableRows.of(X, schema_of(samples))
         return self
@@ -374,7 +388,7 @@ class RoMAEForecaster(_Unsupervised):
             )
         masked = list(without_phase(masked))  # what is hidden has no part in it, so the task adds it
         schema = schema_of(masked) or self.task_.schema or Schema()
-        predicted = np.concatenate(inference.predict(self.task_, masked))
+        predicted = hidden_predictions(self.task_, masked)
         held = SampleSet(masked, schema)
         last = baselines.filled_along_time(baselines.last_value, held)
         truth = np.concatenate([baselines.truth(sample) for sample in held])
@@ -448,7 +462,10 @@ class RoMAEForecaster(_Unsupervised):
         else:
             chosen = [times] * len(samples) if is_shared else times if places is None else [times[i] for i in places]
             asked = [_numbers(x, schema) for x in chosen]
-        numbers = chosen_channels(task, channels)
+        if is_in_own_units(task):
+            numbers = asked_channels(task, samples, channels, known_channels(task))
+        else:
+            numbers = chosen_channels(task, channels)
         forecasts = forecast(task, samples, positions=asked, channels=numbers, returns=returns)
         form = "table" if is_table(X) else "pairs" if times is None else "array" if is_shared else "list"
         return _Answers(samples, schema, forecasts, numbers, form)

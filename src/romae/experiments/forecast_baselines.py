@@ -135,30 +135,48 @@ def linear_trend(train: Observed, test: Observed) -> Answers:
     return _or_mean(history.mean.ravel()[cell] + history.slope.ravel()[cell] * ahead, train, test)
 
 
-def boosting(train: Observed, test: Observed, *, macro: bool = True, seed: int = 0, n_trees: int = N_TREES) -> Answers:
+class Boosting:
     """Boosted trees (scikit-learn) for the change from the last value, one model for all variables.
 
     Features are the last value of every variable, its age, the mean and the slope; the same of the variable that is
     asked for, and its count; the variable, and how far ahead. With `macro` all variables count alike in the loss. They
     learn from at most 100 000 hidden numbers of the training samples, drawn by the seed.
     """
-    from sklearn.ensemble import HistGradientBoostingRegressor
 
-    asked = np.flatnonzero(train.hidden)
-    chosen = np.sort(np.random.default_rng(seed).permutation(asked)[:MOST_ROWS])
-    base, counts = last_value(train, train), np.bincount(train.variable[chosen], minlength=train.n_variables)
-    change = train.value[chosen] - base[np.searchsorted(asked, chosen)]
-    trees = HistGradientBoostingRegressor(
-        max_iter=n_trees, learning_rate=0.05, min_samples_leaf=50, categorical_features=[0], random_state=seed
-    )
-    weights = 1 / counts[train.variable[chosen]] if macro else None
-    features = _features(train, History.of(train), chosen)
-    is_told = np.isfinite(features).any(axis=0)  # trees cannot be fitted to what no training sample shows
-    trees.fit(features[:, is_told], change, sample_weight=weights)
-    history, rows = History.of(test), np.flatnonzero(test.hidden)
-    parts = np.array_split(rows, -(-len(rows) // CHUNK))
-    changes = [trees.predict(_features(test, history, part)[:, is_told]) for part in parts]
-    return last_value(train, test) + np.concatenate(changes)
+    def __init__(self, train: Observed, *, macro: bool = True, seed: int = 0, n_trees: int = N_TREES):
+        from sklearn.ensemble import HistGradientBoostingRegressor
+
+        asked = np.flatnonzero(train.hidden)
+        chosen = np.sort(np.random.default_rng(seed).permutation(asked)[:MOST_ROWS])
+        base, counts = last_value(train, train), np.bincount(train.variable[chosen], minlength=train.n_variables)
+        change = train.value[chosen] - base[np.searchsorted(asked, chosen)]
+        self._trees = HistGradientBoostingRegressor(
+            max_iter=n_trees, learning_rate=0.05, min_samples_leaf=50, categorical_features=[0], random_state=seed
+        )
+        weights = 1 / counts[train.variable[chosen]] if macro else None
+        features = _features(train, History.of(train), chosen)
+        self._is_told = np.isfinite(features).any(axis=0)  # trees cannot be fitted to what no training sample shows
+        self._trees.fit(features[:, self._is_told], change, sample_weight=weights)
+        self._train = train
+
+    def __call__(self, test: Observed) -> Answers:
+        """What the trees answer where samples hide something."""
+        history, rows = History.of(test), np.flatnonzero(test.hidden)
+        parts = np.array_split(rows, -(-len(rows) // CHUNK))
+        changes = [self._trees.predict(_features(test, history, part)[:, self._is_told]) for part in parts]
+        return last_value(self._train, test) + np.concatenate(changes)
+
+
+def weight_of_second(first: Answers, second: Answers, observed: Observed, *, macro: bool = True) -> float:
+    """The weight, from 0 to 1, of the second answers in the mean of both whose squared error is the least.
+
+    With `macro` the error is the mean over variables of the mean of each.
+    """
+    counts = np.bincount(observed.asked, minlength=observed.n_variables)
+    weights = 1 / counts[observed.asked] if macro else np.ones(len(first))
+    change = second - first
+    size = float((weights * change**2).sum())
+    return float(np.clip((weights * change * (observed.truth - first)).sum() / size, 0, 1)) if size > 0 else 0.0
 
 
 Method = Callable[[Observed, Observed], Answers]

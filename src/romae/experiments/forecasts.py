@@ -3,6 +3,10 @@
 Numbers are in the units of the benchmark that the data come from, times `SCALES`, so that they can be read beside its
 tables. `ratio` is the mean squared error over that of the last value carried forward, on the same windows.
 
+Metrics `…_with_boosting` are those of a mean of RoMAE and boosted trees, whose weight (`weight_of_boosting`) has the
+least squared error on the validation windows. Both have learned from the training windows alone. It is no baseline,
+since RoMAE has a part in it, and no target counts it.
+
 Shapes: q hidden numbers of all test samples.
 """
 
@@ -17,17 +21,19 @@ from jaxtyping import Float64
 from romae.data.scaling import fit_scaling
 from romae.data.schema import Schema
 from romae.experiments import metrics
-from romae.experiments.forecast_baselines import METHODS, N_TREES, Observed, boosting
+from romae.experiments.forecast_baselines import METHODS, N_TREES, Boosting, Observed, weight_of_second
 from romae.experiments.recipe import Measured, Recipe, Source, Splits
 from romae.inference.predictions import predict
 from romae.model.config import ModelConfig
-from romae.model.tasks import Task
+from romae.model.likelihoods import Likelihood, Mixture
+from romae.model.tasks import MaskedReconstruction, Task
 from romae.pages.charts import Line, bands, paired
 from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
 from romae.training.stages import Pretrain
 
-SHOWN = ("RoMAE", "last value", "boosting")
+COMBINED = "RoMAE with boosting"
+SHOWN = ("RoMAE", "last value", "boosting", COMBINED)
 N_AHEAD = 8  # stretches of the time ahead, in the figure
 
 Answers = Mapping[str, Float64[np.ndarray, "q"]]
@@ -39,7 +45,10 @@ class Forecasts(Source):
 
     Errors are macro (the mean over variables of the mean of each) or, with `IS_MACRO` off, over all numbers alike. To
     choose settings without a look at the test, `tested_on="validation"` puts the validation windows in its place. Times
-    are counted in units of `unit`. `n_trees` is that of boosting; 0 leaves it out.
+    are counted in units of `unit`. `n_trees` is that of boosting; 0 leaves it out. Training windows hide their future
+    as the others do, or, with `masked_by="stage"`, what the stages say. A model sees values standardised `per` channel
+    or all alike, and, as `center` says, relative to the visible ones of their window. With a likelihood the squared
+    error is that of the mean and the absolute one that of the median.
     """
 
     IS_MACRO: ClassVar[bool] = True
@@ -49,6 +58,9 @@ class Forecasts(Source):
     tested_on: Literal["test", "validation"] = "test"
     unit: float = 1.0
     n_trees: int = N_TREES
+    masked_by: Literal["window", "stage"] = "window"
+    per: Literal["channel", "all"] = "channel"
+    center: Literal["global", "sample", "instance"] = "global"
 
     @abstractmethod
     def schema(self) -> Schema:
@@ -64,23 +76,35 @@ class Forecasts(Source):
 
     def splits(self, seed: int) -> Splits:
         parts = self.parts(self.split_of(seed))
-        scaling = fit_scaling(parts["train"], per="channel", unit=self.unit)
-        splits = Splits.of({**parts, "test": parts[self.tested_on]}, seed, scaling=scaling)
+        scaling = fit_scaling(parts["train"], per=self.per, unit=self.unit, center=self.center)
+        parts = {**parts, "test": parts[self.tested_on]}
+        if self.masked_by == "stage":
+            parts["train"] = [replace(sample, hidden=None) for sample in parts["train"]]
+        splits = Splits.of(parts, seed, scaling=scaling)
         return replace(splits, schema=self.schema())
 
     def measure(self, task: Task, splits: Splits) -> Measured:
-        predicted = np.concatenate([np.asarray(part)[:, 0] for part in predict(task, splits.test)]).astype(np.float64)
-        test = self.observed(splits.test)
-        answers = {"RoMAE": predicted, **self.baselines(splits)}
+        test, predicted = self.observed(splits.test), _predicted(task, splits.test)
+        trees = self._trees(splits)
+        answers = {"RoMAE": predicted, **self._simple(splits, test, trees)}
         mse, mae = self.errors(answers, test)
+        if isinstance(task, MaskedReconstruction) and task.likelihood is not None:
+            mae |= {"RoMAE": self.errors({"median": _medians(task, splits.test)}, test)[1]["median"]}
         divisor = mse["last value"] if self.HEADLINE == "ratio" else 1.0
         clean = [sample.target[sample.hidden, 0].double().numpy() for sample in splits.test if _has_clean(sample)]
         floors = self.errors({"floor": np.concatenate(clean)}, test)[0] if clean else {}
         others = {name.replace(" ", "_"): name for name in answers if name != "RoMAE"}
+        metrics = {"mse": mse["RoMAE"], "mae": mae["RoMAE"], "ratio": mse["RoMAE"] / mse["last value"]}
+        metrics |= {f"mae_{key}": mae[name] for key, name in others.items()}
+        metrics |= {f"mse_{key}": mse[name] for key, name in others.items()} if self.HEADLINE == "ratio" else {}
+        weight = self._weight_of_boosting(task, splits, trees)
+        if weight is not None:
+            answers[COMBINED] = (1 - weight) * predicted + weight * answers["boosting"]
+            squared, absolute = (errors[COMBINED] for errors in self.errors({COMBINED: answers[COMBINED]}, test))
+            metrics |= {"mse_with_boosting": squared, "mae_with_boosting": absolute, "weight_of_boosting": weight}
+            metrics["ratio_with_boosting"] = squared / mse["last value"]
         return Measured(
-            metrics={"mse": mse["RoMAE"], "mae": mae["RoMAE"], "ratio": mse["RoMAE"] / mse["last value"]}
-            | {f"mae_{key}": mae[name] for key, name in others.items()}
-            | ({f"mse_{key}": mse[name] for key, name in others.items()} if self.HEADLINE == "ratio" else {}),
+            metrics=metrics,
             baselines={name: mse[name] / divisor for name in others.values()},
             floor=floors["floor"] / divisor if floors else None,
             figure=self._figure({name: answers[name] for name in SHOWN if name in answers}, test),
@@ -88,12 +112,7 @@ class Forecasts(Source):
 
     def baselines(self, splits: Splits) -> dict[str, Float64[np.ndarray, "q"]]:
         """What simple methods answer where the test samples hide something; nothing of a model is needed."""
-        train, test = self.observed(splits.train), self.observed(splits.test)
-        answers = {name: method(train, test) for name, method in METHODS.items()}
-        if self.n_trees > 0:
-            split = self.split_of(splits.seed)  # trees of a split are the same for all of its seeds
-            answers["boosting"] = boosting(train, test, macro=self.IS_MACRO, seed=split, n_trees=self.n_trees)
-        return answers
+        return self._simple(splits, self.observed(splits.test), self._trees(splits))
 
     def errors(self, answers: Answers, test: Observed) -> tuple[dict[str, float], dict[str, float]]:
         """The squared and the absolute errors of answers, in the units of the benchmark."""
@@ -105,7 +124,8 @@ class Forecasts(Source):
         )
 
     def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        names = [name for name in SHOWN if name in figures[0]["by_variable"]]
+        # Results of before know nothing of the combination.
+        names = [name for name in SHOWN if all(name in figure["by_variable"] for figure in figures)]
 
         def runs(key: str, name: str) -> Float64[np.ndarray, "r k"]:
             return np.array([figure[key][name] for figure in figures], dtype=float)
@@ -124,6 +144,30 @@ class Forecasts(Source):
         """The numbers of samples end to end, as baselines and errors take them."""
         return Observed.of(samples, len(self.schema().channels))
 
+    def _asked_of(self, splits: Splits) -> Observed:
+        """The training windows as they hide their future, for methods that know no other question."""
+        is_asked = self.masked_by == "window"
+        return self.observed(splits.train if is_asked else self.parts(self.split_of(splits.seed))["train"])
+
+    def _trees(self, splits: Splits) -> Boosting | None:
+        """Boosted trees that have learned from the training samples."""
+        split = self.split_of(splits.seed)  # trees of a split are the same for all of its seeds
+        train = self._asked_of(splits)
+        return Boosting(train, macro=self.IS_MACRO, seed=split, n_trees=self.n_trees) if self.n_trees > 0 else None
+
+    def _simple(self, splits: Splits, test: Observed, trees: Boosting | None) -> dict[str, Float64[np.ndarray, "q"]]:
+        """The answers of simple methods, those of the trees behind them."""
+        train = self._asked_of(splits)
+        answers = {name: method(train, test) for name, method in METHODS.items()}
+        return answers if trees is None else {**answers, "boosting": trees(test)}
+
+    def _weight_of_boosting(self, task: Task, splits: Splits, trees: Boosting | None) -> float | None:
+        """The weight of boosting in its mean with RoMAE; None where no windows are left to choose it on."""
+        if trees is None or not splits.validation or self.tested_on == "validation":
+            return None
+        seen = self.observed(splits.validation)
+        return weight_of_second(_predicted(task, splits.validation), trees(seen), seen, macro=self.IS_MACRO)
+
     def _mean(self, errors: Float64[np.ndarray, "q"], test: Observed) -> float:
         return metrics.macro(errors, test.asked)[0] if self.IS_MACRO else float(errors.mean())
 
@@ -138,6 +182,18 @@ class Forecasts(Source):
             "by_ahead": {name: metrics.macro(x, stretch, N_AHEAD)[1] for name, x in squares.items()},
             "ahead": (edges[:-1] + edges[1:]) / 2 - edges[0],
         }
+
+
+def _predicted(task: Task, samples: Sequence[Sample]) -> Float64[np.ndarray, "q"]:
+    """What a task answers where samples hide something, end to end."""
+    return np.concatenate([np.asarray(part)[:, 0] for part in predict(task, samples)]).astype(np.float64)
+
+
+def _medians(task: Task, samples: Sequence[Sample]) -> Float64[np.ndarray, "q"]:
+    """The median of what a task with a likelihood answers there, which has the least absolute error."""
+    parts = predict(task, samples, returns="distribution")
+    assert isinstance(parts, list)
+    return np.concatenate([part.median()[:, 0] for part in parts]).astype(np.float64)
 
 
 def _has_clean(sample: Sample) -> bool:
@@ -156,6 +212,9 @@ TRAIN = TrainConfig(
     ema=0.999,
     precision="bf16",
 )
+# Of eight normals: its median has less of an absolute error than the mean that a squared error learns, and its mean
+# about the same squared one.
+MIXTURE = Mixture(n=8)
 QUICK = (
     "model.encoder={width=32, heads=2, depth=1}",
     "model.decoder={width=32, heads=2, depth=1}",
@@ -177,6 +236,7 @@ def row(
     epochs: int,
     quick: tuple[str, ...],
     loss_weights: Literal["channel"] | None = None,
+    likelihood: Likelihood | None = None,
 ) -> Recipe:
     """A recipe for forecasts with the settings that all of them have."""
     return Recipe(
@@ -188,7 +248,14 @@ def row(
         model=ModelConfig(channels=1, position_dims=2, kinds=len(data.schema().channels), kinds_spread=1.0),
         ladder="data",
         # Samples hide their future, so that the masking of the stage is not asked.
-        stages=(Pretrain(train=replace(TRAIN, epochs=epochs), drop_tokens=0.2, loss_weights=loss_weights),),
+        stages=(
+            Pretrain(
+                train=replace(TRAIN, epochs=epochs),
+                drop_tokens=0.2,
+                loss_weights=loss_weights,
+                likelihood=likelihood,
+            ),
+        ),
         metric=data.HEADLINE,
         quick=(*QUICK, *quick),
     )

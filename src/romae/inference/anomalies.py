@@ -13,7 +13,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64, Int64
 
 from romae.data.columns import require_distinct
-from romae.data.sources import SampleSource, Source
+from romae.data.sources import InMemory, SampleSource, Source
+from romae.data.windows import WINDOW
+from romae.inference.interpolation import with_task
 from romae.inference.left_out import NO_GROUP, Groups, LeftOut, Originals
 from romae.inference.predictions import (
     TOKENS_PER_BATCH,
@@ -23,6 +25,7 @@ from romae.inference.predictions import (
     hidden_distribution,
     require_distribution,
 )
+from romae.inference.zero import central_windows, is_in_own_units
 from romae.model.tasks import MaskedReconstruction, Task
 
 if TYPE_CHECKING:
@@ -43,8 +46,8 @@ class Anomalies(NamedTuple):
 
 
 def anomaly(
-    task: Task,
-    samples: SampleSource,
+    task: Any = None,
+    samples: Any = None,
     *,
     folds: int | None = FOLDS,
     level: float = LEVEL,
@@ -56,10 +59,13 @@ def anomaly(
 ) -> Anomalies:
     """Score how surprising each measurement and each sample is, given the other measurements of the sample.
 
+    `anomaly(samples)` needs no training: it asks the bundled model `romae.load("romae/zero")`.
+
     Parameters
     ----------
-    task : MaskedReconstruction
-        A trained task with a likelihood, such as `romae.load` gives; it answers on the device that it is on.
+    task : MaskedReconstruction, optional
+        A trained task with a likelihood, such as `romae.load` gives; it answers on the device that it is on. It may be
+        left out for series with one time axis.
     samples : sequence of Sample
         The samples, as they were read. Tokens that a sample hides are never shown to the model, and are scored as well;
         static facts are always shown, and are not scored.
@@ -128,6 +134,7 @@ def anomaly(
     """
     import pandas as pd
 
+    task, samples, _ = with_task(task, samples)
     if not isinstance(task, MaskedReconstruction):
         raise TypeError(
             f"anomalies need a MaskedReconstruction task, which predicts measurements, not {type(task).__name__}"
@@ -175,8 +182,17 @@ def _scored(
     folds: int | None,
     level: float,
     how: dict[str, Any],
+    *,
+    in_windows: bool = False,
 ) -> tuple[Bool[np.ndarray, "t"], Float64[np.ndarray, "t c five"]]:
     """Which tokens are scored, and of each value the median, the interval, the p-value and the score."""
+    if is_in_own_units(task) and not in_windows and originals.packed.layout.longest > WINDOW:
+        windows, tokens, places = central_windows(originals.packed, len(originals.schema.channels))
+        inner = InMemory.of_packed(windows, originals.schema)
+        _, of_windows = _scored(task, inner, Originals.of(task, inner), folds, level, how, in_windows=True)
+        found = np.empty((len(tokens), *of_windows.shape[1:]))
+        found[tokens] = of_windows[places]
+        return ~originals.is_fact, found
     groups = [_groups_of(originals, part, task.config.position_dims, folds) for part in originals.parts]
     copies = LeftOut(source, originals, groups)
 

@@ -17,8 +17,10 @@ from romae.data.dates import positions_as_numbers
 from romae.data.fitting import READ_AT_ONCE
 from romae.data.queries import MOST_TIMES, channel_numbers
 from romae.data.schema import Schema
-from romae.data.sources import SampleSource, Source, as_source
-from romae.inference.predictions import TOKENS_PER_BATCH, Precision, Returns, interpolate
+from romae.data.sources import Source, as_source
+from romae.inference.interpolation import interpolate, with_task
+from romae.inference.predictions import TOKENS_PER_BATCH, Precision, Returns, source_for
+from romae.inference.zero import is_in_own_units
 from romae.model.tasks import MaskedReconstruction, Task
 from romae.tokens.masking import futures_in
 
@@ -85,8 +87,8 @@ def known_channels(task: Task) -> list[int]:
 
 
 def forecast(
-    task: Task,
-    samples: SampleSource,
+    task: Any = None,
+    samples: Any = None,
     *,
     until: Any = None,
     positions: Any = None,
@@ -98,10 +100,13 @@ def forecast(
 ) -> list[Forecast]:
     """Forecast values after the last time that is seen of each sample.
 
+    `forecast(samples, until="+24h")` needs no training: it asks the bundled model `romae.load("romae/zero")`.
+
     Parameters
     ----------
-    task : MaskedReconstruction
-        A trained task, such as `romae.load` gives, best trained with the masking `Future`.
+    task : MaskedReconstruction, optional
+        A trained task, such as `romae.load` gives, best trained with the masking `Future`. It may be left out for
+        series with one time axis.
     samples : sequence of Sample
         The samples, as they were read: they are scaled as the training data were. Tokens that a sample hides are not
         shown to the model. What is known ahead, of the channels that `Future(known=…)` names, is a part of them.
@@ -164,26 +169,33 @@ def forecast(
         raise ValueError("say how far to forecast: with until= or with positions=, one of them")
     if positions is not None and step is not None:
         raise ValueError("step= says at which times to forecast up to until=, and positions= say it themselves")
+    task, samples, _ = with_task(task, samples)
     if not isinstance(task, MaskedReconstruction):
         raise TypeError(f"only a MaskedReconstruction task can forecast, not {type(task).__name__}")
-    source = as_source(samples, with_targets=False)
+    is_own = is_in_own_units(task)
+    source = source_for(task, samples) if is_own else as_source(samples, with_targets=False)
     schema = source.schema or task.schema or Schema()
     seen = Seen.of(task, source)
     if positions is not None:
         places = _positions(positions, len(source), schema)
     else:
-        if schema.positions or task.config.position_dims > 1 + (_has_axis(task)):
+        if schema.positions or task.config.position_dims > 1 + (is_own or _has_axis(task)):
             raise ValueError("until= leaves the further position axes of these samples open; ask with positions=")
         places = times_up_to(
             seen, ends_of(seen, until, schema), None if step is None else schema.duration(step, "step")
         )
     asked = [x if x.ndim == 1 else x[:, 0] for x in places]
     _require_ahead(asked, seen, source)
-    _warn_of_far(task, asked, seen)
-    chosen = chosen_channels(task, channels)
+    if is_own:
+        chosen = (
+            channel_numbers(channels, schema.channels) if channels is not None else list(range(len(schema.channels)))
+        )
+    else:
+        _warn_of_far(task, asked, seen)
+        chosen = chosen_channels(task, channels)
     values = interpolate(
         task,
-        samples,
+        source if is_own else samples,
         places,
         channels=chosen,
         returns=returns,

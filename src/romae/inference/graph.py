@@ -22,7 +22,8 @@ from jaxtyping import Bool, Float, Float32, Float64, Int64, Shaped
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from romae.data.scaling import Scaling, bent, steepness, straightened
+from romae.data.bends import bent, steepness, straightened
+from romae.data.scaling import Scaling
 from romae.model.autoencoder import Kinds
 from romae.model.blocks import Block, Transformer
 from romae.model.rope import rotate

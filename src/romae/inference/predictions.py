@@ -26,9 +26,11 @@ from torch import Tensor
 
 from romae.data.columns import to_numpy
 from romae.data.dates import positions_as_numbers
+from romae.data.own_units import METHOD, OwnUnits, lines_at
 from romae.data.periods import Phased, phase_at
 from romae.data.phase import PHASE_AXIS
 from romae.data.queries import channel_numbers
+from romae.data.scalars import Scalars
 from romae.data.scaling import Scaling
 from romae.data.schema import Schema, require_same_names
 from romae.data.skipping import refused_parts
@@ -153,7 +155,7 @@ def predict(
     >>> romae.predict(task, samples).shape
     (16,)
     """
-    as_distribution = _wants_distribution(task, returns)
+    as_distribution = wants_distribution(task, returns)
     if noise and not (as_distribution and isinstance(task, MaskedReconstruction) and task.config.errors):
         raise ValueError(
             "noise=True adds the known errors of hidden measurements to their distributions; it needs a masked "
@@ -340,32 +342,6 @@ def require_pooling(pooling: str) -> None:
         raise ValueError(f"pooling must be 'model' or 'layers', not {pooling!r}")
 
 
-@overload
-def interpolate(
-    task: Task,
-    samples: SampleSource,
-    positions: Any,
-    *,
-    channels: Any = ...,
-    grouped: bool = ...,
-    returns: Literal["mean"] = ...,
-    calibrated: bool = ...,
-    tokens_per_batch: int = ...,
-    precision: Precision = ...,
-) -> list[Float64[np.ndarray, "_ *_"]]: ...
-@overload
-def interpolate(
-    task: Task,
-    samples: SampleSource,
-    positions: Any,
-    *,
-    channels: Any = ...,
-    grouped: bool = ...,
-    returns: Literal["distribution"],
-    calibrated: bool = ...,
-    tokens_per_batch: int = ...,
-    precision: Precision = ...,
-) -> list[Distribution]: ...
 def interpolate(
     task: Task,
     samples: SampleSource,
@@ -377,46 +353,18 @@ def interpolate(
     calibrated: bool = True,
     tokens_per_batch: int = TOKENS_PER_BATCH,
     precision: Precision = "auto",
-) -> list[Float64[np.ndarray, "_ *_"]] | list[Distribution]:
-    """Predict values at any positions: interpolation, imputation, forecasts, super-resolution.
+) -> list[Any]:
+    """What `romae.interpolate` does with a task that has the units of its training data.
 
     Parameters
     ----------
-    task : MaskedReconstruction
-        A trained task, such as `romae.load` gives; it answers on the device that it is on, without dropout.
-    samples : sequence of Sample
-        The samples, as they were read: they are scaled as the training data were. Tokens that a sample hides are not
-        shown to the model.
-    positions : list of arrays [q, d] or [q]
-        One array for each sample, in the data's own units; [q] where time is the only axis. Times may be dates if those
-        of the data were. Where each scalar is a token of its own, the index of its channel is the last coordinate,
-        unless `channels` are given. The phase of a periodic signal may be left out. A sample may have no query or a
-        million: it is encoded once.
-    channels : sequence of str or int, optional
-        Which channels to ask for, by name or by number from 0 on; a name goes before a number. Where channels are an
-        axis, positions are then given without it, [q, d - 1], and each is asked of every channel. All by default.
-    grouped : bool, default False
-        Whether to decode all queries of a sample together, in models with queries="joint" (the paper's decoder), where
-        queries see each other. By default each is decoded as if it were alone, so that a result does not depend on what
-        else is asked; but such models were trained with many queries at a time and may do worse with one. For models
-        with independent queries it makes no difference.
-    returns : {"mean", "distribution"}, default "mean"
-        "distribution" gives a `Distribution` for each sample, with quantiles, intervals and densities; the model must
-        have learned one (`MaskedReconstruction(likelihood="mixture")`).
-    calibrated : bool, default True
-        Whether a calibration of the task is applied to distributions, where it has one (`romae.calibrate`).
-    tokens_per_batch : int, default 32768
-        The most tokens at once; lower it if memory is short. It does not change the results.
-    precision : {"auto", "float32", "tf32", "bf16"}, default "auto"
-        What products are computed in. "auto" is bfloat16 on GPUs that have it, several times as fast, and on others and
-        on CPUs what the weights are in. A model whose weights are in half precision keeps to it.
+    task, samples, positions, channels, grouped, returns, calibrated, tokens_per_batch, precision
+        As there.
 
     Returns
     -------
     list of Float64 arrays [q, c], or of Distribution
-        One array per sample, in the order of its positions, in the data's own units. With `channels` there is a column
-        for each of them, in their order; where channels are an axis and a measurement has several values, these are
-        the last axis, [q, c, k].
+        As there.
 
     Raises
     ------
@@ -425,21 +373,6 @@ def interpolate(
         asked of a model without a likelihood.
     TypeError
         If the task is no MaskedReconstruction, or positions are no numbers.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import romae
-    >>> random = np.random.default_rng(0)
-    >>> samples = romae.from_arrays(random.normal(size=(16, 8, 1)), y=[0, 1] * 8)
-    >>> size = romae.Size(width=16, heads=2, depth=1)
-    >>> model = romae.ModelConfig(channels=1, position_dims=1, encoder=size, decoder=size)
-    >>> config = romae.TrainConfig(epochs=2, batch_size=8, device="cpu")
-    >>> task = romae.MaskedReconstruction(model)
-    >>> _ = romae.train(task, samples, config, quiet=True)
-    >>> values = romae.interpolate(task, samples[:2], positions=[[0.5, 1.5, 2.5], [3.25]])
-    >>> [array.shape for array in values]
-    [(3, 1), (1, 1)]
     """
     if not isinstance(task, MaskedReconstruction):
         raise TypeError(f"only a MaskedReconstruction task can interpolate, not {type(task).__name__}")
@@ -448,7 +381,7 @@ def interpolate(
             "this model was trained with normalise=True: it predicts values relative to each token's own mean and "
             "spread, which are unknown at new positions; train with normalise=False to interpolate"
         )
-    as_distribution = _wants_distribution(task, returns)
+    as_distribution = wants_distribution(task, returns)
     calibration = task.calibration if calibrated else None
     source = source_for(task, samples)
     numbers, is_axis = _chosen_channels(task, channels)
@@ -524,7 +457,16 @@ def _hidden_values(task: MaskedReconstruction, work: "_Work") -> Sequence[Tensor
     _require_hidden(work)
     samples, hidden = work.samples, work.batch.hidden
     assert hidden is not None and samples.hidden is not None
+    if _scaling(task).own_units and task.likelihood is not None:  # as romae.interpolate answers for such a model
+        medians = torch.from_numpy(hidden_distribution(task, work, None, noise=False).median())
+        return medians.split(hidden.layout.lengths.tolist())
     rows, places = task.predict(work.batch).cpu(), samples.positions[samples.hidden].cpu()
+    if _scaling(task).own_units:
+        own, cell = _own_units(samples, hidden.layout)
+        values = rows[:, 0].double()
+        if _scaling(task).from_lines:
+            values = values + lines_at(work.batch.tokens, hidden.positions, hidden.layout).cpu()
+        return own.original(values, cell).unsqueeze(1).split(hidden.layout.lengths.tolist())
     return _scaling(task).invert_values(rows, places).split(hidden.layout.lengths.tolist())
 
 
@@ -549,10 +491,10 @@ def _targets(task: Regression, work: "_Work") -> Sequence[Tensor]:
 
 def require_distribution(task: Task) -> None:
     """Refuse a task that has learned no distribution of numbers."""
-    _wants_distribution(task, "distribution")
+    wants_distribution(task, "distribution")
 
 
-def _wants_distribution(task: Task, returns: str) -> bool:
+def wants_distribution(task: Task, returns: str) -> bool:
     """Whether a distribution is asked for; refused where the model has learned none."""
     if returns not in get_args(Returns):
         raise ValueError(f"returns must be one of {', '.join(map(repr, get_args(Returns)))}, not {returns!r}")
@@ -646,9 +588,20 @@ def hidden_distribution(
     places = samples.positions[samples.hidden].cpu()
     where = hidden.positions.float().cpu(), Layout.of(hidden.layout.lengths.tolist())
     whole = _distribution(task, raw, places, where, work.batch.tokens, levels, calibration)
+    if _scaling(task).own_units:
+        own, cell = _own_units(samples, hidden.layout)
+        scale, centre = own.spread[cell].numpy()[:, None], own.level[cell].numpy()[:, None]
+        whole = whole.in_units(replace(whole.units, scale=scale, centre=centre, method=METHOD))
     if not noise:
         return whole
     return whole.with_noise(samples.values[samples.hidden][:, task.config.n_values :].double().cpu().numpy())
+
+
+def _own_units(samples: PackedSamples, hidden: Layout) -> tuple[OwnUnits, Int64[Tensor, "q"]]:
+    """The units of each series, and the cell of each hidden token."""
+    assert samples.hidden is not None
+    own = OwnUnits.of(samples)
+    return own, own.cells(samples.positions[samples.hidden].double(), hidden.sample_of_token.cpu())
 
 
 def _distribution(
@@ -673,6 +626,8 @@ def _distribution(
     if levels is not None:
         level = levels.absolute(level, positions, layout)
         gain = 1 / (levels.absolute(gain, positions, layout) - level)
+    if scaling.from_lines:
+        level = lines_at(visible, positions.to(visible.device), layout).cpu().unsqueeze(1)
     centre, scale = scaling.tables_at(places, task.config.n_values)
     units = Units(gain.numpy(), level.numpy(), scale.numpy(), centre.numpy(), scaling.method)
     numbers = raw.double().unflatten(-1, (shape[1], -1)).numpy()
@@ -1093,6 +1048,8 @@ def source_for(task: Task, samples: SampleSource) -> Source:
     """The samples as a source, if they may be handed to the task."""
     if not isinstance(task, Task):
         raise TypeError(f"expected a task, such as romae.load gives, not {type(task).__name__}")
+    if _scaling(task).own_units:
+        return Scalars.of(as_source(samples, with_targets=False), with_errors=bool(task.config.errors))
     if isinstance(samples, list | tuple):
         for i, sample in enumerate(samples):
             if isinstance(sample, Sample):
@@ -1152,7 +1109,8 @@ def _read_queries(
                 channel_index(queries[i], scaling.n_channels)
             if scaling.by_channel:
                 scaling.invert_values(torch.zeros(len(queries[i]), task.config.n_values), queries[i])
-            if schema is not None and schema.channels and (schema.static or not scaling.by_channel):
+            is_index = not scaling.own_units  # there a channel is a coordinate by now
+            if is_index and schema is not None and schema.channels and (schema.static or not scaling.by_channel):
                 channel_index(queries[i], len(schema.channels))  # static facts are known, and nobody asks for them
             if task.config.kinds is not None:
                 channel_index(queries[i], task.config.kinds)

@@ -21,6 +21,7 @@ from romae.inference import predictions as inference
 from romae.inference.anomalies import FOLDS, LEVEL, Combine, anomaly
 from romae.inference.explanations import Method, Per, explain
 from romae.inference.explanations import Units as UnitsOfClasses
+from romae.inference.interpolation import interpolate
 from romae.model.tasks import Classification, Regression, Task
 from romae.training.config import chosen_device, require_device_name
 from romae.training.tables import Columns, load_model, read_table, read_table_in_part, require_columns
@@ -216,9 +217,7 @@ def interpolate_table(
         order = np.arange(sum(map(len, positions)))
     else:
         positions, order = read_queries(queries, samples, [name for name, _ in left_out])
-    values: Any = inference.interpolate(
-        task, samples, positions, grouped=config.grouped, returns=_returns(spread), **config.how
-    )
+    values: Any = interpolate(task, samples, positions, grouped=config.grouped, returns=_returns(spread), **config.how)
     columns = None
     if numbers is not None and not has_axis:
         values, columns = [x[:, numbers] for x in values], [schema.values[i] for i in numbers]

@@ -1,11 +1,15 @@
 """Answers of a model that needs no training: any series, in context, in units of its own.
 
-Shapes: t tokens, b samples, q queries of a sample, c channels.
+A long series is answered for in windows of neighbours that overlap by half. A query between the middles of two windows
+is asked of both, and what they say is blended by how near it is to either, so that answers have no seams.
+
+Shapes: t tokens, b samples, q queries, w windows, c channels, p raw parameters.
 """
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,17 +17,39 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
+from romae.checkpoints.native import load
 from romae.data.columns import to_numpy
 from romae.data.dates import positions_as_numbers
+from romae.data.own_units import METHOD, SPAN, OwnUnits
 from romae.data.queries import channel_numbers
+from romae.data.scalars import Scalars
 from romae.data.schema import Schema
 from romae.data.sources import InMemory, SampleSource, as_source
-from romae.inference.distributions import Distribution
-from romae.inference.predictions import TOKENS_PER_BATCH, interpolate
-from romae.inference.relative import OwnUnits
-from romae.model.tasks import MaskedReconstruction
+from romae.data.windows import WINDOW, cut
+from romae.inference.distributions import Distribution, Joint, Units
+from romae.inference.predictions import TOKENS_PER_BATCH, Precision, interpolate
+from romae.model.conformal import Conformal
+from romae.model.tasks import MaskedReconstruction, Task
 from romae.tokens.layout import Layout
 from romae.tokens.tokens import PackedSamples, channel_index
+
+ZERO = "romae/zero"
+FARTHEST = 1.5  # spans of what is visible: the prior's earliest cut shows 0.4 of a series, and asks for 0.6
+IN_WINDOWS = "a series that shows nothing, is asked nothing or is answered for in windows has no curves drawn as wholes"
+
+
+@lru_cache(maxsize=1)
+def zero_model() -> MaskedReconstruction:
+    """The bundled model that needs no training, loaded once."""
+    task = load(ZERO)
+    assert isinstance(task, MaskedReconstruction)
+    return task
+
+
+def is_in_own_units(task: Any) -> bool:
+    """Whether a task takes each series in units of its own, as a model that needs no training does."""
+    scaling = task.scaling if isinstance(task, Task) else None
+    return scaling is not None and scaling.own_units
 
 
 def answers(
@@ -32,7 +58,9 @@ def answers(
     positions: Any,
     *,
     channels: Any = None,
+    calibrated: bool = True,
     tokens_per_batch: int = TOKENS_PER_BATCH,
+    precision: Precision = "auto",
 ) -> list[Distribution]:
     """The distributions of values at any positions, by a model trained on random functions alone.
 
@@ -46,8 +74,12 @@ def answers(
         For each sample times, of which every channel is asked, or times and numbers of channels.
     channels : sequence of str or int, optional
         Which channels to ask at times, by name or number; all by default.
+    calibrated : bool, default True
+        Whether a calibration of the task is applied, where it has one.
     tokens_per_batch : int, default 32768
         The most tokens at once; it does not change the results.
+    precision : {"auto", "float32", "tf32", "bf16"}, default "auto"
+        What products are computed in, as in `interpolate`.
 
     Returns
     -------
@@ -62,56 +94,209 @@ def answers(
     TypeError
         If positions are no numbers.
     """
-    source = as_source(samples, with_targets=False)
-    packed, n_channels, names = scalars(source.packed(np.arange(len(source))), source.schema)
-    asked = list(range(n_channels)) if channels is None else channel_numbers(channels, names)
-    queries = _queries(positions, len(source), source.schema or Schema(), asked, n_channels)
-    own = OwnUnits.of(packed, n_channels)
+    if not is_in_own_units(task):
+        raise ValueError("this model does not take series in units of their own; ask it with romae.interpolate")
+    source = Scalars.of(as_source(samples, with_targets=False), with_errors=bool(task.config.errors))
+    assert source.schema is not None
+    packed, names = source.packed(np.arange(len(source))).visible(), source.schema.channels
+    asked = list(range(len(names))) if channels is None else channel_numbers(channels, names)
+    queries = _queries(positions, len(source), source.schema, asked, len(names))
     counts = np.array([len(q) for q, _ in queries])
-    sample = torch.arange(len(source)).repeat_interleave(torch.from_numpy(counts))
     whole = torch.from_numpy(np.concatenate([q for q, _ in queries]))
-    cell = sample * n_channels + whole[:, 1].long()
-    _warn_of_unseen(own, cell, len(source))
-    places = torch.stack([own.times(whole[:, 0], sample), own.coordinate[cell]], 1).numpy()
-    ends = np.cumsum(counts)[:-1]
-    inner = InMemory.of_packed(own.apply(packed))
-    raw = interpolate(task, inner, np.split(places, ends), returns="distribution", tokens_per_batch=tokens_per_batch)
-    units = cell.split(counts.tolist())
-    return [
-        Distribution(part.likelihood, part.raw[:, 0], own.units(cells)).reshape(shape)
-        for part, cells, (_, shape) in zip(raw, units, queries, strict=True)
-    ]
+    sample = torch.arange(len(source)).repeat_interleave(torch.from_numpy(counts))
+    _warn_of_unseen(packed, whole, sample, len(names))
+    windows = _Windows.of(packed, whole.numpy(), counts, len(names))
+    # Times are numbers by now, whatever they were.
+    places = windows.places(len(names))
+    _warn_of_far(places)
+    inner = InMemory.of_packed(windows.packed, replace(source.schema, time_unit=None, time_zone=None, durations=False))
+    raw = interpolate(
+        task,
+        inner,
+        places,
+        returns="distribution",
+        calibrated=calibrated,
+        tokens_per_batch=tokens_per_batch,
+        precision=precision,
+    ) if len(inner) else []  # fmt: skip
+    blended = windows.blended(raw, task, len(whole), len(names), task.calibration if calibrated else None)
+    ends = np.cumsum(counts)
+    parts = [blended[end - n : end] for end, n in zip(ends, counts, strict=True)]
+    curves = windows.curves(raw, parts)
+    return [part.reshape(shape).drawn_by(curve) for part, (_, shape), curve in zip(parts, queries, curves, strict=True)]
 
 
-def scalars(packed: PackedSamples, schema: Schema | None) -> tuple[PackedSamples, int, Sequence[Any]]:
-    """Samples with a token for each number, at its time and its channel; how many channels there are, and their names.
+@dataclass(frozen=True, eq=False)
+class _InData:
+    """Curves that are drawn as a model sees them, in the data's own units."""
 
-    A time step with several values becomes as many tokens.
+    curves: Joint
+    units: Units
+
+    @property
+    def n_columns(self) -> int:
+        return 1
+
+    def __call__(
+        self, rows: Int64[np.ndarray, "r"], levels: Float64[np.ndarray, "n r c"]
+    ) -> Float64[np.ndarray, "n r c"]:
+        scale, centre = self.units.scale[rows][:, None], self.units.centre[rows][:, None]
+        units = Units(np.ones(scale.shape), np.zeros(scale.shape), scale, centre, METHOD)
+        return units.to_data(self.curves(rows, levels))
+
+
+@dataclass(frozen=True, eq=False)
+class _Windows:
+    """Series cut into windows, the queries that each is asked, and by how much what it says of them counts.
+
+    `query` and `share` have an entry for each question to a window, window after window, so many as `counts` says.
     """
-    n_axes, n_columns = packed.positions.shape[1], packed.values.shape[1]
-    has_channels = schema is not None and schema.channel is not None
-    if n_axes == 2 and has_channels and n_columns == 1:
-        assert schema is not None
-        names = schema.channels
-        n_channels = len(names) if names else int(packed.positions[:, 1].max()) + 1
-        channel_index(packed.positions, n_channels)
-        return packed, n_channels, names or range(n_channels)
-    if n_axes != 1:
-        raise ValueError(
-            f"the model that needs no training answers for series with one time axis, and these samples have {n_axes} "
-            f"position axes and {n_columns} values; fit a model to them: romae.RoMAEInterpolator().fit(…)"
+
+    packed: PackedSamples
+    positions: Float64[np.ndarray, "a 2"]
+    query: Int64[np.ndarray, "a"]
+    share: Float64[np.ndarray, "a"]
+    counts: Int64[np.ndarray, "w"]
+    sample: Int64[np.ndarray, "w"]
+
+    @classmethod
+    def of(
+        cls, packed: PackedSamples, queries: Float64[np.ndarray, "q 2"], counts: Int64[np.ndarray, "b"], n_channels: int
+    ) -> "_Windows":
+        """The windows of samples that hide nothing; those that show or are asked nothing have none."""
+        offsets, ends = packed.layout.host_offsets.tolist(), np.cumsum(counts)
+        at = packed.positions.double().numpy()
+        tokens: list[np.ndarray] = []
+        asked: list[np.ndarray] = []
+        shares: list[np.ndarray] = []
+        of_sample: list[int] = []
+        for i, (start, end) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
+            own = np.arange(ends[i] - counts[i], ends[i])
+            if end == start or len(own) == 0:
+                continue
+            if end - start <= WINDOW:
+                tokens.append(np.arange(start, end))
+                asked.append(own)
+                shares.append(np.ones(len(own)))
+                of_sample.append(i)
+                continue
+            parts, place = cut(at[start:end], queries[own, 0], n_channels)
+            for k, part in enumerate(parts):
+                share = np.clip(1 - np.abs(place - k), 0.0, 1.0)
+                if share.any():
+                    tokens.append(start + part)
+                    asked.append(own[share > 0])
+                    shares.append(share[share > 0])
+                    of_sample.append(i)
+        rows = torch.from_numpy(np.concatenate([*tokens, np.zeros(0, dtype=np.int64)]))
+        query = np.concatenate([*asked, np.zeros(0, dtype=np.int64)])
+        return cls(
+            PackedSamples(
+                packed.values[rows],
+                packed.positions[rows],
+                Layout.of([len(x) for x in tokens]),
+                ids=tuple(range(len(tokens))),
+            ),
+            queries[query],
+            query,
+            np.concatenate([*shares, np.zeros(0)]),
+            np.array([len(x) for x in asked], dtype=np.int64),
+            np.array(of_sample, dtype=np.int64),
         )
-    has_names = schema is not None and len(schema.values) == n_columns
-    channel = torch.arange(n_columns).repeat(len(packed.values)).to(packed.positions.dtype)
-    spread = replace(
-        packed,
-        values=packed.values.reshape(-1, 1),
-        positions=torch.stack([packed.positions[:, 0].repeat_interleave(n_columns), channel], 1),
-        layout=Layout.of(packed.layout.lengths * n_columns),
-        hidden=None if packed.hidden is None else packed.hidden.repeat_interleave(n_columns),
-        target=None,
+
+    def curves(self, raw: Sequence[Distribution], parts: Sequence[Distribution]) -> "list[Joint | str]":
+        """What draws whole curves of each sample: that of its window, if it has one alone."""
+        found: list[Joint | str] = [IN_WINDOWS] * len(parts)
+        n_windows = np.bincount(self.sample, minlength=len(parts))
+        for window, i in enumerate(self.sample.tolist()):
+            if n_windows[i] == 1:
+                joint = raw[window].joint
+                found[i] = joint if isinstance(joint, str) else _InData(joint, parts[i].units)
+        return found
+
+    def _own(self, n_channels: int) -> tuple[OwnUnits, Int64[Tensor, "a"]]:
+        window = torch.arange(len(self.counts)).repeat_interleave(torch.from_numpy(self.counts))
+        return OwnUnits.of(self.packed, n_channels), window
+
+    def places(self, n_channels: int) -> list[Float64[np.ndarray, "_ 2"]]:
+        """The queries of each window as the model sees them."""
+        if len(self.counts) == 0:
+            return []
+        own, window = self._own(n_channels)
+        places = own.places(torch.from_numpy(self.positions), window).numpy()
+        return np.split(places, np.cumsum(self.counts)[:-1])
+
+    def blended(
+        self,
+        raw: Sequence[Distribution],
+        task: MaskedReconstruction,
+        n: int,
+        n_channels: int,
+        calibration: Conformal | None,
+    ) -> Distribution:
+        """What the windows say of n queries, in the data's own units; NaN where none is asked."""
+        likelihood = task.likelihood
+        assert likelihood is not None
+        scale, centre, line = np.full(n, np.nan), np.full(n, np.nan), np.zeros(n)
+        parameters, group = np.zeros((n, likelihood.n_parameters)), np.zeros(n)
+        if len(self.counts):
+            own, window = self._own(n_channels)
+            cell = own.cells(torch.from_numpy(self.positions), window)
+            spread, level = own.spread[cell].numpy(), own.level[cell].numpy()
+            scale[self.query], centre[self.query] = 0.0, 0.0
+            np.add.at(parameters, self.query, self.share[:, None] * np.concatenate([x.raw[:, 0] for x in raw]))
+            np.add.at(scale, self.query, self.share * spread)
+            np.add.at(centre, self.query, self.share * level)
+            np.add.at(line, self.query, self.share * np.concatenate([x.units.level[:, 0] for x in raw]))
+            nearest = self.share >= 0.5
+            group[self.query[nearest]] = np.concatenate([x.places[:, 0] for x in raw])[nearest]
+        units = Units(np.ones(n), line, scale, centre, METHOD)
+        return Distribution(likelihood, parameters, units, calibration=calibration, places=group)
+
+
+def central_windows(
+    packed: PackedSamples, n_channels: int
+) -> tuple[PackedSamples, Int64[np.ndarray, "a"], Int64[np.ndarray, "a"]]:
+    """Series in windows that say something of each token: of a long one that in whose middle it lies.
+
+    Parameters
+    ----------
+    packed : PackedSamples
+        With a token for each number; what is hidden is a part of them.
+    n_channels : int
+        How many channels there are.
+
+    Returns
+    -------
+    tuple of PackedSamples and two Int64 arrays [a]
+        The windows, one after the other; the tokens of all samples, each once; and where each lies among those of all
+        windows.
+    """
+    offsets, at = packed.layout.host_offsets.tolist(), packed.positions.double().numpy()
+    parts: list[np.ndarray] = []
+    tokens: list[np.ndarray] = []
+    places: list[np.ndarray] = []
+    n_before = 0
+    for start, end in zip(offsets[:-1], offsets[1:], strict=True):
+        pieces, place = [np.arange(end - start)], np.zeros(end - start)
+        if end - start > WINDOW:
+            pieces, place = cut(at[start:end], at[start:end, 0], n_channels)
+        nearest = np.rint(place).astype(np.int64)
+        for k, part in enumerate(pieces):
+            central = np.flatnonzero(nearest[part] == k)
+            tokens.append(start + part[central])
+            places.append(n_before + central)
+            parts.append(start + part)
+            n_before += len(part)
+    rows = torch.from_numpy(np.concatenate(parts))
+    windows = PackedSamples(
+        packed.values[rows],
+        packed.positions[rows],
+        Layout.of([len(part) for part in parts]),
+        ids=tuple(range(len(parts))),
+        hidden=None if packed.hidden is None else packed.hidden[rows],
     )
-    return spread, n_columns, schema.values if schema is not None and has_names else range(n_columns)
+    return windows, np.concatenate(tokens), np.concatenate(places)
 
 
 def _queries(
@@ -151,12 +336,29 @@ def _queries(
     return queries
 
 
-def _warn_of_unseen(own: OwnUnits, cell: Int64[Tensor, "q"], n: int) -> None:
-    unseen = cell[own.level[cell].isnan()]
-    if len(unseen):
-        n_unseen = len((unseen // own.n_channels).unique())
+def _warn_of_far(places: Sequence[Float64[np.ndarray, "_ 2"]]) -> None:
+    """One warning for times that lie further before or after what is visible than training has looked."""
+    times = np.concatenate([*(place[:, 0] for place in places), np.zeros(0)])
+    far = np.maximum(times - SPAN, -times) / SPAN
+    if (n_far := int((far > FARTHEST).sum())) > 0:
         warnings.warn(
-            f"in {n_unseen} of {n} series a channel that is asked for has no visible value, so that its units are not "
-            "known there; these answers are NaN",
+            f"{n_far} of {len(times)} times lie further from what is visible than the model that needs no training has "
+            f"learned to look: up to {far.max():.3g} times as far as the visible part is long, and {FARTHEST:g} in "
+            "training; do not rely on answers there",
+            stacklevel=4,
+        )
+
+
+def _warn_of_unseen(
+    packed: PackedSamples, queries: Float64[Tensor, "q 2"], sample: Int64[Tensor, "q"], n_channels: int
+) -> None:
+    """One warning for channels that are asked for where nothing is visible of them."""
+    cell = packed.layout.sample_of_token * n_channels + packed.positions[:, 1].long()
+    is_seen = torch.bincount(cell, minlength=len(packed) * n_channels) > 0
+    unseen = ~is_seen[sample * n_channels + queries[:, 1].long()]
+    if bool(unseen.any()):
+        warnings.warn(
+            f"in {len(sample[unseen].unique())} of {len(packed)} series a channel that is asked for has no visible "
+            "value, so that its units are not known there; these answers are NaN",
             stacklevel=3,
         )

@@ -71,12 +71,17 @@ def loss_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> "Figure":
 
 
 def reconstruction(
-    panels: Sequence[Panel], *, x: str, baseline: str = "linear interpolation", cut: float | None = None
+    panels: Sequence[Panel],
+    *,
+    x: str,
+    baseline: str = "linear interpolation",
+    predicted: str = "predicted",
+    cut: Any = None,
 ) -> "Figure":
     """Observed, hidden and predicted points of one sample, one panel above the other.
 
-    Curves and bands are drawn where there are any; `baseline` names the grey curve. At `cut`, where a forecast begins,
-    there is a dotted line.
+    Curves and bands are drawn where there are any; `baseline` names the grey curve, `predicted` the points that were
+    predicted. At `cut`, a time where a forecast begins, there is a dotted line.
     """
     traces = []
     for row, panel in enumerate(panels, start=1):
@@ -85,7 +90,7 @@ def reconstruction(
             _scatter("RoMAE", panel.curve, "lines", PREDICTED),
             _scatter("observed", panel.observed, "markers", OBSERVED),
             _scatter("hidden from the model", panel.hidden, "markers", HIDDEN, symbol="circle-open"),
-            _scatter("predicted", panel.predicted, "markers", symbol="x"),
+            _scatter(predicted, panel.predicted, "markers", symbol="x"),
         )
         bands = [_band(band) for band in panel.bands]
         traces += [trace.update(yaxis=f"y{row}") for trace in (*bands, *drawn) if len(trace.x)]

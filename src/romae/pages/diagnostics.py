@@ -14,7 +14,8 @@ from jaxtyping import Bool, Float, Int64
 from romae.data.schema import SampleSet, Schema, measured_values
 from romae.data.subsets import balanced, evenly_spread
 from romae.inference import baselines
-from romae.inference.predictions import embed, interpolate, predict, predict_proba
+from romae.inference.interpolation import interpolate
+from romae.inference.predictions import embed, predict, predict_proba
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.pages.plots import Band, Panel
 from romae.tokens.sample import Sample

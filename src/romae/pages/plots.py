@@ -22,7 +22,7 @@ class Band(NamedTuple):
     """The central interval of a curve: its level, the times, and its lower and upper ends there."""
 
     level: float
-    times: Float[np.ndarray, "k"]
+    times: Shaped[np.ndarray, "k"]
     lower: Float[np.ndarray, "k"]
     upper: Float[np.ndarray, "k"]
 
@@ -35,15 +35,15 @@ class Band(NamedTuple):
 class Panel(NamedTuple):
     """One channel of one sample: what was seen, what was hidden and predicted there, and curves over time.
 
-    Bands come with the widest first, so that the others lie above it.
+    Times are numbers or dates. Bands come with the widest first, so that the others lie above it.
     """
 
     title: str
-    observed: tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]
-    hidden: tuple[Float[np.ndarray, "m"], Float[np.ndarray, "m"]]
-    curve: tuple[Float[np.ndarray, "k"], Float[np.ndarray, "k"]] = _NOTHING
-    baseline: tuple[Float[np.ndarray, "k"], Float[np.ndarray, "k"]] = _NOTHING
-    predicted: tuple[Float[np.ndarray, "m"], Float[np.ndarray, "m"]] = _NOTHING
+    observed: tuple[Shaped[np.ndarray, "n"], Float[np.ndarray, "n"]]
+    hidden: tuple[Shaped[np.ndarray, "m"], Float[np.ndarray, "m"]] = _NOTHING
+    curve: tuple[Shaped[np.ndarray, "k"], Float[np.ndarray, "k"]] = _NOTHING
+    baseline: tuple[Shaped[np.ndarray, "k"], Float[np.ndarray, "k"]] = _NOTHING
+    predicted: tuple[Shaped[np.ndarray, "m"], Float[np.ndarray, "m"]] = _NOTHING
     bands: tuple[Any, ...] = ()  # of Band
 
 

@@ -66,6 +66,7 @@ class Course(NamedTuple):
 
 PRETRAINING = Course(lr=1e-3, width=180, n_steps=4_000, at_least=5, at_most=400)
 FINE_TUNING = Course(lr=1e-3, width=90, n_steps=3_000, at_least=2, at_most=60)
+IN_CONTEXT = Course(lr=1e-3, width=144, n_steps=3_000, at_least=3, at_most=300)  # from a model that knows much already
 PROBING = Course(lr=1e-2, width=180, n_steps=1_500, at_least=10, at_most=60)  # a head on a frozen encoder
 
 # Of the budget, for pre-training before labels are learned, where it then is long enough to teach anything; with

@@ -16,9 +16,10 @@ from jaxtyping import Int64
 
 from romae.checkpoints.native import load, read_json
 from romae.config import C, differences, from_dict, to_dict
+from romae.data.bends import Method
 from romae.data.containers import as_table
 from romae.data.dates import TimeUnit
-from romae.data.fitting import Center, Method
+from romae.data.fitting import Center
 from romae.data.ladders import fit_ladders, with_given
 from romae.data.periods import phased
 from romae.data.phase import Phase

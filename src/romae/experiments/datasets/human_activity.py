@@ -28,10 +28,12 @@ def load(*, folder: Path | None = None) -> Records:
     return read_records((folder or data_root() / "human_activity") / FILE, len(VARIABLES))
 
 
-def windows(records: Records, most: int | None = None) -> dict[str, list[Sample]]:
-    """The windows of each split, or the first few of them."""
+def windows(records: Records, most: int | None = None, train_stride: float | None = None) -> dict[str, list[Sample]]:
+    """The windows of each split, or the first few of them; those of training may begin at another stride."""
     parts = divided(len(records), SPLIT)
-    return in_parts(records.as_min_max(np.concatenate([parts["train"], parts["validation"]])), parts, CUT, most)
+    return in_parts(
+        records.as_min_max(np.concatenate([parts["train"], parts["validation"]])), parts, CUT, most, train_stride
+    )
 
 
 def check(folder: Path) -> str:

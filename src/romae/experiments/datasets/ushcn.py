@@ -25,9 +25,9 @@ def load(*, folder: Path | None = None) -> Records:
     return read_records((folder or data_root() / "ushcn") / FILE, len(VARIABLES))
 
 
-def windows(records: Records, most: int | None = None) -> dict[str, list[Sample]]:
-    """The windows of each split, or the first few of them."""
-    return in_parts(records, divided(len(records), SPLIT), CUT, most)
+def windows(records: Records, most: int | None = None, train_stride: float | None = None) -> dict[str, list[Sample]]:
+    """The windows of each split, or the first few of them; those of training may begin at another stride."""
+    return in_parts(records, divided(len(records), SPLIT), CUT, most, train_stride)
 
 
 def check(folder: Path) -> str:

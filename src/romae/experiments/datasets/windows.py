@@ -7,6 +7,7 @@ variable), and hides its future. So everything that is trained or judged on wind
 Shapes: r records (o = r + 1), m measurements of all records, v variables.
 """
 
+import math
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -114,12 +115,19 @@ def divided(n_records: int, seed: int) -> dict[str, Int64[np.ndarray, "k"]]:
 
 
 def in_parts(
-    records: Records, parts: Mapping[str, Int64[np.ndarray, "k"]], cut: Cut, most: int | None = None
+    records: Records,
+    parts: Mapping[str, Int64[np.ndarray, "k"]],
+    cut: Cut,
+    most: int | None = None,
+    train_stride: float | None = None,
 ) -> dict[str, list[Sample]]:
-    """The windows of each split, or the first few of them."""
+    """The windows of each split, or the first few of them; those of training may begin at another stride."""
+    if train_stride is not None and not 0 < train_stride < math.inf:
+        raise ValueError(f"windows of training begin at a stride above 0, not {train_stride}")
     if most is not None and most < 1:
         raise ValueError(f"the number of windows must be at least 1, or none for all, not {most}")
-    return {name: cut.samples(records, chosen, most) for name, chosen in parts.items()}
+    cuts = {"train": cut if train_stride is None else replace(cut, stride=train_stride)}
+    return {name: cuts.get(name, cut).samples(records, chosen, most) for name, chosen in parts.items()}
 
 
 def counted(records: Records, cut: Cut, seed: int, expected: Mapping[str, int], what: str) -> str:

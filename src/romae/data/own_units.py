@@ -5,21 +5,21 @@ span; values of a channel lie about their visible median, in units of their visi
 so that one outlier squashes nothing. Channels are told apart by a coordinate. So an affine change of the units of time
 or of any channel, or another order of channels or tokens, changes answers exactly so.
 
+What is to be predicted may be the deviation from the line between visible neighbours instead of the value, so that a
+model need not learn where they lie.
+
 Shapes: t tokens, b samples, k cells of a sample and a channel, q queries.
 """
 
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from romae.data.fitting import BENT, Method
-from romae.inference.distributions import Units
-from romae.prior.draws import Draws
-from romae.tokens.sample import Sample
-from romae.tokens.tokens import PackedSamples
+from romae.data.bends import Method, bent, steepness, straightened
+from romae.tokens.layout import Layout
+from romae.tokens.tokens import PackedSamples, Tokens
 
 SPAN = 64.0  # of the visible times, as the model sees them
 WIDEST = 256.0  # coordinates of channels lie between 0 and this
@@ -56,24 +56,33 @@ class OwnUnits:
     n_channels: int
 
     @classmethod
-    def of(cls, packed: PackedSamples, n_channels: int, seed: int | None = None) -> "OwnUnits":
+    def of(cls, packed: PackedSamples, n_channels: int | None = None) -> "OwnUnits":
         """The units of samples, by what they do not hide.
 
         Parameters
         ----------
         packed : PackedSamples
-            Positions are time and channel; of the values the first column counts.
-        n_channels : int
-            How many channels there are.
-        seed : int, optional
-            Draws the coordinates of channels at random by the ids of samples, which are whole numbers, as training
-            does. By default they follow from what is visible, so that the order of channels does not matter.
+            Positions are time and channel; of the columns the first is the value, and a second one its error.
+        n_channels : int, optional
+            How many channels there are; by default as many as tokens tell.
 
         Returns
         -------
         OwnUnits
-            For these samples.
+            For these samples. Coordinates of channels follow from what is visible, so that their order does not matter.
+
+        Raises
+        ------
+        ValueError
+            If positions are not time and channel.
         """
+        if packed.positions.shape[1] != 2:
+            raise ValueError(
+                f"series in units of their own have the position axes time and channel, and these have "
+                f"{packed.positions.shape[1]} axes"
+            )
+        if n_channels is None:
+            n_channels = int(packed.positions[:, 1].max()) + 1
         sample, channel, time, value = _visible(packed)
         n_samples, n_cells = len(packed), len(packed) * n_channels
         begin = torch.full((n_samples,), torch.inf, dtype=torch.float64, device=time.device)
@@ -91,61 +100,107 @@ class OwnUnits:
         constant = torch.where(count > 1, SHARE_OF_CONSTANT, 1.0) * level.nan_to_num().abs()
         spread = torch.where(spread > 1e-9 * level.nan_to_num().abs(), spread, torch.where(constant > 0, constant, 1.0))
         spread = torch.where(count > 0, spread, torch.nan)
-        if seed is None:
-            y, x = (value - level[cell]) / spread[cell], (time - begin[sample]) / span[sample]
-            coordinate = WIDEST * torch.frac(0.5 + GOLDEN * cells.ranks(y, x, n_channels).double())
-        else:
-            ids = torch.tensor([int(name) for name in packed.ids], device=time.device)  # type: ignore[call-overload]
-            coordinate = WIDEST * Draws(seed, ids).uniform(n_channels).double().flatten()
+        y, x = (value - level[cell]) / spread[cell], (time - begin[sample]) / span[sample]
+        coordinate = WIDEST * torch.frac(0.5 + GOLDEN * cells.ranks(y, x, n_channels).double())
         return cls(begin, span, level, spread, coordinate, n_channels)
 
     def times(self, time: Float64[Tensor, "t"], sample: Int64[Tensor, "t"]) -> Float64[Tensor, "t"]:
         """Times as the model sees them."""
         return (time - self.begin[sample]) / self.span[sample] * SPAN
 
+    def places(self, positions: Float64[Tensor, "q 2"], sample: Int64[Tensor, "q"]) -> Float64[Tensor, "q 2"]:
+        """Times and channels of these samples as the model sees them."""
+        return torch.stack([self.times(positions[:, 0], sample), self.coordinate[self.cells(positions, sample)]], 1)
+
+    def cells(self, positions: Float64[Tensor, "q 2"], sample: Int64[Tensor, "q"]) -> Int64[Tensor, "q"]:
+        """The cell of each position."""
+        return sample * self.n_channels + positions[:, 1].long()
+
     def values(self, value: Float64[Tensor, "t"], cell: Int64[Tensor, "t"]) -> Float64[Tensor, "t"]:
         """Values as the model sees them."""
-        bend = BENT[METHOD]
-        return bend * torch.asinh((value - self.level[cell]) / self.spread[cell] / bend)
+        return bent((value - self.level[cell]) / self.spread[cell], METHOD)
 
-    def units(self, cell: Int64[Tensor, "q"]) -> Units:
-        """What leads from predictions for these cells to the data's own units."""
-        one = np.ones(len(cell))
-        scale, centre = (x[cell].cpu().numpy() for x in (self.spread, self.level))
-        return Units(gain=one, level=0 * one, scale=scale, centre=centre, method=METHOD)
+    def original(self, value: Float64[Tensor, "t"], cell: Int64[Tensor, "t"]) -> Float64[Tensor, "t"]:
+        """The inverse of `values`, of values themselves."""
+        return straightened(value, METHOD) * self.spread[cell] + self.level[cell]
 
-    def apply(self, packed: PackedSamples) -> PackedSamples:
-        """The samples as the model sees them."""
-        sample = packed.layout.sample_of_token
-        cell = sample * self.n_channels + packed.positions[:, -1].long()
-        time = self.times(packed.positions[:, 0].double(), sample)
-        values = self.values(packed.values[:, 0].double(), cell)
-        positions = torch.stack([time, self.coordinate[cell]], 1)
-        return replace(packed, values=values.float().unsqueeze(1), positions=positions)
+    def errors(
+        self, error: Float64[Tensor, "t"], value: Float64[Tensor, "t"], cell: Int64[Tensor, "t"]
+    ) -> Float64[Tensor, "t"]:
+        """Measurement errors in the units of these values as the model sees them; 0 where they are not known."""
+        spread = self.spread[cell]
+        slope = steepness(((value - self.level[cell]) / spread).unsqueeze(1), METHOD).squeeze(1)
+        return error / spread * slope
+
+    def apply(self, packed: PackedSamples, *, from_lines: bool = False) -> PackedSamples:
+        """The samples as the model sees them: values, and their errors where these are a second column.
+
+        With `from_lines`, what is hidden, which a model is to predict, is how far it lies from the line between its
+        visible neighbours.
+        """
+        sample, positions = packed.layout.sample_of_token, packed.positions.double()
+        cell = self.cells(positions, sample)
+        value, *error = packed.values.double().unbind(1)
+        columns = [self.values(value, cell), *(self.errors(e, value, cell) for e in error)]
+        places = self.places(positions, sample)
+        if from_lines and packed.hidden is not None:
+            hidden, keep, seen = packed.hidden, ~packed.hidden, columns[0]
+            line = lines(cell[keep], places[keep, 0], seen[keep], cell[hidden], places[hidden, 0])
+            columns[0] = seen.masked_scatter(hidden, seen[hidden] - line)
+        return replace(packed, values=torch.stack(columns, 1).float(), positions=places)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InOwnUnits:
-    """Brings the samples of a prior to units of their own: what training does between drawing and learning.
+def lines_at(visible: Tokens, positions: Float[Tensor, "q 2"], layout: Layout) -> Float64[Tensor, "q"]:
+    """What lines between the visible values of the same series and channel say, all as a model sees it.
 
     Parameters
     ----------
-    n_channels : int
-        The most channels of a sample.
-    seed : int, default 0
-        Draws the coordinates of channels.
+    visible : Tokens
+        What is visible of each series.
+    positions : Tensor [q, 2]
+        Times and coordinates of channels.
+    layout : Layout
+        Where those of each series lie.
+
+    Returns
+    -------
+    Float64 Tensor [q]
+        On the device of the positions; before the first and after the last value these, and 0 where there is none.
     """
+    device = positions.device
+    seen, asked = visible.positions.double().to(device), positions.double()
+    # A series and a coordinate make a cell; coordinates lie between 0 and 256.
+    of_seen = visible.layout.sample_of_token.to(device) * (2 * WIDEST) + seen[:, 1]
+    of_asked = layout.sample_of_token.to(device) * (2 * WIDEST) + asked[:, 1]
+    _, cell = torch.cat([of_seen, of_asked]).unique(return_inverse=True)
+    values = visible.values[:, 0].double().to(device)
+    return lines(cell[: len(seen)], seen[:, 0], values, cell[len(seen) :], asked[:, 0])
 
-    n_channels: int
-    seed: int = 0
 
-    def apply(self, sample: Sample) -> Sample:
-        """One sample."""
-        return self.apply_packed(PackedSamples.of([sample])).sample(0)
-
-    def apply_packed(self, packed: PackedSamples) -> PackedSamples:
-        """Samples end to end."""
-        return OwnUnits.of(packed, self.n_channels, self.seed).apply(packed)
+def lines(
+    cell: Int64[Tensor, "t"],
+    time: Float64[Tensor, "t"],
+    value: Float64[Tensor, "t"],
+    of_query: Int64[Tensor, "q"],
+    at: Float64[Tensor, "q"],
+) -> Float64[Tensor, "q"]:
+    """Linear interpolation within cells; before the first and after the last value these, and 0 in an empty cell."""
+    if len(cell) == 0:
+        return torch.zeros_like(at)
+    # Times lie between 0 and SPAN, so that cells and times together are one axis: 3 cells of visible times
+    # |0..64|    |0..64|    |0..64|, the next cell 128 after the one before it.
+    axis = 2 * SPAN * cell + time
+    order = axis.argsort(stable=True)
+    axis, cell, time, value = axis[order], cell[order], time[order], value[order]
+    at = at.clamp(0, SPAN)
+    after = torch.searchsorted(axis, (2 * SPAN * of_query + at).contiguous(), right=True)
+    left, right = (after - 1).clamp(min=0), after.clamp(max=len(cell) - 1)
+    has_left, has_right = cell[left] == of_query, cell[right] == of_query
+    # Of equal times the last one is on the left, so that what lies on the right is later.
+    share = ((at - time[left]) / (time[right] - time[left]).clamp(min=1e-12)).clamp(0, 1)
+    between = value[left] + share * (value[right] - value[left])
+    of_one = torch.where(has_left, value[left], torch.where(has_right, value[right], 0.0))
+    return torch.where(has_left & has_right, between, of_one)
 
 
 def _visible(
