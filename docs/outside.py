@@ -18,6 +18,8 @@ PAGES = {
     "CHANGELOG.md": "changes.md",
     "CONTRIBUTING.md": "contributing.md",
     "models/README.md": "models/index.md",
+    "models/zero/README.md": "models/zero.md",
+    "results/zero/README.md": "zero-numbers.md",
     "models/light-curves/README.md": "models/light-curves.md",
     "models/icu/README.md": "models/icu.md",
     "models/icu-mortality/README.md": "models/icu-mortality.md",
