@@ -20,7 +20,7 @@ from messages import assert_says
 from romae import benchmark
 from romae.checkpoints.native import load
 from romae.cli.main import main
-from romae.experiments import demo
+from romae.experiments import demo, demo_station
 from romae.inference.baselines import truth
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Regression
@@ -110,10 +110,12 @@ def test_the_demo_ends_in_numbers_a_picture_a_page_and_commands_that_work(tmp_pa
     assert result["rows"][-1]["method"] == demo.FLOOR and ours < 0.7 * min(others)
     ours, *others = [row["accuracy"] for row in result["classification"]]
     assert result["wins"] and ours > max(others) + 0.1
+    ours, *others = [row["mean absolute error"] for row in result["filled"]]
+    assert ours < 0.75 * min(others)
     assert Path(result["picture"]).read_bytes().startswith(b"\x89PNG")
     assert "<h2>Classification</h2>" in Path(result["page"]).read_text()
     commands = [shlex.split(command) for command in result["next"]]
-    assert len(commands) == 3 and all(command[0] == "romae" for command in commands)
+    assert len(commands) == 4 and all(command[0] == "romae" for command in commands)
     for command in commands:
         quick = ["--set", "train.epochs=1"] if command[1] == "pretrain" else []
         done = romae(*command[1:], *quick)
@@ -152,9 +154,20 @@ def test_a_demo_says_in_words_whether_the_model_wins(tmp_path, monkeypatch, wins
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "demo.html").read_text()
     for text in (done.stdout, page):
+        assert_says(text, "Without training, RoMAE is best")
         assert_says(text, *(["RoMAE wins: its error", "RoMAE wins: its accuracy"] if wins else ["does not win here"]))
         assert ("does not win" in text) != wins and ("RoMAE wins" in text) == wins
     assert ("does not win in all" in done.stderr) != wins and ("without --quick" in done.stderr) != wins
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_a_log_is_filled_better_than_by_lines_whatever_the_seed(tmp_path, seed):
+    result = demo_station.filled(tmp_path, seed)
+    ours, *others = result.errors.values()
+    assert result.wins and ours < 0.8 * min(others) and 0.8 < result.coverage < 0.99
+    assert_says(result.verdict, "best", f"{ours:.2f}", "linear interpolation")
+    assert "not the best" in result._replace(errors=result.errors | {"lines": 0.0}).verdict
 
 
 def test_a_draw_is_no_win():
@@ -236,7 +249,7 @@ def test_json_that_is_nested_without_end_is_refused(tmp_path, name, depth):
 # What is there already
 
 
-@pytest.mark.parametrize("name", ["interpolation.png", "series.csv", "demo.html"])
+@pytest.mark.parametrize("name", ["interpolation.png", "series.csv", "demo.html", "filled.csv"])
 def test_a_demo_leaves_what_no_demo_has_written(tmp_path, monkeypatch, name):
     (tmp_path / name).write_text("mine")
     monkeypatch.setattr("romae.experiments.demo.oscillators", mock.Mock(side_effect=RuntimeError("it was begun")))

@@ -11,14 +11,15 @@ from romae.data.own_units import SPAN, OwnUnits
 from romae.data.scalars import Scalars
 from romae.data.sources import as_source
 from romae.inference.zero import answers
+from romae.model.gate import N_FEATURES, N_OUTPUTS, Gate
 from romae.model.likelihoods import Mixture
 from romae.prior.relative import ANSWERING, InOwnUnits
 
 SIZE = romae.Size(width=32, heads=2, depth=2)
 
 
-@pytest.fixture(scope="module")
-def task():
+@pytest.fixture(scope="module", params=["the network alone", "with processes"])
+def task(request):
     torch.manual_seed(0)
     config = romae.ModelConfig(
         channels=1,
@@ -33,7 +34,15 @@ def task():
     for parameter in task.head.parameters():
         torch.nn.init.normal_(parameter, std=0.3)  # an untrained head would say the same of everything
     task.scaling = romae.Scaling(own_units=True)
+    if request.param == "with processes":
+        task.gate = some_gate()
     return task.double()  # so that another order of sums makes no difference
+
+
+def some_gate(seed=0):
+    random = np.random.default_rng(seed)
+    hidden, output = 0.3 * random.normal(size=(4, N_FEATURES + 1)), 0.3 * random.normal(size=(N_OUTPUTS, 5))
+    return Gate(hidden=tuple(map(tuple, hidden.tolist())), output=tuple(map(tuple, output.tolist())))
 
 
 def scalars(samples):
@@ -203,6 +212,25 @@ def test_one_command_trains_on_random_series_goes_on_and_judges(tmp_path, capsys
     with pytest.raises(SystemExit) as stopped:
         zero_model.main(["--out", str(tmp_path / "other"), "--quick", "--width", "33"])
     assert stopped.value.code == 2 and "multiple" in capsys.readouterr().err
+    fits_a_gate_beside_the_weights(tmp_path / "model", tmp_path / "gate.json", capsys)
+
+
+def fits_a_gate_beside_the_weights(folder, out, capsys):
+    """The second command, for the model that the first one made."""
+    from romae.experiments import zero_gate
+
+    before, limits = romae.load(folder), (folder / "README.md").read_text().split("## Limits")[1]
+    zero_gate.main(["--model", str(folder), "--quick", "--device", "cpu", "--out", str(out)])
+    assert "both: negative log density" in capsys.readouterr().out
+    after, scores = romae.load(folder), json.loads(out.read_text())["scores"]
+    assert before.gate is None and after.gate is not None
+    assert all(torch.equal(x, after.state_dict()[name]) for name, x in before.state_dict().items())
+    card = (folder / "README.md").read_text()
+    assert f"| both, by the gate | {scores['both']['log score']:.3f} |" in card
+    assert card.split("## Limits")[1] == limits and card.count("## Numbers") == 1
+    with pytest.raises(SystemExit) as stopped:
+        zero_gate.main(["--model", "romae/light-curves", "--quick"])
+    assert stopped.value.code == 2 and "units of their own" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
@@ -408,7 +436,7 @@ def test_a_model_of_deviations_that_says_nothing_answers_with_lines(task):
     from romae.data.own_units import lines
 
     quiet = deepcopy(task)
-    quiet.scaling = romae.Scaling(own_units=True, from_lines=True)
+    quiet.gate, quiet.scaling = None, romae.Scaling(own_units=True, from_lines=True)  # of the network alone
     for parameter in quiet.head.linear.parameters():
         torch.nn.init.zeros_(parameter)
     times, channel, values = table()

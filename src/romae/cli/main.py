@@ -110,7 +110,7 @@ def demo(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Two minutes on two CPU cores, no download: make data, pre-train, interpolate, classify, compare.
+    """Two minutes on two CPU cores, no download: fill a table without training, then train, classify and compare.
 
     Example: romae demo --out demo
     """
@@ -122,6 +122,7 @@ def demo(
     if as_json:
         files = {name: str(getattr(outcome, name)) for name in ("picture", "page", "table")}
         summary = {
+            "filled": outcome.filled.rows(),
             "rows": rows,
             "classification": accuracies,
             "wins": outcome.wins,
@@ -130,14 +131,17 @@ def demo(
         }
         typer.echo(json.dumps(summary | {"next": outcome.next_commands}))
         return
-    print_table("Error at readings that were hidden from the model", rows)
+    print_table(
+        "A log with holes, filled without training: error at missing readings, in deviations", outcome.filled.rows()
+    )
+    print_table("A model trained on oscillators: error at readings that were hidden from it", rows)
     print_table("Share of new series whose speed was told", accuracies)
     for sentence in outcome.verdicts:
         typer.echo(sentence)
     if not outcome.wins:
         longer = "without --quick it is trained for longer" if quick else "another --seed makes other data"
         typer.echo(f"romae: the model does not win in all of this; {longer}", err=True)
-    typer.echo(f"trained for {outcome.seconds:.0f} s; the curves are in {outcome.picture}")
+    typer.echo(f"trained for {outcome.seconds:.0f} s; the curves are in {outcome.picture.parent}/*.png")
     typer.echo(f"open {outcome.page} in a browser to look around\n\nNext, try:")
     for command in outcome.next_commands:
         typer.echo(f"  {command}")

@@ -1,7 +1,8 @@
-"""The demonstration: irregular two-channel series made on the spot, pre-training, interpolation and classification.
+"""The demonstration: a log filled without training, then pre-training, interpolation and classification.
 
-Two sensors watch one oscillator. Each is read at times of its own, a dozen in all, so that neither alone says enough
-to draw its curve; the model has to put them together. How fast the oscillator is, slow, medium or fast, is the class.
+A weather station's log has holes, which a model that needs no training fills. Then one is trained: two sensors watch
+one oscillator. Each is read at times of its own, a dozen in all, so that neither alone says enough to draw its curve;
+the model has to put them together. How fast the oscillator is, slow, medium or fast, is the class.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ import torch
 from romae.data.export import to_table
 from romae.data.ladders import fit_ladders
 from romae.data.schema import SampleSet
-from romae.experiments import baselines, metrics
+from romae.experiments import baselines, demo_station, metrics
 from romae.experiments.datasets.oscillators import NOISE, SCHEMA, SPEEDS, oscillators
 from romae.files import require_free, require_writable, write_whole
 from romae.inference import predictions as inference
@@ -81,9 +82,11 @@ QUICK = Settings(
 
 
 class Outcome(NamedTuple):
-    """Each number beside what people would do without the model: errors at hidden readings, and shares of series whose
-    speed was told. The files are a picture, a page, and a table of series to try the commands on."""
+    """Each number beside what people would do without the model: errors at the readings that a log lacks, at hidden
+    readings, and shares of series whose speed was told. The files are a picture, a page, and a table of series to try
+    the commands on."""
 
+    filled: demo_station.Filled
     rmse: dict[str, float]
     accuracy: dict[str, float]
     seconds: float
@@ -92,21 +95,23 @@ class Outcome(NamedTuple):
     table: Path
 
     @property
-    def verdicts(self) -> tuple[str, str]:
-        """Whether the model wins, in a sentence on its errors and one on its accuracy."""
-        return errors_verdict(self.rmse), accuracy_verdict(self.accuracy)
+    def verdicts(self) -> tuple[str, str, str]:
+        """Whether the model wins, in a sentence on the log, one on its errors and one on its accuracy."""
+        return self.filled.verdict, errors_verdict(self.rmse), accuracy_verdict(self.accuracy)
 
     @property
     def wins(self) -> bool:
-        """Whether the model is better than every other method in both."""
-        return _wins(_negative(self.rmse)) and _wins(self.accuracy)
+        """Whether the model is better than every other method in all three."""
+        return self.filled.wins and _wins(_negative(self.rmse)) and _wins(self.accuracy)
 
     @property
-    def next_commands(self) -> tuple[str, str, str]:
+    def next_commands(self) -> tuple[str, ...]:
         """What to try next: the same on a table, as anybody would with their own."""
         run = self.table.parent / "run"
         small = "--set model.encoder=tiny-shallow --set train.epochs=20"
+        log = self.table.parent / "station.csv"
         return (
+            f"romae fill {log} --time time --out {log.parent / 'again.csv'} --page {log.parent / 'again.html'}",
             f"romae pretrain {self.table} --id series --time time --channel sensor --value reading --out {run} {small}",
             f"romae page {run} --data {self.table} --kept-out",
             "romae list",
@@ -138,8 +143,10 @@ def run(
     require_writable(folder)
     folder = Path(folder)
     picture, table, place = folder / "interpolation.png", folder / "series.csv", folder / "demo.html"
-    for path in (picture, table, place):
+    for path in (picture, table, place, *(folder / name for name in demo_station.FILES)):
         require_free(path, force=force, is_ours=lambda _: place.is_file() and page.is_page(place))
+    folder.mkdir(parents=True, exist_ok=True)
+    filled = demo_station.filled(folder, seed)
     training = [replace(sample, hidden=None) for sample in oscillators(settings.n_train, seed)]
     testing = oscillators(settings.n_test, seed + 1)
     models = _trained(training, seed, settings)
@@ -147,7 +154,6 @@ def run(
     whole = [replace(sample, hidden=None) for sample in testing]
     chosen = inference.predict_proba(models.classifier, whole).argmax(1)
     rmse, accuracy = _errors(predicted, training, testing), _accuracies(chosen, training, whole, seed)
-    folder.mkdir(parents=True, exist_ok=True)
     title = "Two sensors, one oscillator: each curve is drawn from the black points of both"
     shown = [
         panel._replace(title=f"series {sample.id}, {panel.title} sensor")
@@ -158,14 +164,18 @@ def run(
     write_whole(picture, lambda to: figure.savefig(to, dpi=150, format="png"))
     write_table(to_table(SampleSet(whole, SCHEMA)), table)
     sections = [
+        demo_station.section(filled),
         _interpolation_section(models.pretrained, testing, predicted, rmse),
         _classification_section(models, whole, accuracy),
         _training_section(models),
     ]
-    lead = "Two sensors watch one oscillator, each at times of its own. All of this was made by romae demo."
+    lead = (
+        "A log with holes is filled without training; then a model is trained on oscillators, each watched by two "
+        "sensors at times of their own. All of this was made by romae demo."
+    )
     written = page.write(place, "Masked autoencoding of irregular series", sections, lead=lead)
     seconds = models.pretraining.seconds + models.finetuning.seconds
-    return Outcome(rmse, accuracy, seconds, picture, written, table)
+    return Outcome(filled, rmse, accuracy, seconds, picture, written, table)
 
 
 def errors_verdict(rmse: Mapping[str, float]) -> str:

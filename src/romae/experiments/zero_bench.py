@@ -229,8 +229,8 @@ def measure_speed(evaluation: Evaluation) -> None:
 
 
 def digest_of(task: MaskedReconstruction) -> str:
-    """What tells the weights of a model from those of another."""
-    digest = hashlib.sha256()
+    """What tells the weights of a model and its gate from those of another."""
+    digest = hashlib.sha256(b"" if task.gate is None else repr(task.gate).encode())
     for name, tensor in sorted(task.state_dict().items()):
         digest.update(name.encode() + tensor.detach().cpu().float().numpy().tobytes())
     return digest.hexdigest()[:12]

@@ -34,7 +34,7 @@ from romae.files import require_writable, write_whole_text
 from romae.inference.distributions import Distribution, Units
 from romae.inference.zero import answers
 from romae.model.config import ModelConfig, Size
-from romae.model.likelihoods import Mixture, Normal
+from romae.model.likelihoods import Mixture, Normal, raw_of_scale
 from romae.model.tasks import MaskedReconstruction
 from romae.prior.exact import GaussianSeries
 from romae.prior.relative import ANSWERING, LEARNING, InOwnUnits
@@ -65,6 +65,7 @@ print(f"CRPS of romae {curve.crps(truth).mean():.3f}, of lines {np.abs(lines[:, 
 print(f"{np.mean((low <= truth) & (truth <= high)):.0%} lie in intervals of 90 %")
 """
 N_SEEDS = len(SEEDS)
+NUMBERS = "## Numbers"  # of a card, what a gate changes
 GOES = "goes.json"  # what was done, one entry each time the command trained
 AVERAGES = ("average.safetensors", "model.safetensors")  # of a state, the one that was validated first
 
@@ -189,7 +190,6 @@ def card(task: MaskedReconstruction, goes: Sequence[dict[str, Any]], scores: dic
         f"| {go['tokens'] / 1e6:,.0f} million |"
         for go in last.values()
     ]
-    levels = [f"{level:.0%}" for level in LEVELS]
     parts = [
         "---\nlibrary_name: romae\nlicense: mit\ntags:\n- time-series\n- irregular-time-series\n- imputation\n"
         "- time-series-forecasting\n- zero-shot\n---",
@@ -208,20 +208,27 @@ def card(task: MaskedReconstruction, goes: Sequence[dict[str, Any]], scores: dic
         f"Seed {SEEDS['training']}; runs that follow begin from the weights of the one before, with other series.",
         "| run | series | passes | steps | series a step | peak rate | tokens |\n|---|---|---|---|---|---|---|\n"
         + "\n".join(of_runs),
-        "## Numbers",
-        "On Gaussian functions whose exact posterior is known, 32 values visible and 16 asked for: the continuous "
-        "ranked probability score (CRPS) over that of the exact posterior, which nothing can beat, and how many of the "
-        "asked values lie in central intervals.",
-        "| CRPS / exact | " + " | ".join(f"in {x}" for x in levels) + " |\n|" + "---|" * (1 + len(levels)) + "\n| "
-        + " | ".join(f"{scores[key]:.3f}" for key in ("ratio", *(f"share in {x}" for x in levels)))
-        + " |",
-        "Real series are in docs/zero.md, with all baselines.",
+        numbers_section(scores),
         "## Limits",
         f"It has seen at most {Making().prior.most} measurements at once, a span of time no longer than the visible "
         "one before and after it, and nothing but random functions: it knows no physics, no trend that turns, and not "
         "what a variable usually is. A channel of which nothing is visible is not answered.",
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
+
+
+def numbers_section(scores: dict[str, float]) -> str:
+    """What a card says of functions whose exact posterior is known."""
+    levels = [f"{level:.0%}" for level in LEVELS]
+    numbers = " | ".join(f"{scores[key]:.3f}" for key in ("ratio", *(f"share in {x}" for x in levels)))
+    head = " | ".join(f"in {x}" for x in levels)
+    return (
+        f"{NUMBERS}\n\nOn Gaussian functions whose exact posterior is known, 32 values visible and 16 asked for: the "
+        "continuous ranked probability score (CRPS) over that of the exact posterior, which nothing can beat, and how "
+        f"many of the asked values lie in central intervals.\n\n| CRPS / exact | {head} |\n|"
+        + "---|" * (1 + len(levels))
+        + f"\n| {numbers} |\n\nReal series are in docs/zero.md, with all baselines."
+    )
 
 
 def take_over(task: MaskedReconstruction, before: Path) -> list[dict[str, Any]]:
@@ -247,7 +254,7 @@ def judged(task: MaskedReconstruction, n: int) -> dict[str, float]:
     truth = series.truth.numpy()
     crps = np.mean([one.crps(x[:, None]).mean() for one, x in zip(own, truth, strict=True)])
     mean, deviation = (x.numpy() for x in series.posterior())
-    raw = np.stack([mean, _raw_scale(deviation)], -1)
+    raw = np.stack([mean, raw_of_scale(torch.from_numpy(deviation)).numpy()], -1)
     one, zero = np.ones(()), np.zeros(())
     floor = Distribution(Normal(), raw, Units(one, zero, one, zero)).crps(truth).mean()
     scores = {"crps": float(crps), "crps of the exact posterior": float(floor), "ratio": float(crps / floor)}
@@ -256,13 +263,6 @@ def judged(task: MaskedReconstruction, n: int) -> dict[str, float]:
         held = [((low[:, 0] <= x) & (x <= high[:, 0])).mean() for (low, high), x in zip(ends, truth, strict=True)]
         scores[f"share in {level:.0%}"] = float(np.mean(held))
     return scores
-
-
-def _raw_scale(deviation: np.ndarray) -> np.ndarray:
-    """The raw parameter of which a likelihood makes this scale."""
-    from romae.model.likelihoods import LOG_RANGE
-
-    return LOG_RANGE * np.arctanh(np.log(deviation) / LOG_RANGE)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

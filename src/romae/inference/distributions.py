@@ -658,18 +658,13 @@ class Distribution:
         return below, above
 
     def _crps(self, z: Array) -> Array:
-        """The score as the model sees numbers, in closed form (Grimit et al. 2006, Jordan et al. 2019)."""
+        """The score as the model sees numbers, in closed form (Jordan et al. 2019)."""
         from scipy.special import beta, stdtr
 
         raw, likelihood, x = self._tensor(), self.likelihood, self._flat(z)
         if isinstance(likelihood, Mixture):
             weight, centre, scale = self._parts(raw)
-            share = weight.exp()
-            to_x = (share * _mean_distance(x.unsqueeze(-1) - centre, scale)).sum(-1)
-            apart = centre.unsqueeze(-1) - centre.unsqueeze(-2)
-            scales = torch.hypot(scale.unsqueeze(-1), scale.unsqueeze(-2))
-            within = (share.unsqueeze(-1) * share.unsqueeze(-2) * _mean_distance(apart, scales)).sum((-1, -2))
-            return self._shaped(to_x - within / 2)
+            return self._shaped(mixture_crps(x, weight, centre, scale))
         scale = self._scale(raw)
         if isinstance(likelihood, Student):
             freedom, t = likelihood.freedom(raw).numpy(), ((x - raw[..., 0]) / scale).numpy()
@@ -694,6 +689,21 @@ class Distribution:
             farther = torch.exp(((POWER_LAW - tail).clamp(min=0) / freedom).clamp(max=MOST_LOG))
             score = -torch.sign(score) * standard * farther
         return raw[..., 0] + self._scale(raw) * score
+
+
+def mixture_crps(
+    x: Float64[Tensor, "*n"],
+    weight: Float64[Tensor, "*n m"],
+    centre: Float64[Tensor, "*n m"],
+    scale: Float64[Tensor, "*n m"],
+) -> Float64[Tensor, "*n"]:
+    """The score of mixtures of normal distributions at x; of weights, the logarithms (Grimit et al. 2006)."""
+    share = weight.exp()
+    to_x = (share * _mean_distance(x.unsqueeze(-1) - centre, scale)).sum(-1)
+    apart = centre.unsqueeze(-1) - centre.unsqueeze(-2)
+    scales = torch.hypot(scale.unsqueeze(-1), scale.unsqueeze(-2))
+    within = (share.unsqueeze(-1) * share.unsqueeze(-2) * _mean_distance(apart, scales)).sum((-1, -2))
+    return to_x - within / 2
 
 
 def _mixture_quantile(

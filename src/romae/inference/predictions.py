@@ -39,9 +39,11 @@ from romae.inference.distributions import Distribution, Units
 from romae.inference.joint import coarse_to_fine, drawn
 from romae.inference.outside import Outside
 from romae.model.conformal import By, Conformal
+from romae.model.gate import Gate
 from romae.model.kernels.onednn import without_onednn
 from romae.model.pooling import pool_layers
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
+from romae.processes.mixing import mixed_with_processes
 from romae.tokens.layout import Layout
 from romae.tokens.levels import Levels
 from romae.tokens.masking import Future
@@ -404,7 +406,7 @@ def interpolate(
         raw = torch.cat(_decoded(task, encoded, list(scaled), grouped, tokens_per_batch, work.advance))
         where = torch.cat(scaled), Layout.of(counts)
         if as_distribution:
-            whole = _distribution(task, raw, raw_positions, where, work.batch.tokens, levels, calibration)
+            whole = _distribution(task, raw, raw_positions, where, work.batch.tokens, levels, calibration, task.gate)
             return _parts(whole, where[1])
         rows = task.point(raw)
         if levels is not None:
@@ -587,7 +589,7 @@ def hidden_distribution(
     raw = task.output(work.batch.tokens, hidden.positions, hidden.layout, levels).float().cpu()
     places = samples.positions[samples.hidden].cpu()
     where = hidden.positions.float().cpu(), Layout.of(hidden.layout.lengths.tolist())
-    whole = _distribution(task, raw, places, where, work.batch.tokens, levels, calibration)
+    whole = _distribution(task, raw, places, where, work.batch.tokens, levels, calibration, task.gate)
     if _scaling(task).own_units:
         own, cell = _own_units(samples, hidden.layout)
         scale, centre = own.spread[cell].numpy()[:, None], own.level[cell].numpy()[:, None]
@@ -612,11 +614,12 @@ def _distribution(
     visible: Tokens,
     levels: Levels | None,
     calibration: Conformal | None,
+    gate: Gate | None = None,
 ) -> Distribution:
     """The distributions at positions, a row of raw parameters for each, in the data's own units.
 
     `places` are the positions in the data's own units, `where` are those that the model sees, with their layout, and
-    `visible` is what it sees of each sample.
+    `visible` is what it sees of each sample. A gate mixes them with those of Gaussian processes.
     """
     levels = None if levels is None else levels.cpu()
     assert task.likelihood is not None
@@ -628,11 +631,14 @@ def _distribution(
         gain = 1 / (levels.absolute(gain, positions, layout) - level)
     if scaling.from_lines:
         level = lines_at(visible, positions.to(visible.device), layout).cpu().unsqueeze(1)
+    numbers, likelihood = raw.double().unflatten(-1, (shape[1], -1)), task.likelihood
+    if gate is not None:
+        likelihood, numbers = mixed_with_processes(gate, likelihood, numbers, level, visible, positions, layout)
+        level = torch.zeros_like(level)
     centre, scale = scaling.tables_at(places, task.config.n_values)
     units = Units(gain.numpy(), level.numpy(), scale.numpy(), centre.numpy(), scaling.method)
-    numbers = raw.double().unflatten(-1, (shape[1], -1)).numpy()
     groups = None if calibration is None else places_in(task, calibration.by, visible, *where)
-    return Distribution(task.likelihood, numbers, units, calibration=calibration, places=groups)
+    return Distribution(likelihood, numbers.numpy(), units, calibration=calibration, places=groups)
 
 
 def _parts(whole: Distribution, layout: Layout) -> list[Distribution]:
@@ -679,7 +685,26 @@ class _Curves:
                 drawn(ask, visible, scaled, levels[start : start + at_once], order)
                 for start in range(0, len(levels), at_once)
             ]
-        return np.concatenate(parts)
+            curves = np.concatenate(parts)
+            return curves if task.gate is None else self._with_processes(curves, visible, raw, scaled)
+
+    def _with_processes(
+        self,
+        curves: Float64[np.ndarray, "n r c"],
+        visible: Tokens,
+        raw: Float64[Tensor, "r d"],
+        scaled: Float32[Tensor, "r d"],
+    ) -> Float64[np.ndarray, "n r c"]:
+        """Curves of the network with the distributions of the mixture at each position: how values hang together stays.
+
+        Each value goes to the level that it has under the network, and from there to the quantile of the mixture.
+        """
+        task, layout, levels = self.task, Layout.of([len(raw)]), self.task.levels(visible)
+        output = task.output(visible, scaled.to(visible.device), layout.to(visible.device), levels).float().cpu()
+        given = output, raw, (scaled, layout), visible, levels, self.calibration
+        own, mixed = _distribution(task, *given), _distribution(task, *given, task.gate)
+        rows = np.broadcast_to(np.arange(len(raw)), curves.shape[:2])
+        return mixed[rows].at_levels(own[rows].cdf(curves))
 
 
 def places_in(

@@ -26,9 +26,11 @@ from romae.data.scalars import Scalars
 from romae.data.schema import Schema
 from romae.data.sources import InMemory, SampleSource, as_source
 from romae.data.windows import WINDOW, cut
+from romae.inference.blending import blended_mixtures
 from romae.inference.distributions import Distribution, Joint, Units
 from romae.inference.predictions import TOKENS_PER_BATCH, Precision, interpolate
 from romae.model.conformal import Conformal
+from romae.model.likelihoods import Mixture
 from romae.model.tasks import MaskedReconstruction, Task
 from romae.tokens.layout import Layout
 from romae.tokens.tokens import PackedSamples, channel_index
@@ -235,7 +237,7 @@ class _Windows:
         calibration: Conformal | None,
     ) -> Distribution:
         """What the windows say of n queries, in the data's own units; NaN where none is asked."""
-        likelihood = task.likelihood
+        likelihood = raw[0].likelihood if raw else task.likelihood
         assert likelihood is not None
         scale, centre, line = np.full(n, np.nan), np.full(n, np.nan), np.zeros(n)
         parameters, group = np.zeros((n, likelihood.n_parameters)), np.zeros(n)
@@ -244,12 +246,23 @@ class _Windows:
             cell = own.cells(torch.from_numpy(self.positions), window)
             spread, level = own.spread[cell].numpy(), own.level[cell].numpy()
             scale[self.query], centre[self.query] = 0.0, 0.0
-            np.add.at(parameters, self.query, self.share[:, None] * np.concatenate([x.raw[:, 0] for x in raw]))
             np.add.at(scale, self.query, self.share * spread)
             np.add.at(centre, self.query, self.share * level)
             np.add.at(line, self.query, self.share * np.concatenate([x.units.level[:, 0] for x in raw]))
             nearest = self.share >= 0.5
             group[self.query[nearest]] = np.concatenate([x.places[:, 0] for x in raw])[nearest]
+            of_windows = np.concatenate([x.raw[:, 0] for x in raw])
+            if task.gate is None or bool((self.share == 1).all()):
+                np.add.at(parameters, self.query, self.share[:, None] * of_windows)
+            else:
+                assert isinstance(task.likelihood, Mixture)
+                one, zero = np.ones(1), np.zeros(1)
+                before = Units(one, zero, spread, level, METHOD)
+                after = Units(one, zero, scale[self.query], centre[self.query], METHOD)
+                sides = (window.numpy() - np.searchsorted(self.sample, self.sample)[window.numpy()]) % 2
+                likelihood, parameters = blended_mixtures(
+                    of_windows, task.likelihood.n, self.query, self.share, sides, n, (before, after)
+                )
         units = Units(np.ones(n), line, scale, centre, METHOD)
         return Distribution(likelihood, parameters, units, calibration=calibration, places=group)
 

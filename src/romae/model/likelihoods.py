@@ -32,6 +32,12 @@ def scale_of(raw: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
     return torch.exp(LOG_RANGE * torch.tanh(raw / LOG_RANGE))
 
 
+def raw_of_scale(scale: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    """The raw parameter of a scale, the inverse of `scale_of`; scales beyond its bounds count as those."""
+    bounded = (scale.log() / LOG_RANGE).clamp(-1 + 1e-9, 1 - 1e-9)
+    return LOG_RANGE * torch.atanh(bounded)
+
+
 def with_noise(scale: Float[Tensor, "*n"], variance: Numbers | None) -> Float[Tensor, "*n"]:
     """The scale of a sum with independent noise of a known variance."""
     if variance is None:
@@ -177,6 +183,11 @@ class Mixture(_Density):
         weight, centre, scale = raw.unflatten(-1, (3, self.n)).unbind(-2)
         levels = (torch.arange(self.n, device=raw.device, dtype=raw.dtype) + 0.5) / self.n
         return F.log_softmax(weight, -1), centre + torch.special.ndtri(levels), scale_of(scale)
+
+    def raw(self, weight: Float[Tensor, "n k m"], centre: Float[Tensor, "n k m"], scale: Float[Tensor, "n k m"]) -> Raw:
+        """The raw parameters of components, the inverse of `parts`."""
+        levels = (torch.arange(self.n, device=centre.device, dtype=centre.dtype) + 0.5) / self.n
+        return torch.stack([weight, centre - torch.special.ndtri(levels), raw_of_scale(scale)], -2).flatten(-2)
 
     def log_density(self, raw: Raw, x: Numbers, variance: Numbers | None = None) -> Numbers:
         """The logarithm of the density at x, of numbers that were measured with noise of a known variance."""

@@ -19,8 +19,9 @@ from romae.model.autoencoder import Decoder, Encoder
 from romae.model.calibration import Calibration
 from romae.model.config import ModelConfig
 from romae.model.conformal import Conformal
+from romae.model.gate import Gate
 from romae.model.heads import Head
-from romae.model.likelihoods import Likelihood, Name, Numbers, Quantiles, as_likelihood, loss_of_normal
+from romae.model.likelihoods import Likelihood, Mixture, Name, Numbers, Quantiles, as_likelihood, loss_of_normal
 from romae.model.pooling import pooled_layers
 from romae.tokens.augmentation import Augmentation, Noise, RandAugment
 from romae.tokens.cuts import Clock
@@ -552,14 +553,17 @@ class MaskedReconstruction(Task):
     weights : "channel" or None, default None
         What counts alike in the loss: every hidden number (None), or every channel that a batch hides something of
         ("channel"), as where people are judged by the mean over channels.
+    gate : Gate, optional
+        For a model that takes series in units of their own: how much of its answers are those of Gaussian processes
+        averaged over kernels, query by query. None, as with `task.gate = None` later, leaves answers to the network.
 
     Raises
     ------
     ValueError
-        If `normalise` is asked of tokens with one channel, a number lies outside its range, the likelihood is none, or
-        quantiles or `normalise` meet measurement errors.
+        If `normalise` is asked of tokens with one channel, a number lies outside its range, the likelihood is none,
+        quantiles or `normalise` meet measurement errors, or a gate is given without a mixture.
     TypeError
-        If the masking is no strategy, or the calibration is none.
+        If the masking is no strategy, or the calibration or the gate is none.
 
     Notes
     -----
@@ -593,6 +597,7 @@ class MaskedReconstruction(Task):
         likelihood: Likelihood | Name | None = None,
         calibration: Conformal | None = None,
         weights: Literal["channel"] | None = None,
+        gate: Gate | None = None,
     ) -> None:
         likelihood = as_likelihood(likelihood)
         settings = {"masking": masking, "normalise": normalise}
@@ -618,6 +623,24 @@ class MaskedReconstruction(Task):
         self.decoder = Decoder(config)
         self.head = Head(config.decoder.width, config.n_values * _n_parameters(likelihood), config.norm_eps)
         self.calibration = calibration
+        self.gate = gate
+
+    @property
+    def gate(self) -> Gate | None:
+        """What mixes answers with those of Gaussian processes; the loss knows nothing of it."""
+        return self.settings.get("gate")
+
+    @gate.setter
+    def gate(self, gate: Any) -> None:
+        if gate is not None and not isinstance(gate, Gate):
+            raise TypeError(f"a gate is Gate(…) or None, not {gate!r}")
+        if gate is not None and not (isinstance(self.likelihood, Mixture) and self.config.n_values == 1):
+            raise ValueError(
+                "a gate mixes distributions of single numbers: it needs likelihood='mixture' and one value"
+            )
+        self.settings.pop("gate", None)  # without one, settings are those of older versions
+        if gate is not None:
+            self.settings["gate"] = gate
 
     def _require_calibration(self, calibration: Any) -> None:
         _require_conformal(calibration, self.likelihood)

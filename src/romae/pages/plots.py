@@ -77,7 +77,10 @@ def interpolation(
     for axis in axes[-1]:
         axis.set_xlabel("time")
     handles, labels = axes.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6), frameon=False, fontsize=9)
+    n_side_by_side = 6 if n_columns > 1 else 3  # of these, what fits into the width
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=min(len(labels), n_side_by_side), frameon=False, fontsize=9
+    )
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=12)
     return figure

@@ -21,7 +21,11 @@ def n_judged(n_series: int) -> int:
 def with_masking(task: MaskedReconstruction, masking: Strategy | Masking) -> MaskedReconstruction:
     """A copy of a task in single precision that hides something else; fine-tuning it leaves the first as it is."""
     copy = MaskedReconstruction(
-        task.encoder.rebuilt(), masking=masking, likelihood=task.likelihood, calibration=task.calibration
+        task.encoder.rebuilt(),
+        masking=masking,
+        likelihood=task.likelihood,
+        calibration=task.calibration,
+        gate=task.gate,
     )
     copy.load_state_dict(task.state_dict())
     copy.scaling, copy.schema = task.scaling, task.schema
