@@ -1,6 +1,6 @@
 """The gate between the network that needs no training and averaged Gaussian processes, fitted on random series alone.
 
-    python -m romae.experiments.zero_gate --model zero/model      some five minutes on one CPU core
+    python -m romae.experiments.zero_gate --model zero/model      some eight minutes on one CPU core
     python -m romae.experiments.zero_gate --model trial/model --quick      seconds; numbers mean nothing
 
 Network and processes answer for what random series hide, and a few hundred numbers learn how much each of them counts

@@ -13,7 +13,8 @@ from romae.processes.cells import Group
 from romae.processes.evidence import N_COMPONENTS, Posterior, chosen_of, correlation_at, log_evidence, posterior_of
 
 # Length scales are shares of the visible span.
-SMOOTH, ROUGH, ROUGHEST = (0.03, 0.08, 0.2, 0.5, 1.2), (0.05, 0.2, 0.8), (0.05, 0.25, 1.2, 5.0)
+SMOOTH = (0.03, 0.05, 0.08, 0.12, 0.2, 0.3, 0.5, 0.8, 1.2)  # close: without noise one of them has to suit
+ROUGH, ROUGHEST = (0.05, 0.2, 0.8), (0.05, 0.25, 1.2, 5.0)
 PERIODIC = ((0.7, 1.0), (4.0, 0.5), (4.0, 1.2))  # over how long a cycle keeps its form, and how smooth it is
 NOISES = (1e-3, 0.1, 0.4, 1.2)  # deviations, beside a function of variance 1
 OFFSET = 1.0  # the variance of the mean of a channel, which its median need not be
@@ -23,6 +24,7 @@ N_PERIODS, LOWEST, HIGHEST, N_FREQUENCIES = 2, 0.7, 33.0, 400  # cycles in the v
 
 
 def n_matrices() -> int:
+    """How many covariances a channel is held against."""
     return (len(SMOOTH) + len(ROUGH) + len(ROUGHEST) + len(PERIODIC) * N_PERIODS) * len(NOISES)
 
 
