@@ -1,6 +1,7 @@
 """Gaussian processes in closed form: batched answers are the textbook's, and channels are used where they help."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -269,6 +270,13 @@ def test_the_share_of_the_processes_decides_the_answer(task):
     assert most < 0.02 < 1 < network
 
 
+def test_a_stretch_widens_both_answers_and_changes_no_share():
+    features = torch.from_numpy(np.random.default_rng(0).normal(size=(5, N_FEATURES)))
+    narrow, wide = gate(0.3)(features), replace(gate(0.3), stretch=1.5)(features)
+    assert torch.equal(narrow[0], wide[0])
+    assert torch.allclose(1.5 * narrow[1], wide[1]) and torch.allclose(1.5 * narrow[2], wide[2])
+
+
 def test_curves_that_are_drawn_have_the_distributions_that_are_told(task):
     task.gate = gate(3.0)
     [told] = answers(task, [sine(12)], [np.array([2.0, 2.2, 7.5])])
@@ -278,7 +286,12 @@ def test_curves_that_are_drawn_have_the_distributions_that_are_told(task):
 
 
 @pytest.mark.parametrize(
-    "rows, words", [({"hidden": ((0.0,),)}, "weights and a bias"), ({"output": ((0.0,),)}, "3 outputs")]
+    "rows, words",
+    [
+        ({"hidden": ((0.0,),)}, "weights and a bias"),
+        ({"output": ((0.0,),)}, "3 outputs"),
+        ({"stretch": 0.0}, "above 0"),
+    ],
 )
 def test_a_gate_of_another_shape_is_refused(rows, words):
     given = {"hidden": gate().hidden, "output": gate().output}

@@ -17,6 +17,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,6 +47,9 @@ from romae.training.config import chosen_device
 SEED = 1_000_003  # far from those of training, whose runs count upwards
 N_SERIES, N_HELD_OUT, AT_ONCE = 8_000, 1_000, 256
 N_UNITS, N_STEPS, N_A_STEP, RATE, DECAY = 16, 3_000, 4_096, 5e-3, 1e-3
+# Of all scales, after the fit: on the three development sets (`zero_sets.DEVELOPMENT`) intervals of 90 % then hold 88
+# to 96 % of the values instead of 82 to 96 %, at the same CRPS. Of 1, 1.07, 1.15 and 1.25 it was nearest to nominal.
+STRETCH = 1.15
 WEIGHTS = torch.tensor([1.0, 2.0], dtype=torch.float64)  # of the log score and of the CRPS, which is smaller
 
 
@@ -125,8 +129,8 @@ def fitted(training: Answered, n_steps: int) -> Gate:
         loss.backward()
         optimiser.step()
         schedule.step()
-    rows = ([[float(f"{x:.5g}") for x in row] for row in part.tolist()] for part in weights)
-    return Gate(**{name: tuple(map(tuple, part)) for name, part in zip(("hidden", "output"), rows, strict=True)})
+    rows = [tuple(tuple(float(f"{x:.5g}") for x in row) for row in part.tolist()) for part in weights]
+    return Gate(hidden=rows[0], output=rows[1])
 
 
 def fit(
@@ -147,7 +151,7 @@ def fit(
     training, held_out = (
         answered_series(task, n, seed, prior) for n, seed in ((n_series, SEED), (n_held_out, SEED + 1))
     )
-    gate = fitted(training, n_steps)
+    gate = replace(fitted(training, n_steps), stretch=STRETCH)
     share, ours, theirs = gate(held_out.features)
     both = mixed(share, ours, theirs, held_out.own, held_out.processes)
     scores = {

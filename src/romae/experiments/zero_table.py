@@ -67,7 +67,7 @@ def _protocol() -> str:
         "of Matérn 3/2, squared exponential and quasi-periodic kernels plus white noise by marginal likelihood, with "
         "one restart, known measurement errors as noise. Seconds are processor time on one thread. "
         f"Sets with * ({', '.join(DEVELOPMENT)}) and generated functions were named beforehand as those that the prior "
-        "may be chosen on; the three blood pressures were looked at while the processes for several channels were made. "
+        "may be chosen on; the three blood pressures were looked at while processes for several channels were made. "
         "No set was ever trained on."
     )
 

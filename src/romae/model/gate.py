@@ -30,15 +30,19 @@ class Gate:
     output : tuple of tuples of float
         For the share of the processes, the widths of the network and those of the processes: the weights of the hidden
         units, and a bias.
+    stretch : float, default 1.0
+        What all scales are multiplied by besides, where real series are less like random functions than those are like
+        each other.
 
     Raises
     ------
     ValueError
-        If rows do not have as many numbers as they need.
+        If rows do not have as many numbers as they need, or the stretch is not above 0.
     """
 
     hidden: tuple[tuple[float, ...], ...]
     output: tuple[tuple[float, ...], ...]
+    stretch: float = 1.0
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -46,6 +50,8 @@ class Gate:
             raise ValueError(f"each hidden unit of a gate has {N_FEATURES} weights and a bias")
         if len(self.output) != N_OUTPUTS or {len(row) for row in self.output} != {len(self.hidden) + 1}:
             raise ValueError(f"a gate has {N_OUTPUTS} outputs, each with a weight for every hidden unit and a bias")
+        if not 0 < self.stretch < float("inf"):
+            raise ValueError(f"scales are multiplied by a stretch above 0, not {self.stretch}")
 
     def __call__(
         self, features: Float64[Tensor, "q f"]
@@ -63,7 +69,8 @@ class Gate:
             The share lies between 0 and 1.
         """
         hidden, output = (torch.tensor(x, dtype=torch.float64) for x in (self.hidden, self.output))
-        return decided(features, hidden, output)
+        share, ours, theirs = decided(features, hidden, output)
+        return share, self.stretch * ours, self.stretch * theirs
 
 
 def decided(
