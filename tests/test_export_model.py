@@ -400,6 +400,7 @@ def test_a_channel_that_training_did_not_have_is_nan():
         (lambda: made(Classification), {"answer": "interpolate"}, ("MaskedReconstruction", "Classification")),
         (lambda: made(MaskedReconstruction), {"answer": "predict"}, ("answer='interpolate'",)),
         (lambda: made(Classification, window=4), {}, ("window", "Predictor")),
+        (lambda: romae.load("romae/zero"), {}, ("units of their own", "Predictor")),
         (
             lambda: made(MaskedReconstruction, None, {"normalise": True}, channels=2),
             {},

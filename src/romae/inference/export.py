@@ -237,6 +237,11 @@ def _require_exportable(task: Task, answer: Answer) -> None:
             "a model with a window cannot be exported, since it sorts tokens and cuts them into stretches; serve it "
             "with romae.inference.Predictor"
         )
+    if task.scaling is not None and task.scaling.own_units:
+        raise ValueError(
+            "a model that takes series in units of their own cannot be exported, since these follow from medians of "
+            "each series; serve it with romae.inference.Predictor"
+        )
     if isinstance(task, MaskedReconstruction) and task.normalise and answer == "interpolate":
         raise ValueError(
             "this model was trained with normalise=True: it predicts values relative to each token's own mean and "
