@@ -285,6 +285,17 @@ def test_curves_that_are_drawn_have_the_distributions_that_are_told(task):
     assert np.abs(((low <= draws) & (draws <= high)).mean(0) - 0.8).max() < 0.1
 
 
+def test_a_channel_too_long_for_processes_is_the_networks(task):
+    n = alone.MOST_TOKENS + 40
+    times = np.linspace(0, 50, n)
+    sample = romae.Sample(np.sin(times)[:, None], times[:, None], hidden=np.arange(n) % 20 == 5)
+    told = []
+    for one in (gate(20.0), None):
+        task.gate = one
+        told.append(romae.predict(task, [sample])[0])
+    assert np.allclose(*told, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "rows, words",
     [

@@ -80,10 +80,10 @@ def answered(task: MaskedReconstruction, packed: PackedSamples) -> Answered:
     """What network and processes say of what series hide, as the model sees numbers."""
     batch, likelihood = packed.batch(), task.likelihood
     assert batch.hidden is not None and isinstance(likelihood, Mixture)
-    visible, hidden = batch.tokens, batch.hidden
     device = next(task.parameters()).device
+    visible, hidden = batch.tokens.to(device), batch.hidden
     with torch.inference_mode():
-        raw = task.output(visible.to(device), hidden.positions.to(device), hidden.layout.to(device), None)
+        raw = task.output(visible, hidden.positions.to(device), hidden.layout.to(device), None)
         own = tuple(x.squeeze(1) for x in likelihood.parts(raw.double().cpu().unsqueeze(1)))
         theirs = averaged(visible, hidden.positions, hidden.layout)
         values = hidden.values.double()

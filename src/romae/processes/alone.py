@@ -20,6 +20,7 @@ NOISES = (1e-3, 0.1, 0.4, 1.2)  # deviations, beside a function of variance 1
 OFFSET = 1.0  # the variance of the mean of a channel, which its median need not be
 # Prior odds of all periodic kernels together: their periods were picked among hundreds, so that they have to convince.
 ODDS_OF_PERIODS = 0.01
+MOST_TOKENS = 512  # of a channel: the square of their number is the memory of each of some hundred matrices
 N_PERIODS, LOWEST, HIGHEST, N_FREQUENCIES = 2, 0.7, 33.0, 400  # cycles in the visible span
 
 

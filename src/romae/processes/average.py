@@ -19,7 +19,7 @@ from torch import Tensor
 
 from romae.data.bends import bent, straightened
 from romae.data.own_units import METHOD
-from romae.processes.alone import NOISES, OFFSET, each_alone, kernels, n_matrices, periods_of
+from romae.processes.alone import MOST_TOKENS, NOISES, OFFSET, each_alone, kernels, n_matrices, periods_of
 from romae.processes.cells import Cells, Group, for_each
 from romae.processes.evidence import N_COMPONENTS, Posterior, chosen_of
 from romae.processes.together import answer_together
@@ -83,7 +83,7 @@ def averaged(visible: Tokens, positions: Tensor, layout: Layout) -> Averaged:
     Returns
     -------
     Averaged
-        On the host. Where nothing is visible of a channel, it is a standard normal.
+        On the host. Where nothing is visible of a channel, or more than `MOST_TOKENS`, it is a standard normal.
     """
     device = visible.device if visible.device.type == "cuda" else torch.device("cpu")
     cells = Cells.of(visible, positions, layout, device)
@@ -108,7 +108,8 @@ def averaged(visible: Tokens, positions: Tensor, layout: Layout) -> Averaged:
             log_weight[asked] = part.log_weight.unsqueeze(1).expand(*query.shape, -1)[inside]
             centre[asked], scale[asked] = mean.transpose(1, 2)[inside], deviation.transpose(1, 2)[inside]
 
-    for_each(cells.groups(cells.cell_of_token, cells.count, n_matrices()), answer, device)
+    rows = ((cells.count > 0) & (cells.count <= MOST_TOKENS)).nonzero().squeeze(1)
+    for_each(cells.groups(cells.cell_of_token, cells.count, n_matrices(), rows), answer, device)
     together = answer_together(cells, evidence, period, log_weight, centre, scale)
     of_query = cells.cell_of_query
     low, high = (x[of_query].unsqueeze(1) for x in _bounds(cells))

@@ -67,8 +67,8 @@ class Cells:
 
     @classmethod
     def of(cls, visible: Tokens, positions: Tensor, layout: Layout, device: torch.device) -> "Cells":
-        seen, asked = visible.positions.double().to(device), positions.double().to(device)
-        values = visible.values.double().to(device)
+        seen, asked = (x.to(device).double() for x in (visible.positions, positions))
+        values = visible.values.to(device).double()
         samples = visible.layout.sample_of_token.to(device), layout.sample_of_token.to(device)
         # A sample and a coordinate make a cell; that of a channel is the same in what is visible and what is asked.
         coordinates = torch.cat([seen[:, 1], asked[:, 1]]).float().double()

@@ -11,11 +11,13 @@ from torch import Tensor
 
 from romae.model.gate import Gate
 from romae.model.likelihoods import Mixture
+from romae.processes.alone import MOST_TOKENS
 from romae.processes.average import Averaged, averaged
 from romae.processes.evidence import N_COMPONENTS
 from romae.tokens.layout import Layout
 from romae.tokens.tokens import Tokens
 
+NO_SHARE = 1e-30  # which no probability knows of
 # The logarithms of the weights, the centres and the scales of the components of each query.
 Parts = tuple[Float64[Tensor, "q _"], Float64[Tensor, "q _"], Float64[Tensor, "q _"]]
 
@@ -57,7 +59,9 @@ def mixed_with_processes(
     weight, centre, scale = (x.squeeze(1) for x in likelihood.parts(raw))
     own = weight, centre + line, scale
     theirs = averaged(visible, positions, layout)
-    both = mixed(*gate(features(own, theirs)), own, (theirs.log_weight, theirs.centre, theirs.scale))
+    share, ours, others = gate(features(own, theirs))
+    share = torch.where(theirs.n_own > MOST_TOKENS, NO_SHARE, share)
+    both = mixed(share, ours, others, own, (theirs.log_weight, theirs.centre, theirs.scale))
     whole = Mixture(n=likelihood.n + N_COMPONENTS)
     return whole, whole.raw(*(x.unsqueeze(1) for x in both))
 
