@@ -116,7 +116,8 @@ def demo(
     """
     from romae.experiments import demo
 
-    outcome = demo.run(out, seed=seed, settings=demo.QUICK if quick else demo.FULL, force=force)
+    settings = demo.QUICK if quick else demo.FULL
+    outcome = demo.run(out, seed=seed, settings=settings, force=force, say=lambda text: typer.echo(text, err=True))
     rows = [{"method": name, "rmse": value} for name, value in outcome.rmse.items()]
     accuracies = [{"method": name, "accuracy": value} for name, value in outcome.accuracy.items()]
     if as_json:

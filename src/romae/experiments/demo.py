@@ -5,7 +5,7 @@ one oscillator. Each is read at times of its own, a dozen in all, so that neithe
 the model has to put them together. How fast the oscillator is, slow, medium or fast, is the class.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -133,10 +133,12 @@ def run(
     seed: int = 0,
     settings: Settings = FULL,
     force: bool = False,
+    say: Callable[[str], None] = lambda sentence: None,
 ) -> Outcome:
-    """Pre-train on generated series, interpolate, classify, compare, and write picture, page and table.
+    """Fill a log, pre-train on generated series, interpolate, classify, compare, and write pictures, page and tables.
 
     The page says in words which method is best at what. Files that no demo has written are only overwritten by `force`.
+    `say` hears of the log before the training begins.
     """
     if seed < 0:
         raise ValueError(f"a seed is a whole number from 0 on, not {seed}")
@@ -147,6 +149,7 @@ def run(
         require_free(path, force=force, is_ours=lambda _: place.is_file() and page.is_page(place))
     folder.mkdir(parents=True, exist_ok=True)
     filled = demo_station.filled(folder, seed)
+    say(f"{filled.verdict} The curves are in {folder / 'filled.png'}. Now a model is trained.")
     training = [replace(sample, hidden=None) for sample in oscillators(settings.n_train, seed)]
     testing = oscillators(settings.n_test, seed + 1)
     models = _trained(training, seed, settings)
