@@ -72,7 +72,7 @@ def filled(folder: Path, seed: int) -> Filled:
     result = Filled(errors, inside, int(log.lacks.sum()), _panels(log, answered))
     title = "A log with holes, filled without training: curves, bands of 50 and 90 %, and what was missing"
     figure = interpolation(result.panels, n_columns=1, title=title)
-    write_whole(folder / "filled.png", lambda to: figure.savefig(to, dpi=150, format="png"))
+    write_whole(folder / "filled.png", lambda to: figure.savefig(to, dpi=110, format="png"))
     return result
 
 

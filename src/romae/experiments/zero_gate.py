@@ -198,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         counts = {"n_series": 24, "n_held_out": 12, "n_steps": 5, "n_judged": QUICK.n_judged}
     try:
         if given.out:
-            require_writable(given.out)
+            require_writable(Path(given.out).parent)
         began = time.monotonic()
         prior = QUICK.prior if given.quick else Making().prior
         scores = fit(given.model, device=given.device, prior=prior, **counts)
