@@ -16,6 +16,9 @@ from test_zero import task  # noqa: F401
 STATION = Columns(id="station")
 
 
+pytestmark = pytest.mark.parametrize("task", ["with processes"], indirect=True)  # as it comes with the library
+
+
 @pytest.fixture(autouse=True)
 def without_training(task, monkeypatch):  # noqa: F811
     """The model that needs no training has random weights here."""

@@ -287,7 +287,7 @@ def long_series(n=1000, seed=3):
 
 def test_long_series_are_answered_in_windows_without_seams(task):
     sample = long_series()
-    near = np.linspace(20, 80, 24_001)  # hundreds of answers between two measurements
+    near = np.linspace(20, 80, 12_001)  # a hundred answers between two measurements
     (dense,) = answers(task, [sample], [near])
     steps = np.abs(np.diff(dense.median()[:, 0]))
     assert steps.max() < 20 * np.quantile(steps, 0.99)
