@@ -1,11 +1,11 @@
 """What fine-tuning from the model that needs no training brings, beside that model as it is and beside new weights.
 
-    python -m romae.experiments.zero_finetune --out results/zero/finetune.json      twenty minutes on one CPU core
+    python -m romae.experiments.zero_finetune --out results/zero/finetune.json      half an hour on one CPU core
     python -m romae.experiments.zero_finetune --out finetune.json --quick           a minute; numbers mean nothing
 
 Each start learns from 50, 100 and 1 000 series of three data sets: two sensors of an oscillator (made on the spot),
-stays in intensive care (PhysioNet 2012, set a) and variable stars (ASAS). What is judged are series that nothing was
-learned from: the mean absolute error of hidden values, in mean deviations of their channel, so that 1 is the error of
+ten variables of stays in intensive care (PhysioNet 2012, set a) and variable stars (ASAS). What is judged are series
+that nothing was learned from: the mean absolute error of hidden values, in mean deviations of their channel, so that 1 is the error of
 saying the median everywhere, and the balanced accuracy of a logistic regression on the vectors of series. Fine-tuning
 keeps the model as it is where held-out series say so, as the estimators do; `kept` says which it was.
 """
