@@ -7,7 +7,8 @@ Each start learns from 50, 100 and 1 000 series of three data sets: two sensors 
 ten variables of stays in intensive care (PhysioNet 2012, set a) and variable stars (ASAS). What is judged are series
 that nothing was learned from: the mean absolute error of hidden values, in mean deviations of their channel, so that 1
 is the error of saying the median everywhere, and the balanced accuracy of a logistic regression on the vectors of
-series. Fine-tuning keeps the model as it is where held-out series say so, as the estimators do; `kept` says which it was.
+series. Fine-tuning keeps the model as it is where held-out series say so, as the estimators do; `kept` says which it
+was.
 """
 
 import argparse
