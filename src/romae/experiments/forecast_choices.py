@@ -18,43 +18,39 @@ from pathlib import Path
 from typing import Any
 
 from romae.experiments import results
+from romae.experiments.forecasts import RANDOM
 from romae.experiments.recipe import Recipe, find, run
+from romae.experiments.recipes.forecasting import ASKED
 from romae.files import require_writable, write_whole_text
 from romae.model.likelihoods import Mixture
-from romae.tokens.masking import Future, Mixed, Strategy, UniformTokens
+from romae.tokens.masking import Future, Mixed, Strategy
 from romae.training.stages import Pretrain
 
 FOLDER = Path("results/choices/forecasting")
-RANDOM = UniformTokens(ratio=0.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cuts:
-    """Where the future of a benchmark begins and how far it reaches, from where it may begin in training instead, and
+    """The future that a benchmark asks for and how far it reaches, from where it may begin in training instead, and
     how much denser training windows may be, if its series are longer than they."""
 
-    after: float
+    asked: Future
     horizon: float
     earliest: float
     stride: float | None = None
 
     @property
-    def asked(self) -> Future:
-        """The future that the benchmark asks for."""
-        return Future(after=self.after)
-
-    @property
     def drawn(self) -> Future:
         """A future of the same length after a cut that is drawn for each sample and epoch."""
-        return Future(after=(self.earliest, self.after), horizon=self.horizon)
+        assert isinstance(self.asked.after, float)
+        return Future(after=(self.earliest, self.asked.after), horizon=self.horizon)
 
 
-# Windows ask for what is measured when their future begins, which a masking still shows: hence a little earlier.
 CUTS: Mapping[str, Cuts] = {
-    "activity": Cuts(after=2999.9, horizon=1000.0, earliest=1500.0, stride=250.0),
-    "ushcn": Cuts(after=23.999, horizon=1.0, earliest=18.0, stride=0.5),
-    "physionet": Cuts(after=23.999, horizon=24.0, earliest=12.0),
-    "physionet-hourly": Cuts(after=34.5, horizon=3.0, earliest=12.0),
+    "activity": Cuts(asked=ASKED["activity"], horizon=1000.0, earliest=1500.0, stride=250.0),
+    "ushcn": Cuts(asked=ASKED["ushcn"], horizon=1.0, earliest=18.0, stride=0.5),
+    "physionet": Cuts(asked=ASKED["physionet"], horizon=24.0, earliest=12.0),
+    "physionet-hourly": Cuts(asked=ASKED["physionet-hourly"], horizon=3.0, earliest=12.0),
 }
 Variant = Callable[[Recipe, Cuts], Recipe]
 
@@ -106,6 +102,7 @@ VARIANTS: Mapping[str, Variant] = {
     "likelihood": _likely,
     "denser": _denser,
     "pretrained": _stages(lambda cuts: RANDOM, lambda cuts: cuts.asked),
+    "asked": _stages(lambda cuts: cuts.asked),
     "mixed": _stages(lambda cuts: Mixed(((RANDOM, 0.5), (cuts.asked, 0.5)))),
     "cuts": _stages(lambda cuts: cuts.drawn),
     "cuts-first": _stages(lambda cuts: cuts.drawn, lambda cuts: cuts.asked),

@@ -28,6 +28,7 @@ from romae.model.config import ModelConfig
 from romae.model.likelihoods import Likelihood, Mixture
 from romae.model.tasks import MaskedReconstruction, Task
 from romae.pages.charts import Line, bands, paired
+from romae.tokens.masking import Future, Mixed, UniformTokens
 from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
 from romae.training.stages import Pretrain
@@ -215,6 +216,7 @@ TRAIN = TrainConfig(
 # Of eight normals: its median has less of an absolute error than the mean that a squared error learns, and its mean
 # about the same squared one.
 MIXTURE = Mixture(n=8)
+RANDOM = UniformTokens(ratio=0.5)
 QUICK = (
     "model.encoder={width=32, heads=2, depth=1}",
     "model.decoder={width=32, heads=2, depth=1}",
@@ -237,19 +239,26 @@ def row(
     quick: tuple[str, ...],
     loss_weights: Literal["channel"] | None = None,
     likelihood: Likelihood | None = None,
+    mixed: Future | None = None,
 ) -> Recipe:
-    """A recipe for forecasts with the settings that all of them have."""
+    """A recipe for forecasts with the settings that all of them have.
+
+    With `mixed`, the future that the benchmark asks for, half of the training windows hide numbers at random instead:
+    the model sees what comes later, too, and learns more from the same windows.
+    """
+    masking = UniformTokens() if mixed is None else Mixed(((RANDOM, 0.5), (mixed, 0.5)))
     return Recipe(
         name=f"forecasting/{name}",
         title=title,
         paper="beyond the paper",
         protocol=f"{protocol}; an embedding of its own for each variable, wavelengths from the data, tokens dropped",
-        data=data,
+        data=data if mixed is None else replace(data, masked_by="stage"),
         model=ModelConfig(channels=1, position_dims=2, kinds=len(data.schema().channels), kinds_spread=1.0),
         ladder="data",
-        # Samples hide their future, so that the masking of the stage is not asked.
+        # Where samples hide their future themselves, the masking of the stage is not asked.
         stages=(
             Pretrain(
+                masking=masking,
                 train=replace(TRAIN, epochs=epochs),
                 drop_tokens=0.2,
                 loss_weights=loss_weights,

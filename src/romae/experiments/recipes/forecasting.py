@@ -31,6 +31,7 @@ from romae.experiments.datasets import human_activity, physionet2012, physionet_
 from romae.experiments.forecasts import MIXTURE, Forecasts, row
 from romae.experiments.recipe import Target
 from romae.experiments.stays import LIMITS
+from romae.tokens.masking import Future
 from romae.tokens.sample import Sample
 
 
@@ -116,6 +117,13 @@ ORIENTATION = (
 
 
 QUICK = ("data.n_windows=24",)
+# Windows ask for what is measured when their future begins, which a masking still shows: hence a little earlier.
+ASKED: Mapping[str, Future] = {
+    "activity": Future(after=2999.9),
+    "ushcn": Future(after=23.999),
+    "physionet": Future(after=23.999),
+    "physionet-hourly": Future(after=34.5),
+}
 RECIPES = (
     replace(
         row(
@@ -126,6 +134,7 @@ RECIPES = (
             epochs=20,
             quick=QUICK,
             likelihood=MIXTURE,
+            mixed=ASKED["activity"],
         ),
         published=2.50,
         target=Target(value=2.45, of_baselines=(("best", 1.0),)),
@@ -140,6 +149,7 @@ RECIPES = (
             Ushcn(),
             epochs=25,
             quick=QUICK,
+            mixed=ASKED["ushcn"],
         ),
         published=4.88,
         target=Target(value=4.80, of_baselines=(("best", 1.0),)),
