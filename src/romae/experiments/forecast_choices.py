@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from romae.experiments import results
-from romae.experiments.forecasts import RANDOM
+from romae.experiments.forecasts import ASKED, RANDOM
 from romae.experiments.recipe import Recipe, find, run
-from romae.experiments.recipes.forecasting import ASKED
 from romae.files import require_writable, write_whole_text
 from romae.model.likelihoods import Mixture
 from romae.tokens.masking import Future, Mixed, Strategy

@@ -28,10 +28,9 @@ from typing import ClassVar, Literal
 
 from romae.data.schema import Schema
 from romae.experiments.datasets import human_activity, physionet2012, physionet_forecasts, ushcn
-from romae.experiments.forecasts import MIXTURE, Forecasts, row
+from romae.experiments.forecasts import ASKED, MIXTURE, Forecasts, row
 from romae.experiments.recipe import Target
 from romae.experiments.stays import LIMITS
-from romae.tokens.masking import Future
 from romae.tokens.sample import Sample
 
 
@@ -117,13 +116,6 @@ ORIENTATION = (
 
 
 QUICK = ("data.n_windows=24",)
-# Windows ask for what is measured when their future begins, which a masking still shows: hence a little earlier.
-ASKED: Mapping[str, Future] = {
-    "activity": Future(after=2999.9),
-    "ushcn": Future(after=23.999),
-    "physionet": Future(after=23.999),
-    "physionet-hourly": Future(after=34.5),
-}
 RECIPES = (
     replace(
         row(
