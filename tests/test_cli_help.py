@@ -33,6 +33,11 @@ def leaves(group, *path: str) -> dict[tuple[str, ...], object]:
 
 
 COMMANDS = leaves(ROOT)
+OF_TABLES = [
+    path
+    for path, command in COMMANDS.items()
+    if any((one.name, one.param_type_name) == ("data", "argument") for one in command.params)
+]
 
 
 def words(path: tuple[str, ...]) -> object:
@@ -49,12 +54,16 @@ def shown_help(*path: str) -> str:
 
 
 @pytest.mark.parametrize("path", [words(path) for path in COMMANDS])
-def test_help_holds_an_example_that_the_command_understands(path):
+def test_help_holds_an_example_that_the_command_understands(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     lines = [line.strip() for line in shown_help(*path).splitlines()]
     examples = [shlex.split(line.removeprefix("Example: ")) for line in lines if line.startswith("Example: romae ")]
     assert examples
     for example in examples:
         assert example[1 : 1 + len(path)] == list(path)
+        for word in example:
+            if word.endswith((".csv", ".parquet")):
+                Path(word).touch()
         COMMANDS[path].make_context(" ".join(path), example[1 + len(path) :])  # a wrong option is an error here
 
 
@@ -68,6 +77,35 @@ def test_the_help_of_everything_names_every_command_and_where_to_start():
     assert "romae demo" in shown_help()
     for path in COMMANDS:
         assert path[-1] in shown_help(*path[:-1])
+
+
+def test_help_is_short_too_and_puts_commands_together():
+    short = CliRunner().invoke(cli.app, ["-h"], env={"COLUMNS": "120", "TERMINAL_WIDTH": "120"})
+    assert short.exit_code == 0
+    places = [short.output.index(f"─ {panel} ─") for panel in (cli.FIRST, cli.OWN, cli.PAPER, cli.TOOLS)]
+    assert places == sorted(places) and "─ Commands ─" not in short.output
+    assert CliRunner().invoke(cli.app, ["data", "list", "-h"]).exit_code == 0
+
+
+@pytest.mark.parametrize("path", [words(path) for path in OF_TABLES])
+def test_a_file_that_is_not_there_is_said_before_torch_is_imported(path):
+    given = {"--model": "none", "--pretrained": "none", "--out": "none", "--label": "none", "--times": "0:1:1"}
+    command = COMMANDS[path]
+    options = [
+        word for p in command.params for name in p.opts if p.required and name in given for word in (name, given[name])
+    ]
+    arguments = ["none.csv" if p.name == "data" else "none" for p in command.params if p.param_type_name == "argument"]
+    source = f"""import sys
+from romae.cli import main
+sys.argv = ["romae", *{[*path, *arguments, *options]!r}]
+try:
+    main.main()
+finally:
+    print("torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "False\n"), done.stderr
+    assert_says(done.stderr, "no file none.csv")
 
 
 def test_every_command_that_writes_can_be_told_to_write_over_what_is_there():
@@ -94,6 +132,21 @@ def test_a_check_of_data_speaks_json(monkeypatch):
     monkeypatch.setattr("romae.experiments.datasets.find", lambda name: Whole())
     for options, said in (((), "one: 40 series\n"), (("--json",), '[{"name": "one", "content": "40 series"}]\n')):
         assert CliRunner().invoke(cli.app, ["data", "check", "one", *options]).output == said
+
+
+def test_the_list_of_experiments_can_be_narrowed():
+    named = CliRunner().invoke(cli.app, ["list", "pendulum", "--json"])
+    assert {row["recipe"].split("/")[0] for row in json.loads(named.output)} == {"pendulum", "uncertainty"}
+    with pytest.raises(ValueError) as error:
+        CliRunner().invoke(cli.app, ["list", "pendulums"], catch_exceptions=False)
+    assert_says(str(error.value), "no experiment", "pendulums", "romae list")
+
+
+def test_names_in_a_table_are_never_broken(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    print_table("", [{"name": "lightcurves/plasticc-pretrain", "protocol": "a sentence of many words " * 4}])
+    assert "lightcurves/plasticc-pretrain" in capsys.readouterr().out
 
 
 # Completion

@@ -26,11 +26,13 @@ app = typer.Typer(
     help="RoMAE: learn from measurements at real-valued positions. Start with: romae demo",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 data_app = typer.Typer(
     help="The public data sets: what is there, how to get it, whether it is whole.", no_args_is_help=True
 )
-app.add_typer(data_app, name="data")
+# What `romae --help` puts together, in this order.
+FIRST, OWN, PAPER, TOOLS = "Start here", "Your data", "Experiments and benchmarks", "Tools"
 
 
 BAD_INPUT, FAILED, MISTAKE = 2, 1, 70  # exit codes; 70 is "internal software error" among those of sysexits.h
@@ -98,7 +100,7 @@ def _root(
 ) -> None: ...
 
 
-@app.command()
+@app.command(rich_help_panel=FIRST)
 def demo(
     out: Annotated[Path, typer.Option(help="The folder for the picture, the page and a table of series.")] = Path(
         "demo"
@@ -148,20 +150,21 @@ def demo(
         typer.echo(f"  {command}")
 
 
-for group, file in (
-    (app, cli_learning),
-    (app, cli_answers),
-    (app, cli_filling),
-    (app, cli_export),
-    (app, cli_recipes),
-    (app, cli_compare),
-    (data_app, cli_data),
+for group, file, panel in (
+    (app, cli_filling, OWN),
+    (app, cli_learning, OWN),
+    (app, cli_answers, OWN),
+    (app, cli_export, OWN),
+    (app, cli_recipes, PAPER),
+    (app, cli_compare, PAPER),
+    (data_app, cli_data, None),
 ):
     for name, command in file.COMMANDS.items():
-        group.command(name)(command)
+        group.command(name, rich_help_panel=OWN if name == "page" else panel)(command)
+app.add_typer(data_app, name="data", rich_help_panel=PAPER)
 
 
-@app.command("import-reference")
+@app.command("import-reference", rich_help_panel=PAPER)
 def import_reference(
     directory: Annotated[Path, typer.Argument(help="A checkpoint folder of the paper's authors.")],
     out: Annotated[Path, typer.Option(help="The folder to write, in the format of this library.")],
@@ -179,7 +182,7 @@ def import_reference(
     typer.echo(f"{out}: {type(task).__name__} with {sum(p.numel() for p in task.parameters()):,} parameters")
 
 
-@app.command()
+@app.command(rich_help_panel=TOOLS)
 def digest(
     directories: Annotated[list[Path], typer.Argument(help="Checkpoint folders.")],
 ) -> None:
@@ -194,7 +197,7 @@ def digest(
         typer.echo(f"{path}: digests written")
 
 
-@app.command("check-reference")
+@app.command("check-reference", rich_help_panel=PAPER)
 def check_reference(
     directories: Annotated[list[Path], typer.Argument(help="Checkpoint folders with io.safetensors beside the model.")],
     as_json: Json = False,
@@ -228,7 +231,7 @@ def check_reference(
         raise typer.Exit(1)
 
 
-@app.command("benchmark")
+@app.command("benchmark", rich_help_panel=TOOLS)
 def benchmark(
     names: Annotated[list[str] | None, typer.Argument(help="What to measure; everything by default.")] = None,
     out: Annotated[Path, typer.Option(help="The folder for the result.")] = Path("results/benchmark"),

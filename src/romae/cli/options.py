@@ -9,7 +9,18 @@ import typer
 # Settings of a command, which have columns; their classes are imported where they are used.
 C = TypeVar("C", bound=Any)
 
-Data = Annotated[Path, typer.Argument(help="A table with one row per measurement: .csv, .csv.gz, .parquet or .arrow.")]
+
+def existing(path: Path | None) -> Path | None:
+    """Refuse a file that is not there before anything is imported that takes seconds."""
+    if path is not None and not path.exists():
+        raise ValueError(f"there is no file {path}")
+    return path
+
+
+Data = Annotated[
+    Path,
+    typer.Argument(help="A table with one row per measurement: .csv, .csv.gz, .parquet or .arrow.", callback=existing),
+]
 Id = Annotated[str | None, typer.Option("--id", help="The column that says which rows belong together.")]
 Time = Annotated[str | None, typer.Option("--time", help="The column of times: numbers or dates.")]
 Channel = Annotated[

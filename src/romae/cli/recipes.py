@@ -30,16 +30,25 @@ ZERO = "zero/"  # names of what a model that needs no training is judged on
 Quick = Annotated[bool, typer.Option("--quick", help="A few seconds; the numbers mean nothing and are not counted.")]
 
 
-def list_recipes(results: Results = Path("results"), as_json: Json = False) -> None:
+def list_recipes(
+    part: Annotated[
+        str | None, typer.Argument(help="A part of the names to list, such as uncertainty or tuned; by default all.")
+    ] = None,
+    results: Results = Path("results"),
+    as_json: Json = False,
+) -> None:
     """The experiments that can be run, and what they have given so far.
 
-    Example: romae list --json
+    Example: romae list lightcurves
     """
     from romae.experiments.summary import all_rows, ours, published, read_all
     from romae.experiments.zero_results import results_in
     from romae.experiments.zero_table import mean_ratio
 
-    rows = [row for row in all_rows(read_all(results)) if row.is_headline]
+    rows = [row for row in all_rows(read_all(results)) if row.is_headline and (part or "") in row.recipe]
+    is_zero_asked = (part or "") in f"{ZERO}all"
+    if not rows and not is_zero_asked:
+        raise ValueError(f"no experiment has {part!r} in its name; `romae list` names all of them")
     if as_json:
         typer.echo(json.dumps([asdict(row) for row in rows]))
         return
@@ -65,7 +74,8 @@ def list_recipes(results: Results = Path("results"), as_json: Json = False) -> N
                 "target": "≤ 0.8",
                 "result": "" if (ratio := mean_ratio(results_in(results / "zero"))) is None else f"{ratio:.3f}",
             }
-        ],
+        ]
+        * is_zero_asked,
     )
 
 

@@ -21,8 +21,9 @@ def print_table(title: str, rows: Sequence[dict[str, Any]]) -> None:
     from rich.table import Table
 
     table = Table(title=escape(title) or None, title_justify="left")
-    for column in shown[0]:
-        table.add_column(escape(column), overflow="fold")
+    for number, column in enumerate(shown[0]):
+        # The first column holds names, which are there to be copied.
+        table.add_column(escape(column), overflow="fold", no_wrap=number == 0)
     for row in shown:
         table.add_row(*map(escape, row.values()))
     Console().print(table)
