@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
     "REPRODUCTION.md": "numbers.md",
+    "COMPARISON.md": "comparison.md",
     "CHANGELOG.md": "changes.md",
     "CONTRIBUTING.md": "contributing.md",
     "models/README.md": "models/index.md",
@@ -25,6 +26,7 @@ PAGES = {
     "models/icu-mortality/README.md": "models/icu-mortality.md",
     "models/stays/README.md": "models/stays.md",
 }
+NOT_SEARCHED = ("log.md", "changes.md")  # lists of what once was, which would bury the pages that help
 REPORT = "results/report.html"  # written by `romae report`, and in no repository
 HOMES = {site: repository for repository, site in PAGES.items()}
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?(?=\))")
@@ -38,7 +40,8 @@ def on_files(files: "Files", config: Any) -> "Files":
 
     for name, page in PAGES.items():
         files.append(File.generated(config, page, abs_src_path=str(ROOT / name)))
-    for result in sorted((ROOT / "results" / "benchmark").glob("*.*")):
+    measured = [*(ROOT / "results" / "benchmark").glob("*.*"), *(ROOT / "results" / "zero").glob("*.json")]
+    for result in sorted(measured):
         files.append(File.generated(config, result.relative_to(ROOT).as_posix(), abs_src_path=str(result)))
     _, page = report.rendered(ROOT / "results")
     files.append(File.generated(config, REPORT, content=page))
@@ -46,8 +49,10 @@ def on_files(files: "Files", config: Any) -> "Files":
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """The text of a page with links as they are on the site."""
+    """The text of a page with links as they are on the site, and whether the search knows it."""
     here = page.file.src_uri
+    if here in NOT_SEARCHED:
+        page.meta["search"] = {"exclude": True}
     home = HOMES.get(here, f"docs/{here}")
 
     def on_site(found: re.Match[str]) -> str:

@@ -89,6 +89,49 @@ def test_links_that_leave_docs_stay_on_the_site():
         assert on_site(same, "api/data.md") == same
 
 
+def test_the_search_leaves_lists_of_trials_and_changes_out():
+    def is_left_out(page: str) -> bool:
+        meta: dict[str, Any] = {}
+        outside.on_page_markdown("", SimpleNamespace(file=SimpleNamespace(src_uri=page), meta=meta))
+        return meta == {"search": {"exclude": True}}
+
+    assert {page for page in ("log.md", "changes.md", "data.md", "numbers.md") if is_left_out(page)} == {
+        "log.md",
+        "changes.md",
+    }
+
+
+def contrast(one: str, other: str) -> float:
+    """Of two colours as #rrggbb, as WCAG has it."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_links_and_the_head_of_a_page_are_readable():
+    light, dark = (DOCS / "site.css").read_text(encoding="utf-8").split('"slate"')
+    of = {
+        (name, variable): re.search(rf"{variable}: (#\w{{6}});", part)[1]
+        for name, part in (("light", light), ("dark", dark))
+        for variable in ("--md-primary-fg-color", "--md-typeset-a-color")
+    }
+    assert contrast(of["light", "--md-typeset-a-color"], "#ffffff") > 4.5
+    assert contrast(of["dark", "--md-typeset-a-color"], "#1e2129") > 4.5
+    assert contrast(of["light", "--md-primary-fg-color"], "#ffffff") > 4.5
+    assert contrast(of["dark", "--md-primary-fg-color"], "#ffffff") > 4.5
+
+
+def test_links_are_called_by_titles_and_not_by_files():
+    for page in PAGES:
+        for text, target in re.findall(r"\[([^\]\n]*)\]\(([^)\s]*)\)", prose(page)):
+            assert not re.fullmatch(r"[\w/.-]+\.md", text), f"{name(page)}: [{text}]({target})"
+
+
 def test_the_site_brings_the_page_of_the_reproduction(monkeypatch):
     class File:
         def __init__(self, name: str, content: str | None) -> None:

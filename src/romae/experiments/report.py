@@ -27,13 +27,13 @@ deviation over (n) seeds, each with weights and training masks of its own. Data 
 own too; official splits, and PhysioNet's one split with its test masks, are the same for all. Baselines and floors are
 computed on the same test data, over the same seeds.
 A floor is what the best possible prediction leaves: a number below it would be a mistake of ours. How each row is run:
-`romae show NAME`; what was tried: [docs/log.md](docs/log.md).
+`romae show NAME`; what was tried: [Trials](docs/log.md).
 
 A published number is reproduced if ours differs from it by no more than the spread over seeds, but 1 % at least and 5 %
 at most; it is beaten or missed if ours is better or worse than that. One in other units or on other data is not
 comparable. Targets, in the second table, are our own; where one is another recipe, the gain over it is the mean
 difference ± standard deviation over (n) seeds that both have. How to read all this, and a page with the plots:
-[docs/reproduction.md](docs/reproduction.md).
+[Reproduction](docs/reproduction.md).
 """
 
 
