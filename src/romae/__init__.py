@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from romae.moved import find_moved_modules
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 """The version of romae."""
 
 _HOME = {

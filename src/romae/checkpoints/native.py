@@ -389,7 +389,7 @@ def _local(path: str | Path, revision: str | None, token: str | bool | None, cac
             raise ValueError(f"{path} is a folder here, which has no revision {revision!r}; leave revision out")
         return _checkpoint_folder(folder)
     if str(path).startswith(BUNDLED) and revision is None:
-        return _bundled(str(path).removeprefix(BUNDLED))
+        return bundled(str(path).removeprefix(BUNDLED), WEIGHTS)
     if not _is_hub_name(str(path)):
         raise ValueError(
             f"there is no checkpoint folder {path}; give one that exists, or the name of a model on the Hub, such as "
@@ -411,14 +411,32 @@ def _local(path: str | Path, revision: str | None, token: str | bool | None, cac
         raise ValueError(f"there is no folder {path}, and the Hub has no such model for us: {error}") from None
 
 
-def _bundled(name: str) -> Path:
-    """The folder of a model that comes with the library: beside its modules, or in a clone of its repository."""
+def bundled(name: str, file: str = CARD) -> Path:
+    """The folder of a model, or of example data, that comes with the library.
+
+    Parameters
+    ----------
+    name : str
+        Such as "zero", or "stays" for records of intensive care.
+    file : str, default "README.md"
+        A file that it holds.
+
+    Returns
+    -------
+    Path
+        Beside the modules of the library, or in a clone of its repository.
+
+    Raises
+    ------
+    ValueError
+        If nothing of that name comes with the library.
+    """
     package = Path(__file__).resolve().parents[1]
     places = [place for place in (package / "models", package.parents[1] / "models") if place.is_dir()]
-    names = sorted({folder.parent.name for place in places for folder in place.glob(f"*/{WEIGHTS}")})
+    names = sorted({folder.parent.name for place in places for folder in place.glob(f"*/{file}")})
     if name not in names:
-        raise ValueError(f"no model {BUNDLED}{name} comes with romae; there are {[BUNDLED + x for x in names]}")
-    return next(place / name for place in places if (place / name / WEIGHTS).is_file())
+        raise ValueError(f"no {BUNDLED}{name} comes with romae; there are {[BUNDLED + x for x in names]}")
+    return next(place / name for place in places if (place / name / file).is_file())
 
 
 def _is_hub_name(text: str) -> bool:
