@@ -43,8 +43,9 @@ def on_files(files: "Files", config: Any) -> "Files":
     measured = [*(ROOT / "results" / "benchmark").glob("*.*"), *(ROOT / "results" / "zero").glob("*.json")]
     for result in sorted(measured):
         files.append(File.generated(config, result.relative_to(ROOT).as_posix(), abs_src_path=str(result)))
-    _, page = report.rendered(ROOT / "results")
-    files.append(File.generated(config, REPORT, content=page))
+    _, pages = report.rendered(ROOT / "results", posixpath.basename(REPORT))
+    for name, page in pages.items():
+        files.append(File.generated(config, f"{posixpath.dirname(REPORT)}/{name}", content=page))
     return files
 
 

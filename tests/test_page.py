@@ -397,17 +397,18 @@ def browser():
 
 @pytest.fixture(scope="module")
 def reproduction(tmp_path_factory):
-    """The page of the whole reproduction, with nine recipes that have results."""
+    """A page of the reproduction, of one experiment with results, which shares plotly.js with the others."""
     names = ["pendulum/paper", *(name for name in discover() if name.startswith("positions/"))][:9]
     found = {}
     for name in names:
         drawn = result(0).figure if "pendulum" in name else {}
         changes = {"recipe": name, "metrics": {find(name).metric: 1.0}, "losses": (LOSSES,), "figure": drawn}
         found[name] = [result(seed, views=VIEWS, **changes) for seed in (0, 1)]
-    path = tmp_path_factory.mktemp("reproduction") / "report.html"
-    rows = all_rows(found)
-    path.write_text(report.to_page(found, rows, judge(rows, "nowhere")), encoding="utf-8")
-    return path
+    folder, rows = tmp_path_factory.mktemp("reproduction"), all_rows(found)
+    for name, text in report.to_pages(found, rows, judge(rows, "nowhere")).items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder / "report" / "positions.html"
 
 
 @pytest.mark.slow

@@ -396,8 +396,36 @@ def test_the_table_and_the_page_come_out_the_same_every_time(folder, tmp_path):
     cells = [cell.strip() for cell in line.split("|")]
     assert cells[3] == "2 ± 1.4 (2, 2 of 4 seeds missing)" and cells[7] == "≤ 0.0033: not all seeds yet"
     assert "100" not in cells[3] and "no result yet" in table
-    assert page.count("<figure>") == 2  # the comparison, and what the source draws
-    assert "default-src 'none'" in page and 'src="http' not in page.split("<script>")[0]
+    of_pendulum = (folder / "report" / "pendulum.html").read_text()
+    assert page.count("<figure>") == of_pendulum.count("<figure>") == 1  # the comparison; what the source draws
+    for text in (page, of_pendulum):
+        assert "default-src 'none'" in text and 'src="http' not in text.split("<script>")[0]
+
+
+def test_the_report_opens_with_verdicts_and_each_experiment_has_a_page_of_its_own(folder, tmp_path):
+    _, place = report.write(folder, markdown=tmp_path / "R.md")
+    page = place.read_text()
+    first = page[: page.index("</section>")]
+    assert '<a href="report/pendulum.html">pendulum</a>' in first
+    assert "1 not all seeds yet" in first and "1 no result" in first
+    one = (folder / "report" / "pendulum.html").read_text()
+    assert PENDULUM.title in one and '<a href="../report.html">' in one
+    assert 'src="report/plotly.min.js"' in page and 'src="plotly.min.js"' in one
+    assert "plotly.js v" in (folder / "report" / "plotly.min.js").read_text()[:1000]
+    assert len(page) < 100_000 and len(one) < 100_000
+
+
+def test_a_page_of_an_experiment_takes_the_place_of_a_page_and_of_nothing_else(folder, tmp_path, monkeypatch, capsys):
+    command = ["report", "--results", folder, "--markdown", tmp_path / "R.md"]
+    (folder / "report").mkdir()
+    for name in ("pendulum.html", "plotly.min.js"):
+        mine = folder / "report" / name
+        mine.write_text("mine")
+        code, _, error = call(monkeypatch, capsys, *command)
+        assert code == 2 and mine.read_text() == "mine" and not (tmp_path / "R.md").exists()
+        assert_says(error, name, "--force")
+        mine.unlink()
+    assert [call(monkeypatch, capsys, *command)[0] for _ in range(2)] == [0, 0]
 
 
 LOSSES = Losses(stage="regress", step=(1, 2), loss=(3.0, 2.0), validation=(4.0, 3.0))

@@ -145,7 +145,10 @@ def test_the_site_brings_the_page_of_the_reproduction(monkeypatch):
         monkeypatch.setitem(sys.modules, module, SimpleNamespace(File=File))
     found = {file.name: file.content for file in outside.on_files([], None)}
     assert {*outside.PAGES.values(), "results/benchmark/cpu.json"} <= set(found)
-    assert found[outside.REPORT].count("<figure>") > 50 and "Plotly.react" in found[outside.REPORT]
+    pages = {name: text for name, text in found.items() if name.startswith("results/report") and name.endswith(".html")}
+    assert len(pages) > 8 and sum(text.count("<figure>") for text in pages.values()) > 50
+    assert all("Plotly.react" in text for text in pages.values())
+    assert "plotly.js v" in found["results/report/plotly.min.js"][:1000]
     assert ROOT / outside.REPORT in [target for target, _ in links(DOCS / "reproduction.md")]
 
 

@@ -178,12 +178,13 @@ def report(
     results: Results = Path("results"),
     markdown: Annotated[Path, typer.Option(help="The table to write.")] = Path("REPRODUCTION.md"),
     page: Annotated[
-        Path | None, typer.Option(help="The page with figures to write; results/report.html by default.")
+        Path | None,
+        typer.Option(help="The first page to write, beside a folder for the others; results/report.html by default."),
     ] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """All results beside baselines, floors and published values: REPRODUCTION.md and a page with figures.
+    """All results beside baselines, floors and published values: REPRODUCTION.md and pages with figures.
 
     Nothing is run again. --json prints one row per recipe and metric instead, and writes nothing.
 

@@ -1,8 +1,10 @@
-"""The report: results on disk to a table beside the paper's, and to one page with all figures. Nothing is run again.
+"""The report: results on disk to a table beside the paper's, and to pages with all figures. Nothing is run again.
 
-The same results give the same report, byte for byte.
+The first page has the verdicts, and each experiment a page of its own in a folder beside it, with the one file that
+draws their charts. The same results give the same report, byte for byte.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +17,18 @@ from romae.experiments.results import TRIALS, Result, is_seed, renamed
 from romae.experiments.summary import Row, all_rows, number, ours, published, read_all, summarise, target
 from romae.files import require_free, write_whole_text
 from romae.pages import charts
-from romae.pages.page import Block, Chart, Choice, Section, Table, Text, is_page, to_html
+from romae.pages.page import (
+    Block,
+    Chart,
+    Choice,
+    Section,
+    Table,
+    Text,
+    is_page,
+    is_plotly,
+    plotly_script,
+    to_html,
+)
 
 OURS = "RoMAE"
 
@@ -57,24 +70,30 @@ def write(
     page: str | Path | None = None,
     force: bool = False,
 ) -> list[Path]:
-    """Write the table and the page of a folder of results, and return where they are.
+    """Write the table and the pages of a folder of results, and return where the table and the first page are.
 
     Files that are no report are only overwritten by `force`, and those that the report is made from never.
     """
     places = [Path(markdown), Path(folder) / "report.html" if page is None else Path(page)]
     require_results(folder)
     _require_places(places, Path(folder), force)
-    for path, text in zip(places, rendered(folder), strict=True):
+    table, pages = rendered(folder, places[1].name)
+    texts = {places[0]: table} | {places[1].parent / name: text for name, text in pages.items()}
+    for path in texts:
+        if path not in places and path.exists():
+            require_free(path, force=force, is_ours=is_plotly if path.suffix == ".js" else is_page)
+    for path, text in texts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_whole_text(path, text)
     return places
 
 
-def rendered(folder: str | Path) -> tuple[str, str]:
-    """The table and the page of a folder of results, as text."""
+def rendered(folder: str | Path, name: str = "report.html") -> tuple[str, dict[str, str]]:
+    """The table of a folder of results, and its pages by their addresses from where the first one, `name`, lies."""
     results = read_all(folder)
     rows = all_rows(results)
     judged = judge(read_items(folder), rows, Path(folder) / "benchmark")
-    return to_markdown(rows, judged), to_page(results, rows, judged)
+    return to_markdown(rows, judged), to_pages(results, rows, judged, name)
 
 
 def require_results(folder: str | Path) -> None:
@@ -155,20 +174,63 @@ def _markdown_table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> l
 # The page
 
 
-def to_page(results: dict[str, list[Result]], rows: Sequence[Row], judged: Sequence[Judgement]) -> str:
-    """One self-contained page: the tables, then numbers and figures of every recipe that has results."""
+def to_pages(
+    results: dict[str, list[Result]], rows: Sequence[Row], judged: Sequence[Judgement], name: str = "report.html"
+) -> dict[str, str]:
+    """The first page, with verdicts and tables; one for each experiment that has results; and what draws their charts.
+
+    They come by their addresses from where the first one lies.
+    """
+    beside = Path(name).stem
     headlines = [row for row in rows if row.is_headline]
+    experiments = list(dict.fromkeys(_experiment(row.recipe) for row in headlines))
+    with_page = [one for one in experiments if any(runs and _experiment(n) == one for n, runs in results.items())]
+    address = {one: f"{beside}/{one}.html" for one in with_page}
+    verdicts = [Counter[str](row.verdict for row in headlines if _experiment(row.recipe) == one) for one in experiments]
+    summary = Table(
+        columns=("experiment", "rows", *_VERDICTS, "others"),
+        rows=[
+            [one, str(of.total()), *(str(of[word] or "") for word in _VERDICTS), _others(of)]
+            for one, of in zip(experiments, verdicts, strict=True)
+        ],
+        links=[address.get(one, "") for one in experiments],
+    )
     cells = [[cell.replace("`", "") for cell in _cells(row)] for row in headlines]
-    marks = [_MARKS.get(row.verdict, "") for row in headlines]
-    overview: list[Block] = [Table(columns=_COLUMNS, rows=cells, marks=marks)]
+    overview: list[Block] = [
+        Table(
+            columns=_COLUMNS,
+            rows=cells,
+            marks=[_MARKS.get(row.verdict, "") for row in headlines],
+            links=[address.get(_experiment(row.recipe), "") if row.n else "" for row in headlines],
+        )
+    ]
     if bars := {row.recipe: _bars(row) for row in headlines if row.mean is not None}:
         overview.insert(0, Choice(label="Experiment", charts=bars))
-    sections = [_section(discover()[name], runs) for name, runs in results.items() if runs]
-    first = [Section(title="All experiments", blocks=overview)]
+    first = [Section(title="Targets, by experiment", blocks=[summary]), Section(title="Every row", blocks=overview)]
     if judged:
         paper = Table(columns=_JUDGED, rows=[_judgement_cells(judgement) for judgement in judged])
-        first.insert(0, Section(title="The paper's tables and figures", blocks=[paper]))
-    return to_html("Reproduction", [*first, *sections], lead=_LEAD)
+        first.insert(1, Section(title="The paper's tables and figures", blocks=[paper]))
+    pages = {name: to_html("Reproduction", first, lead=_LEAD, plotly=f"{beside}/{_PLOTLY}")}
+    for one in with_page:
+        recipes = [(discover()[n], runs) for n, runs in results.items() if runs and _experiment(n) == one]
+        sections = [_section(recipe, runs) for recipe, runs in recipes]
+        back = ("All experiments", f"../{name}")
+        pages[address[one]] = to_html(one, sections, lead=_LEAD, back=back, plotly=_PLOTLY)
+    return pages | {f"{beside}/{_PLOTLY}": plotly_script()}
+
+
+_PLOTLY = "plotly.min.js"  # a page of its own would carry its 5 MB each time
+_VERDICTS = ("reached", "missed")
+
+
+def _experiment(recipe: str) -> str:
+    """What a recipe is a row of: the first part of its name."""
+    return recipe.split("/")[0]
+
+
+def _others(verdicts: Counter[str]) -> str:
+    """How often there is any other verdict than those that have a column of their own."""
+    return ", ".join(f"{n} {verdict}" for verdict, n in verdicts.items() if verdict not in _VERDICTS)
 
 
 _MARKS = {"reached": "reached", "missed": "missed", "below its floor": "missed", "seeds failed": "missed"}

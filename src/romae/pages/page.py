@@ -1,7 +1,8 @@
 """Pages: titles, sentences, tables, pictures and interactive charts become one HTML file that needs no network.
 
-A page carries its style, its script and plotly.js inside, and tells the browser to fetch nothing. The same blocks give
-the same bytes. What a page is made of is in page.html, look and behaviour in page.css and page.js.
+A page carries its style, its script and plotly.js inside, and tells the browser to fetch nothing; several pages in one
+folder may share a file of plotly.js beside them. The same blocks give the same bytes. What a page is made of is in
+page.html, look and behaviour in page.css and page.js.
 """
 
 import base64
@@ -33,11 +34,16 @@ class Text:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows of text under column names. `marks` gives each row a class of the style: reached, missed or nothing."""
+    """Rows of text under column names.
+
+    `marks` gives each row a class of the style: reached, missed or nothing. `links` gives the first cell of each row
+    the address that it leads to.
+    """
 
     columns: tuple[str, ...]
     rows: Sequence[Sequence[str]]
     marks: Sequence[str] = ()
+    links: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,10 +105,14 @@ class Section:
     blocks: Sequence[Block]
 
 
-def to_html(title: str, sections: Sequence[Section], *, lead: str = "") -> str:
-    """One self-contained page."""
+def to_html(
+    title: str, sections: Sequence[Section], *, lead: str = "", back: tuple[str, str] | None = None, plotly: str = ""
+) -> str:
+    """One page; self-contained unless `plotly` is the address of a file of plotly.js that pages share.
+
+    `back` is the text and the address of a link above the title.
+    """
     from jinja2 import Environment
-    from plotly.offline import get_plotlyjs
 
     page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(_resource("page.html"))
     blocks = [block for section in sections for block in section.blocks]
@@ -116,7 +126,10 @@ def to_html(title: str, sections: Sequence[Section], *, lead: str = "") -> str:
         has_contents=len(sections) >= _MANY_SECTIONS,
         few_columns=_FEW_COLUMNS,
         style=_resource("page.css"),
-        plotly=get_plotlyjs() if is_interactive else "",
+        back=back,
+        plotly_at=plotly if is_interactive else "",
+        plotly=plotly_script() if is_interactive and not plotly else "",
+        is_interactive=is_interactive,
         script=_resource("page.js"),
     )
 
@@ -125,6 +138,19 @@ def write(path: str | Path, title: str, sections: Sequence[Section], *, lead: st
     """Write a page, whole or not at all, and return where it is."""
     write_whole_text(Path(path), to_html(title, sections, lead=lead))
     return Path(path)
+
+
+def plotly_script() -> str:
+    """The text of plotly.js, which draws interactive charts."""
+    from plotly.offline import get_plotlyjs
+
+    return str(get_plotlyjs())
+
+
+def is_plotly(path: Path) -> bool:
+    """Whether a file is plotly.js of some version, which another may take the place of."""
+    with path.open("rb") as file:
+        return b"plotly.js v" in file.read(_HEAD)
 
 
 def is_page(path: Path) -> bool:
