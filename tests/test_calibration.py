@@ -446,17 +446,17 @@ def test_the_command_writes_a_calibrated_model_and_says_what_it_brings(
     monkeypatch.chdir(tmp_path)
     task.save("model")
     table_of(stars(60, 1)).to_csv("stars.csv", index=False)
-    code, out, _ = run("model", "stars.csv", "--out", "calibrated", "--by", "distance", "--set=device=cpu")
+    code, out, _ = run("stars.csv", "--model", "model", "--out", "calibrated", "--by", "distance", "--set=device=cpu")
     assert code == 0
     assert_says(out, "60 ids", "coverage before", "width after", "90%", "CRPS")
     assert romae.load("calibrated").calibration.by == "distance" and romae.load("model").calibration is None
-    code, out, _ = run("model", "stars.csv", "--out", "calibrated", "--force", "--json", "--set=device=cpu")
+    code, out, _ = run("stars.csv", "--model", "model", "--out", "calibrated", "--force", "--json", "--set=device=cpu")
     summary = json.loads(out)
     assert summary["ids"] == 60 and summary["before"]["levels"] == [0.5, 0.8, 0.9, 0.95]
     assert set(summary["after"]["parts"]) == {"g", "r"} and romae.load("calibrated").calibration.by == "global"
     for out, parts in (("calibrated", ["--force"]), ("model", ["model that is read"])):
-        code, _, err = run("model", "stars.csv", "--out", out)
+        code, _, err = run("stars.csv", "--model", "model", "--out", out)
         assert code == 2
         assert_says(err, *parts)
-    assert run("model", "stars.csv", "--out", "new", "--by", "band", "--set=device=cpu")[0] == 2
+    assert run("stars.csv", "--model", "model", "--out", "new", "--by", "band", "--set=device=cpu")[0] == 2
     assert not Path("new").exists()

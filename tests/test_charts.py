@@ -1,5 +1,7 @@
 """Charts hold the numbers that they are told, and bands, maps and names are where the numbers say."""
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -82,11 +84,13 @@ def test_a_confusion_matrix_counts_and_colours_by_share_of_a_row():
     assert_allclose(trace.z, [[0.75, 0.25], [0, 0]])
 
 
-def test_embeddings_are_grouped_by_colour_and_then_by_symbol():
+def test_groups_of_embeddings_differ_in_colours_and_in_symbols():
     points = np.arange(40.0).reshape(20, 2)
     figure = charts.embedding(points, range(20), np.array([f"class {i:02d}" for i in range(20)]))
     looks = {(trace.marker.color, trace.marker.symbol) for trace in figure.data}
     assert len(looks) == len(figure.data) == 20
+    markers = [trace.marker for trace in figure.data]
+    assert all(a.color != b.color and a.symbol != b.symbol for a, b in pairwise(markers))
     assert_array_equal([trace.x[0] for trace in figure.data], points[:, 0])
 
 

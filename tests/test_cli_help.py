@@ -108,6 +108,15 @@ finally:
     assert_says(done.stderr, "no file none.csv")
 
 
+def test_commands_of_one_sort_have_the_same_options():
+    options = {path[0]: {one for p in command.params for one in p.opts} for path, command in COMMANDS.items()}
+    answering = ("predict", "embed", "interpolate", "forecast", "anomaly", "explain")
+    for name in (*answering, "fill", "calibrate", "finetune"):
+        assert {"--model", "--device", "--json"} <= options[name], name
+    for name in (*answering, "pretrain", "finetune", "run"):
+        assert {"--device", "--quiet", "--json"} <= options[name], name
+
+
 def test_every_command_that_writes_can_be_told_to_write_over_what_is_there():
     """But for those whose folder is a run, which is never overwritten, and one that adds to what it reads."""
     writing = {"--out", "--save", "--markdown", "--page"}
@@ -250,3 +259,17 @@ def test_an_experiment_that_keeps_no_states_says_so(tmp_path):
     assert process.returncode == 130
     assert_says(said, "kept nothing", "--out", "resumed")
     assert "Traceback" not in said and not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "quiet", "device"), [((), False, "auto"), (("--quiet", "--device", "cpu"), True, "cpu")]
+)
+def test_training_is_told_of_the_device_and_whether_to_show_progress(tmp_path, monkeypatch, words, quiet, device):
+    def told(config, data, out, *, resume, quiet):
+        raise ValueError(f"quiet {quiet} on {config.train.device}")
+
+    monkeypatch.setattr("romae.training.tables.pretrain", told)
+    data = tmp_path / "curves.parquet"
+    CURVES.to_parquet(data)
+    done = romae("pretrain", str(data), *COLUMNS, "--out", str(tmp_path / "run"), *words)
+    assert_says(done.stderr, f"quiet {quiet} on {device}")

@@ -12,9 +12,11 @@ from romae.cli.options import (
     Channel,
     ConfigFile,
     Data,
+    Device,
     Error,
     Id,
     Position,
+    Quiet,
     Static,
     Time,
     Value,
@@ -81,10 +83,12 @@ def predict(
     position: Position = None,
     static: Static = None,
     on_error: OnErrorOption = None,
+    device: Device = None,
     config_file: ConfigFile = None,
     settings: InferenceSettings = None,
     resume: ResumeAnswers = False,
     force: Force = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Predict the label of each id: one row with the class and all probabilities, or with the number.
@@ -100,9 +104,11 @@ def predict(
     inference_tables.require_output(out, data)
     require_free(out, force=force)
     columns = columns_named(id, time, channel, value, position, static, error)
-    options = options_given(on_error=on_error) | how_sure(interval, quantiles)
+    options = options_given(device=device, on_error=on_error) | how_sure(interval, quantiles)
     config = configured(inference_tables.PredictConfig, config_file, columns, settings, **options)
-    answer_in_parts(Predictor(model, "predict", config=config), data, out, resume=resume, force=force, as_json=as_json)
+    answer_in_parts(
+        Predictor(model, "predict", config=config), data, out, resume=resume, force=force, quiet=quiet, as_json=as_json
+    )
 
 
 def embed(
@@ -124,10 +130,12 @@ def embed(
     position: Position = None,
     static: Static = None,
     on_error: OnErrorOption = None,
+    device: Device = None,
     config_file: ConfigFile = None,
     settings: InferenceSettings = None,
     resume: ResumeAnswers = False,
     force: Force = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Turn each id into a vector, for search, clustering or a model of your own: one row per id.
@@ -140,9 +148,11 @@ def embed(
     inference_tables.require_output(out, data)
     require_free(out, force=force)
     columns = columns_named(id, time, channel, value, position, static, error)
-    options = options_given(on_error=on_error, pooling=pooling)
+    options = options_given(device=device, on_error=on_error, pooling=pooling)
     config = configured(inference_tables.EmbedConfig, config_file, columns, settings, **options)
-    answer_in_parts(Predictor(model, "embed", config=config), data, out, resume=resume, force=force, as_json=as_json)
+    answer_in_parts(
+        Predictor(model, "embed", config=config), data, out, resume=resume, force=force, quiet=quiet, as_json=as_json
+    )
 
 
 def interpolate(
@@ -171,10 +181,12 @@ def interpolate(
     position: Position = None,
     static: Static = None,
     on_error: OnErrorOption = None,
+    device: Device = None,
     config_file: ConfigFile = None,
     settings: InferenceSettings = None,
     resume: ResumeAnswers = False,
     force: Force = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Ask a pre-trained model for values at any time: at each row of a table of queries, or on a grid.
@@ -192,11 +204,11 @@ def interpolate(
     names = None if channels is None else names_in(channels)
     if names == []:
         raise ValueError(f"--channels {channels!r} names no channel; write them as HR,Temp, or leave it out for all")
-    options = options_given(on_error=on_error, channels=names) | how_sure(interval, quantiles)
+    options = options_given(device=device, on_error=on_error, channels=names) | how_sure(interval, quantiles)
     config = configured(inference_tables.InterpolateConfig, config_file, columns, settings, **options)
     if queries is None and at is not None:
         predictor = Predictor(model, "interpolate", at=at, config=config)
-        answer_in_parts(predictor, data, out, resume=resume, force=force, as_json=as_json)
+        answer_in_parts(predictor, data, out, resume=resume, force=force, quiet=quiet, as_json=as_json)
         return
     if resume:
         raise ValueError("--resume is for a grid (--at): a table of queries is answered at once, from the beginning")
@@ -232,10 +244,12 @@ def anomaly(
     position: Position = None,
     static: Static = None,
     on_error: OnErrorOption = None,
+    device: Device = None,
     config_file: ConfigFile = None,
     settings: InferenceSettings = None,
     resume: ResumeAnswers = False,
     force: Force = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Score how surprising each measurement is to a model that sees the others: with an interval and a p-value.
@@ -251,9 +265,11 @@ def anomaly(
     require_free(out, force=force)
     columns = columns_named(id, time, channel, value, position, static, error)
     numbers = {name: number for name, number in (("level", level), ("folds", folds)) if number is not None}
-    options = options_given(on_error=on_error, per=per) | numbers  # 0 is a number, too
+    options = options_given(device=device, on_error=on_error, per=per) | numbers  # 0 is a number, too
     config = configured(inference_tables.AnomalyConfig, config_file, columns, settings, **options)
-    answer_in_parts(Predictor(model, "anomaly", config=config), data, out, resume=resume, force=force, as_json=as_json)
+    answer_in_parts(
+        Predictor(model, "anomaly", config=config), data, out, resume=resume, force=force, quiet=quiet, as_json=as_json
+    )
 
 
 def explain(
@@ -279,10 +295,12 @@ def explain(
     position: Position = None,
     static: Static = None,
     on_error: OnErrorOption = None,
+    device: Device = None,
     config_file: ConfigFile = None,
     settings: InferenceSettings = None,
     resume: ResumeAnswers = False,
     force: Force = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Say what each measurement contributes to the label that a model predicts for its id.
@@ -298,16 +316,16 @@ def explain(
     inference_tables.require_output(out, data)
     require_free(out, force=force)
     columns = columns_named(id, time, channel, value, position, static, error)
-    options = options_given(on_error=on_error, target=target, method=method, per=per)
+    options = options_given(device=device, on_error=on_error, target=target, method=method, per=per)
     config = configured(inference_tables.ExplainConfig, config_file, columns, settings, **options)
-    answer_in_parts(Predictor(model, "explain", config=config), data, out, resume=resume, force=force, as_json=as_json)
+    answer_in_parts(
+        Predictor(model, "explain", config=config), data, out, resume=resume, force=force, quiet=quiet, as_json=as_json
+    )
 
 
 def calibrate(
-    model: Annotated[
-        str, typer.Argument(help="The folder of a finished run, a checkpoint, or a name on the Hugging Face Hub.")
-    ],
     data: Data,
+    model: Model,
     out: Annotated[Path, typer.Option("--out", help="The folder for the calibrated model.")],
     label: Annotated[
         str | None, typer.Option(help="The column with the label of each id; by default that of training.")
@@ -326,6 +344,7 @@ def calibrate(
     error: Error = None,
     position: Position = None,
     static: Static = None,
+    device: Device = None,
     config_file: ConfigFile = None,
     settings: InferenceSettings = None,
     force: Force = False,
@@ -337,7 +356,7 @@ def calibrate(
     printed is measured on each fifth of the ids under a calibration by the others. The model that is read stays as it
     is.
 
-    Example: romae calibrate run new.parquet --out calibrated
+    Example: romae calibrate new.parquet --model run --out calibrated
     """
     from romae.inference import calibrated_models
     from romae.inference.reliability import NumberReliability
@@ -346,7 +365,9 @@ def calibrate(
         raise ValueError(f"{out} is the model that is read; name another folder for --out")
     require_new(out, force)
     columns = columns_named(id, time, channel, value, position, static, error)
-    options: dict[str, Any] = {name: option for name, option in (("label", label), ("by", by)) if option is not None}
+    options: dict[str, Any] = {
+        name: option for name, option in (("label", label), ("by", by), ("device", device)) if option is not None
+    }
     config = configured(calibrated_models.CalibrateConfig, config_file, columns, settings, **options)
     calibrated = calibrated_models.calibrate_table(config, data, model)
     calibrated.task.save(out)
@@ -384,13 +405,15 @@ def how_sure(interval: float | None, quantiles: str | None) -> dict[str, Any]:
     return options
 
 
-def answer_in_parts(predictor: "Predictor", data: Path, out: Path, *, resume: bool, force: bool, as_json: bool) -> None:
+def answer_in_parts(
+    predictor: "Predictor", data: Path, out: Path, *, resume: bool, force: bool, quiet: bool, as_json: bool
+) -> None:
     """Answer for a table in parts, list beside the answers what was skipped where that is allowed, and say so."""
     from romae.inference.streaming import answer_file
 
     place = _place_of_skipped(predictor.config, out, force or resume, data)
     try:
-        done = answer_file(predictor, data, out, resume=resume, force=force)
+        done = answer_file(predictor, data, out, resume=resume, force=force, quiet=quiet)
     except KeyboardInterrupt:
         folder = out.with_name(f"{out.name}.parts")
         kept = f"; {folder} has what was done, and --resume goes on with it" if folder.exists() else ""

@@ -21,9 +21,11 @@ from romae.cli.options import (
     Channel,
     ConfigFile,
     Data,
+    Device,
     Error,
     Id,
     Position,
+    Quiet,
     Static,
     Time,
     Value,
@@ -83,6 +85,7 @@ def fill(
     error: Error = None,
     position: Position = None,
     static: Static = None,
+    device: Device = None,
     config_file: ConfigFile = None,
     settings: InferenceSettings = None,
     force: Force = False,
@@ -106,7 +109,7 @@ def fill(
     require_free(out, force=force)
     write_page = _page_writer(page, data, out, force)
     columns = columns_named(id, time, channel, value, position, static, error)
-    options = options_given(channels=_named(channels)) | how_sure(interval, None)
+    options = options_given(device=device, channels=_named(channels)) | how_sure(interval, None)
     config = configured(filling.FillConfig, config_file, columns, settings, **options)
     # What a user has written comes back as it was written; else it is escaped for spreadsheets.
     verbatim = filling.is_csv(data) and filling.is_csv(out) and at is None and every is None
@@ -156,10 +159,12 @@ def forecast(
     position: Position = None,
     static: Static = None,
     on_error: OnErrorOption = None,
+    device: Device = None,
     config_file: ConfigFile = None,
     settings: InferenceSettings = None,
     resume: ResumeAnswers = False,
     force: Force = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Forecast each id of a table after its last row.
@@ -186,13 +191,15 @@ def forecast(
         raise ValueError("say how far to forecast, with --until 2024-04-01 or with --for 24h, one of them")
     until = until if length is None else f"+{length.strip().removeprefix('+')}"
     columns = columns_named(id, time, channel, value, position, static, error)
-    options = options_given(on_error=on_error, channels=_named(channels), step=step) | how_sure(interval, quantiles)
+    options = options_given(device=device, on_error=on_error, channels=_named(channels), step=step) | how_sure(
+        interval, quantiles
+    )
     config = configured(inference_tables.ForecastConfig, config_file, columns, settings, **options)
     predictor = None if model is None else Predictor(model, "forecast", until=until, config=config)
     if predictor is not None and not is_in_own_units(predictor.task):
         if page is not None:
             raise ValueError("--page is for forecasts without a model of your own; romae page draws what yours does")
-        answer_in_parts(predictor, data, out, resume=resume, force=force, as_json=as_json)
+        answer_in_parts(predictor, data, out, resume=resume, force=force, quiet=quiet, as_json=as_json)
         return
     if resume or config.on_error == "skip":
         raise ValueError("--resume and --on-error skip are for forecasts of a model of your own, with --model")

@@ -12,9 +12,11 @@ from romae.cli.options import (
     Channel,
     ConfigFile,
     Data,
+    Device,
     Error,
     Id,
     Position,
+    Quiet,
     Static,
     Time,
     Value,
@@ -112,9 +114,11 @@ def pretrain(
     phase: Phase = False,
     static: Static = None,
     test_share: TestShare = None,
+    device: Device = None,
     config_file: ConfigFile = None,
     settings: Settings = None,
     resume: Resume = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Learn from a table without labels: hide some rows, predict them from the others.
@@ -141,14 +145,19 @@ def pretrain(
         config = replace(config, model=replace(config.model, ladders=tuple(map(_ladder, ladders))))
     if phase and config.phase is None:
         config = replace(config, phase=PhaseRule())
-    config = override(config, *(settings or ()))
+    config = override(config, *_on(device), *(settings or ()))
     with resumable(out, "pretrain", data, "--out", out):
-        _finish(training_tables.pretrain(config, data, out, resume=resume), config.train.device, as_json)
+        _finish(training_tables.pretrain(config, data, out, resume=resume, quiet=quiet), config.train.device, as_json)
 
 
 def finetune(
     data: Data,
-    pretrained: Annotated[str, typer.Option(help="The folder of a finished run, a checkpoint, or a name on the Hub.")],
+    pretrained: Annotated[
+        str,
+        typer.Option(
+            "--pretrained", "--model", help="The folder of a finished run, a checkpoint, or a name on the Hub."
+        ),
+    ],
     out: Folder,
     label: Annotated[
         str | None, typer.Option(help="The column to learn, one label per id: text and integers are classes.")
@@ -162,9 +171,11 @@ def finetune(
     likelihood: LikelihoodOption = None,
     static: Static = None,
     test_share: TestShare = None,
+    device: Device = None,
     config_file: ConfigFile = None,
     settings: Settings = None,
     resume: Resume = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Teach a pre-trained model the label of each id: a class, or a number.
@@ -182,13 +193,18 @@ def finetune(
     before = _job(out) if resume else None
     options = options_given(label=label, likelihood=_likelihood(likelihood))
     config = configured(training_tables.FinetuneConfig, config_file, columns, None, before, **options)
-    config = override(_with_test(config, test_share), *(settings or ()))
+    config = override(_with_test(config, test_share), *_on(device), *(settings or ()))
     with resumable(out, "finetune", data, "--pretrained", pretrained, "--out", out):
-        trained = training_tables.finetune(config, data, pretrained, out, resume=resume)
+        trained = training_tables.finetune(config, data, pretrained, out, resume=resume, quiet=quiet)
         _finish(trained, config.train.device, as_json)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {"pretrain": pretrain, "finetune": finetune}
+
+
+def _on(device: str | None) -> list[str]:
+    """The setting of a device that was named."""
+    return [] if device is None else [f"train.device={device}"]
 
 
 def _likelihood(name: str | None) -> str | None:

@@ -38,6 +38,10 @@ Static = Annotated[
     str | None,
     typer.Option("--static", help="Columns of facts that hold for an id as a whole, with commas: age,sex."),
 ]
+Device = Annotated[
+    str | None, typer.Option("--device", help="auto, cpu, cuda, or one GPU of several: cuda:1; by default auto.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress; what was written is said all the same.")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="Settings in a .toml or .json file.")]
 
 

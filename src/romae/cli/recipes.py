@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from romae.cli.options import Quiet
 from romae.cli.runs import is_first_rank, require_new, resumable
 from romae.cli.tables import Force, Json, print_table
 from romae.files import require_free
@@ -115,6 +116,7 @@ def run(
     save: Annotated[Path | None, typer.Option(help="A folder for the model, with a card; for one seed.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, or one GPU of several: cuda:1.")] = "auto",
     force: Force = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Run an experiment: make or read its data, train, measure, and write results/NAME/SEED.json.
@@ -160,7 +162,9 @@ def run(
         seeds_to_run.append(run_seed)
     finished_results = []
     command = [word for word in sys.argv[1:] if word != "--resume"]
-    start = partial(run_recipe, recipe, quick=quick, overrides=settings or (), device=device, resume=resume)
+    start = partial(
+        run_recipe, recipe, quick=quick, overrides=settings or (), device=device, resume=resume, quiet=quiet
+    )
     with resumable(None if out is None else out / name, *command):
         for run_seed in seeds_to_run:
             finished = start(run_seed, out=None if out is None else out / name / str(run_seed))

@@ -200,6 +200,7 @@ def run(
     device: str = "auto",
     out: str | Path | None = None,
     resume: bool = False,
+    quiet: bool = False,
 ) -> Finished:
     """Make the data of a seed, train, and measure.
 
@@ -228,6 +229,7 @@ def run(
         seed=seed,
         out=out,
         resume=resume,
+        quiet=quiet,
     )
     measured = recipe.data.measure(outcome.task, splits)
     _require_sound(recipe, measured)

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 COLOURS = (PREDICTED, HIDDEN, "#edae49", OBSERVED, "#8e6c8a", "#66a182", "#2e4057", BASELINE)
 _BEFORE_AND_AFTER = (HIDDEN, PREDICTED)
+# Symbols differ where colours do, for eyes that see some of these alike. There are seven beside eight colours, so that
+# no pair comes back before the fifty-seventh.
 _SYMBOLS = ("circle", "diamond-open", "cross", "square-open", "triangle-up", "star-open", "x")
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 _WIDE = 30  # times the smallest value: beyond that, small ones could not be told apart
 _MANY = 20  # classes, beyond which there is no room to name or number each
 _AXIS = {"gridcolor": "#e6e6e6", "zeroline": False, "linecolor": OBSERVED, "automargin": True}
@@ -183,12 +186,12 @@ def confusion(counts: Int64[np.ndarray, "k k"], names: Sequence[Any]) -> "Figure
 def embedding(
     points: Float[np.ndarray, "b 2"], ids: Sequence[Any], groups: Shaped[np.ndarray, "b"] | None = None
 ) -> "Figure":
-    """Samples in the plane of two components, by group in colours and then in symbols; a legend names up to twenty."""
+    """Samples in the plane of two components, by group in colours and symbols; a legend names up to twenty."""
     group = np.array(["samples"] * len(points)) if groups is None else groups.astype(str)
     traces, names = [], sorted(set(group.tolist()))
     for number, name in enumerate(names):
         members = np.flatnonzero(group == name)
-        colour, symbol = COLOURS[number % len(COLOURS)], _SYMBOLS[number // len(COLOURS) % len(_SYMBOLS)]
+        colour, symbol = COLOURS[number % len(COLOURS)], _SYMBOLS[number % len(_SYMBOLS)]
         trace = _scatter(
             name, points[members].T, "markers", colour, symbol=symbol, text=[ids[i] for i in members.tolist()]
         )
@@ -252,7 +255,7 @@ def bands(lines: Sequence[Line], *, x: str, y: str, log: bool = False) -> "Figur
         lower = np.maximum(mean - spread, mean[mean > 0].min(initial=np.inf) / 2) if log else mean - spread
         around = np.concatenate([places, places[::-1]]), np.concatenate([mean + spread, lower[::-1]])
         band = _scatter(line.label, around, "lines", colour, width=0, fill="toself", opacity=0.2, hoverinfo="skip")
-        curve = _scatter(line.label, (places, mean), "lines", colour)
+        curve = _scatter(line.label, (places, mean), "lines", colour).update(line_dash=_DASHES[number % len(_DASHES)])
         for trace, is_named in ((band, False), (curve, len(lines) > 1)):
             traces.append(trace.update(legendgroup=line.label, showlegend=is_named))
     return _figure(traces, xaxis=_titled(x), yaxis=_titled(y, log=log))
@@ -265,7 +268,13 @@ def paired(
     order = np.argsort(next(iter(values.values())), kind="stable")
     labels = [plain(names[i]) for i in order]
     traces = [
-        _scatter(name, (numbers[order], labels), "markers", COLOURS[i % len(COLOURS)])
+        _scatter(
+            name,
+            (numbers[order], labels),
+            "markers",
+            COLOURS[i % len(COLOURS)],
+            symbol=_SYMBOLS[i % len(_SYMBOLS)],
+        )
         for i, (name, numbers) in enumerate(values.items())
     ]
     axes = {"xaxis": _titled(x, log=log), "yaxis": {"type": "category"}}

@@ -93,7 +93,8 @@ def write(
         has_model = any((folder / name).is_dir() for name in ("best", "last"))
         sections += _predictions(folder if has_model else stages[-1].parent, data, config or PageConfig())
     sections += [_settings(stage.parent, folder) for stage in stages]
-    return page.write(place, f"Run {folder.resolve().name}", sections)
+    name = folder.resolve().name
+    return page.write(place, name if "run" in name.lower() else f"Run {name}", sections)
 
 
 def _training(history: Path, folder: Path) -> Section:

@@ -234,7 +234,9 @@ class Trained(NamedTuple):
 
 
 @generators_as_before()
-def pretrain(config: PretrainConfig, data: Any, out: str | Path, *, resume: bool = False) -> Trained:
+def pretrain(
+    config: PretrainConfig, data: Any, out: str | Path, *, resume: bool = False, quiet: bool = False
+) -> Trained:
     """Train a model to predict hidden rows of a table, which is whatever `from_table` reads, from the others."""
     schema = config.columns.schema(Schema())
     samples = read_table(data, schema, None, tokens=config.columns.tokens, static=config.columns.static)
@@ -243,7 +245,7 @@ def pretrain(config: PretrainConfig, data: Any, out: str | Path, *, resume: bool
             f"every sample has a single row, so that nothing can be hidden; is {samples.schema.id!r} the column that "
             "says which rows belong together?"
         )
-    samples = samples if config.phase is None else phased(samples, _of_tables(config.phase), quiet=False)
+    samples = samples if config.phase is None else phased(samples, _of_tables(config.phase), quiet=quiet)
     rest, test = holdout_split(samples, config.test)
     training, validation = validation_split(rest, config.validation)
     scaling = config.scaling.fitted(training)
@@ -257,12 +259,18 @@ def pretrain(config: PretrainConfig, data: Any, out: str | Path, *, resume: bool
         likelihood=config.likelihood,
         weights=config.weights,
     )
-    return _trained(config, task, scaling, training, validation, test, Path(out), resume, "pre-training")
+    return _trained(config, task, scaling, training, validation, test, Path(out), resume, quiet, "pre-training")
 
 
 @generators_as_before()
 def finetune(
-    config: FinetuneConfig, data: Any, pretrained: str | Path, out: str | Path, *, resume: bool = False
+    config: FinetuneConfig,
+    data: Any,
+    pretrained: str | Path,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    quiet: bool = False,
 ) -> Trained:
     """Train the encoder of a model, with a new head, to tell the label of each id of a table."""
     if config.label is None:
@@ -272,7 +280,7 @@ def finetune(
     require_columns(before, schema, f"the model in {pretrained}")
     samples = _labelled(read_table(data, schema, before.schema, static=config.columns.static), config.kind)
     if before.schema is not None and before.schema.phase is not None:
-        samples = phased(samples, before.schema.phase, quiet=False)
+        samples = phased(samples, before.schema.phase, quiet=quiet)
     # Ids whose values pre-training has not seen either make the better test.
     rest, test = holdout_split(samples, config.test, first=read_test_ids(pretrained))
     training, validation = validation_split(rest, config.validation)
@@ -292,7 +300,7 @@ def finetune(
         task = Classification(encoder, len(samples.schema.classes), drop_tokens=config.drop_tokens)
     task.encoder.requires_grad_(not config.frozen)
     config = replace(config, kind="regress" if samples.schema.classes is None else "classify")
-    return _trained(config, task, scaling, training, validation, test, Path(out), resume, "fine-tuning")
+    return _trained(config, task, scaling, training, validation, test, Path(out), resume, quiet, "fine-tuning")
 
 
 def load_model(path: str | Path) -> Task:
@@ -398,6 +406,7 @@ def _trained(
     test: SampleSet | None,
     out: Path,
     resume: bool,
+    quiet: bool,
     title: str,
 ) -> Trained:
     """The last part of pre-training and fine-tuning: write down the settings, then train."""
@@ -429,6 +438,7 @@ def _trained(
         out=RunFolder(out, notes=notes),
         resume=resume,
         title=title,
+        quiet=quiet,
     )
     model = out / ("last" if validation is None else "best")
     return Trained(model, task, history, len(training), validation, test)
