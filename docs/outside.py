@@ -29,6 +29,9 @@ PAGES = {
 NOT_SEARCHED = ("log.md", "changes.md")  # lists of what once was, which would bury the pages that help
 REPORT = "results/report.html"  # written by `romae report`, and in no repository
 HOMES = {site: repository for repository, site in PAGES.items()}
+TUTORIALS = "tutorials/"
+NOT_RUN = re.compile(r"^<!-- not run: [^>]*-->\n```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK_OR_PICTURE = re.compile(r"(?P<picture>!)?\[(?P<text>[^\]]*)\]\((?![a-z]+:)[^)]*\)")
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?(?=\))")
 
 
@@ -40,6 +43,9 @@ def on_files(files: "Files", config: Any) -> "Files":
 
     for name, page in PAGES.items():
         files.append(File.generated(config, page, abs_src_path=str(ROOT / name)))
+    for tutorial in sorted((ROOT / "docs" / TUTORIALS).glob("*.md")):
+        made = notebook(tutorial.read_text(encoding="utf-8"))
+        files.append(File.generated(config, f"{TUTORIALS}{tutorial.stem}.ipynb", content=made))
     measured = [*(ROOT / "results" / "benchmark").glob("*.*"), *(ROOT / "results" / "zero").glob("*.json")]
     for result in sorted(measured):
         files.append(File.generated(config, result.relative_to(ROOT).as_posix(), abs_src_path=str(result)))
@@ -49,12 +55,29 @@ def on_files(files: "Files", config: Any) -> "Files":
     return files
 
 
+def notebook(text: str) -> str:
+    """A page as a notebook: its Python in cells, all else as text, without what leads elsewhere in the repository."""
+    import jupytext
+
+    text = NOT_RUN.sub(lambda found: f"~~~python\n{found['code']}~~~", text)  # which is shown, and is no cell
+    text = LINK_OR_PICTURE.sub(lambda found: "" if found["picture"] else found["text"], text)
+    made = jupytext.reads(text, fmt="md")
+    for number, cell in enumerate(made.cells):
+        cell.id = f"cell-{number}"  # else drawn at random
+    made.metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    return jupytext.writes(made, fmt="ipynb")
+
+
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """The text of a page with links as they are on the site, and whether the search knows it."""
     here = page.file.src_uri
     if here in NOT_SEARCHED:
         page.meta["search"] = {"exclude": True}
     home = HOMES.get(here, f"docs/{here}")
+    if here.startswith(TUTORIALS):
+        title, _, rest = markdown.partition("\n")
+        name = posixpath.basename(here).removesuffix(".md")
+        markdown = f"{title}\n\n[This page as a notebook]({name}.ipynb){{ download }}\n{rest}"
 
     def on_site(found: re.Match[str]) -> str:
         path = posixpath.normpath(posixpath.join(posixpath.dirname(home), found["path"]))

@@ -1,6 +1,6 @@
 """The documentation is true: its examples run, print what they say, and its sentences are those that people read.
 
-Python blocks of a file run in order in one namespace, in a folder with nothing but the trained models; a block after
+Python blocks of a file run in order in one namespace, in an empty folder; a block after
 `<!-- not run: reason -->` is skipped. A comment `# -> text` after a print, on its line or alone on the next, is what
 the print must say.
 """
@@ -49,7 +49,6 @@ def blocks(page: Path) -> list[Block]:
 def test_the_examples_run_and_print_what_they_say(page, tmp_path, monkeypatch, without_shape_checks):
     for module in ("PIL", "soundfile", "onnxruntime", "onnxscript"):
         pytest.importorskip(module, reason="the examples need pip install 'romae[audio,export,images]'")
-    (tmp_path / "models").symlink_to(ROOT / "models")
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "__main__"}
     with mock.patch.dict(os.environ):

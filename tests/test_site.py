@@ -1,5 +1,6 @@
 """The site is whole: every page is listed and reached, every link leads somewhere, every public name is explained."""
 
+import json
 import re
 import runpy
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 import yaml
 
 import romae
+from test_docs import blocks
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -87,6 +89,18 @@ def test_links_that_leave_docs_stay_on_the_site():
     assert on_site("../results/benchmark/cpu.json", "performance.md") == "results/benchmark/cpu.json"
     for same in ("data.md#arrays", "#arrays", "../faq.md", "https://arxiv.org/abs/2505.20535"):
         assert on_site(same, "api/data.md") == same
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "tutorials").glob("*.md")), ids=name)
+def test_a_tutorial_is_a_notebook_of_the_code_that_the_tests_run(page):
+    made = json.loads(outside.notebook(page.read_text(encoding="utf-8")))
+    cells = ["".join(cell["source"]) for cell in made["cells"] if cell["cell_type"] == "code"]
+    assert cells == [block.code.strip() for block in blocks(page) if block.is_run]
+    shown = "\n".join("".join(cell["source"]) for cell in made["cells"] if cell["cell_type"] == "markdown")
+    assert ".md)" not in shown and ".png)" not in shown and shown.startswith("# ")
+    assert made["nbformat"] == 4 and outside.notebook(page.read_text(encoding="utf-8")) == outside.notebook(
+        page.read_text(encoding="utf-8")
+    )
 
 
 def test_the_search_leaves_lists_of_trials_and_changes_out():
