@@ -232,6 +232,8 @@ def test_ranks_share_ties_and_ours_is_held_against_the_best_other():
     assert row.ahead == pytest.approx(0.1) and table.mean_ranks([row]) == {"RoMAE": 1.0, "linear model": 2.0}
     assert "vectors than on summary features in 1 of 1" in table.to_markdown({"cpu": {"LSST-complete": [with_vectors]}})
     assert table.mean_ranks(rows) == {"boosting": 1.25, "RoMAE": 1.75, "MiniRocket": 3.0}
+    assert "## cpu (" in (noted := table.to_markdown({"cpu": trials}, {"cpu": "Beside other work.\n"}))
+    assert noted.split("## cpu")[1].split("###")[0].endswith("\n\nBeside other work.\n\n")
     text = table.to_markdown({"cpu": trials})
     assert "nowhere" in text and "(2 folds)" in text and "**0.510**" in text
     trials["plasticc"][0] = of("plasticc", RoMAE=0.3, boosting=0.6, MiniRocket=0.1)

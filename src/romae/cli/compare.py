@@ -74,7 +74,9 @@ def compare(
     homes = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
     trials = {home: trial.read_all(root, home) for home in homes if home not in (trial.TRIALS, trial.CHOICES)}
     if markdown is not None:
-        write_whole_text(markdown, to_markdown(trials))
+        places = {home: root / home / trial.NOTE for home in homes}
+        notes = {home: place.read_text(encoding="utf-8") for home, place in places.items() if place.is_file()}
+        write_whole_text(markdown, to_markdown(trials, notes))
     whole = completed(trials)
     shown: list[dict[str, Any]] = []
     for home, found in whole.items():

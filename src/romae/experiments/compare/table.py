@@ -95,8 +95,8 @@ def mean_ranks(of: Sequence[Row]) -> dict[str, float]:
     return dict(sorted(((name, float(np.mean(found))) for name, found in ranks.items()), key=lambda pair: pair[1]))
 
 
-def to_markdown(by_machine: Mapping[str, Trials]) -> str:
-    """The tables of all machines."""
+def to_markdown(by_machine: Mapping[str, Trials], notes: Mapping[str, str] | None = None) -> str:
+    """The tables of all machines, under each what is noted of it, such as what else ran there."""
     lines = [
         TITLE,
         "",
@@ -109,13 +109,14 @@ def to_markdown(by_machine: Mapping[str, Trials]) -> str:
     ]
     for machine, trials in completed(by_machine).items():
         if trials:
-            lines += _section(machine, rows(trials), trials)
+            lines += _section(machine, rows(trials), trials, (notes or {}).get(machine, ""))
     return "\n".join(lines)
 
 
-def _section(machine: str, of: Sequence[Row], trials: Trials) -> list[str]:
+def _section(machine: str, of: Sequence[Row], trials: Trials, note: str) -> list[str]:
     threads = sorted({trial.n_threads for folds in trials.values() for trial in folds})
     lines = [f"## {machine} ({' or '.join(map(str, threads))} threads)", ""]
+    lines += [note.strip(), ""] if note.strip() else []
     for task in METHODS:
         chosen = [row for row in of if row.problem.task == task]
         if not chosen:

@@ -23,6 +23,7 @@ from romae.inference.baselines import truth
 
 SEED = 0
 TRIALS = "quick"  # the folder of rehearsals, which count for nothing
+NOTE = "note.md"  # of a machine, what there is to say of its trials
 CHOICES = "choices"  # the folder of what defaults were chosen by
 
 
