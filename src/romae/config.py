@@ -9,6 +9,7 @@ import types
 import typing
 from collections.abc import Container, Iterable, Mapping
 from datetime import date, time
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
@@ -44,7 +45,9 @@ def read_arguments(
     open_ones = {key: parameter for key, parameter in parameters(cls).items() if key not in given}
     for key in data:
         if key not in open_ones:
-            raise ValueError(f"unknown key {_join(where, key)!r}; {cls.__name__} has {sorted(open_ones)}")
+            near = get_close_matches(str(key), open_ones, n=2)
+            hint = f"; do you mean {' or '.join(map(repr, near))}?" if near else ""
+            raise ValueError(f"unknown key {_join(where, key)!r}; {cls.__name__} has {sorted(open_ones)}{hint}")
     missing = [key for key, p in open_ones.items() if p.default is inspect.Parameter.empty and key not in data]
     if missing:
         raise ValueError(f"{where or cls.__name__} lacks {missing}")

@@ -18,6 +18,7 @@ from messages import refused, warned
 from romae.config import from_dict, to_dict
 from romae.data import tables
 from romae.data.export import to_table
+from romae.data.frames import require_columns
 from romae.data.schema import Schema
 from romae.data.tables import from_table, from_table_like
 
@@ -621,3 +622,14 @@ def test_rows_are_ordered_as_by_a_sort_of_all_keys(rows, n_keys):
     assert tables._are_sorted([key[np.lexsort(keys[::-1])] for key in keys])
     as_rows = list(zip(*keys, strict=True))
     assert tables._are_sorted(keys) == (as_rows == sorted(as_rows))
+
+
+def test_a_missing_column_says_what_names_it_or_what_is_near():
+    table = pd.DataFrame({"star": [1, 1], "t": [0.0, 1.0], "flux": [1.0, 2.0]})
+    for missing, wanted in (
+        (("id", "x"), ["id= (--id)"]),
+        (("value",), ["values= (--value)"]),
+        (("stars",), ["'star'?"]),
+    ):
+        with refused(ValueError, *(f"'{name}' is not there" for name in missing[:1]), *wanted):
+            require_columns(table, missing)

@@ -5,6 +5,7 @@ Files are CSV, Parquet, and Arrow files (.arrow, .feather). Messages name rows b
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,13 +121,28 @@ def unreadable(path: str | Path, error: Exception) -> ValueError:
     return ValueError(f"cannot read {path}: {'its text is not UTF-8; save it as UTF-8' if is_encoding else error}")
 
 
+# Names of columns where none was said, and what says it: in Python, and without a plural on the command line.
+USUAL = {"id": "id", "time": "time", "value": "values", "channel": "channel"}
+
+
 def require_columns(table: Any, columns: Sequence[str]) -> None:
     """Refuse a table, or a file that holds one, without one of the columns or with two of the same name."""
     existing = column_names(table)
     for column in columns:
         if existing.count(column) != 1:
-            problem = "occurs more than once" if column in existing else "is not there"
-            raise ValueError(f"column {column!r} {problem}; the table has {existing}")
+            if column in existing:
+                raise ValueError(f"column {column!r} occurs more than once; the table has {existing}")
+            raise ValueError(missing_column(column, existing))
+
+
+def missing_column(column: str, existing: Sequence[str]) -> str:
+    """That a column is not there, what there is, and how to name it: by a near miss, or where it was never named."""
+    text = f"column {column!r} is not there; the table has {list(existing)}"
+    if near := get_close_matches(column, list(map(str, existing)), n=2):
+        return f"{text}; do you mean {' or '.join(map(repr, near))}?"
+    if column in USUAL:
+        return f"{text}; name it with {USUAL[column]}= (--{USUAL[column].removesuffix('s')})"
+    return text
 
 
 def read_frame(table: Any, columns: Sequence[str], names: Mapping[str, Sequence[Hashable] | None]) -> "pd.DataFrame":

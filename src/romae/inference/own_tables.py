@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float64, Int64
 
 from romae.data.columns import as_numbers
 from romae.data.containers import as_table
-from romae.data.frames import column_names, read_frame, row_number
+from romae.data.frames import column_names, missing_column, read_frame, row_number
 from romae.data.queries import read_queries
 from romae.data.schema import SampleSet, Schema
 from romae.training.tables import Columns, read_table
@@ -111,7 +111,7 @@ class OwnTable:
             values = tuple(map(str, model_schema.channels)) if is_wide else schema.values
             schema = replace(schema, channel=model_schema.channel)
         if lacking := [name for name in values if name not in frame]:
-            raise ValueError(f"column {lacking[0]!r} of values is not there; the table has {existing}")
+            raise ValueError(missing_column(lacking[0], existing))
         numbers = [as_numbers(frame[name], f"column {name!r}", row_number) for name in values]
         places = [schema.id, schema.time, *schema.positions]
         places += [schema.channel] if schema.channel is not None and schema.channel in existing else []

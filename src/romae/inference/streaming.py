@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from romae.config import differences, to_dict
-from romae.data.frames import column_names
+from romae.data.frames import column_names, missing_column
 from romae.data.schema import Schema
 from romae.data.skipping import Skipped, warn_of
 from romae.data.streams import (
@@ -178,7 +178,7 @@ def _table_file(predictor: Predictor, data: Path) -> TableFile:
     wanted += [*schema.errors, *schema.error_names]
     columns = [name for name in dict.fromkeys([*wanted, *per_channel, *facts]) if name in existing]
     if schema.id not in columns:
-        raise ValueError(f"column {schema.id!r} is not there; the table has {existing}")
+        raise ValueError(missing_column(schema.id, existing))
     names: dict[str, Sequence[Any] | None] = {schema.id: None}
     if schema.channel in columns:
         names[str(schema.channel)] = model_schema.channels
