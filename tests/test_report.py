@@ -687,3 +687,13 @@ def test_the_numbers_of_the_readme_are_those_of_the_results(committed):
 def test_the_committed_table_is_that_of_the_committed_results(committed):
     made = report.to_markdown(committed, judge(committed, RESULTS / "benchmark"))
     assert made == (ROOT / "REPRODUCTION.md").read_text(), "run `romae report`"
+
+
+def test_pages_of_experiments_need_a_folder_that_is_none_of_the_files(folder, tmp_path, monkeypatch, capsys):
+    (tmp_path / "p").write_text("mine")
+    command = ["report", "--results", folder, "--markdown", tmp_path / "R.md", "--page"]
+    code, _, error = call(monkeypatch, capsys, *command, tmp_path / "p.html")
+    assert code == 2 and not (tmp_path / "R.md").exists()
+    assert_says(error, "is a file", "--page")
+    assert call(monkeypatch, capsys, *command, tmp_path / "page")[0] == 0
+    assert (tmp_path / "page").is_file() and (tmp_path / "page-pages" / "pendulum.html").is_file()

@@ -80,6 +80,10 @@ def write(
     table, pages = rendered(folder, places[1].name)
     texts = {places[0]: table} | {places[1].parent / name: text for name, text in pages.items()}
     for path in texts:
+        if path.parent.exists() and not path.parent.is_dir():
+            raise ValueError(
+                f"{path.parent} is a file, where the pages of experiments go; move it, or name another --page"
+            )
         if path not in places and path.exists():
             require_free(path, force=force, is_ours=is_plotly if path.suffix == ".js" else is_page)
     for path, text in texts.items():
@@ -181,7 +185,7 @@ def to_pages(
 
     They come by their addresses from where the first one lies.
     """
-    beside = Path(name).stem
+    beside = Path(name).stem if Path(name).suffix else f"{name}-pages"
     headlines = [row for row in rows if row.is_headline]
     experiments = list(dict.fromkeys(_experiment(row.recipe) for row in headlines))
     with_page = [one for one in experiments if any(runs and _experiment(n) == one for n, runs in results.items())]
