@@ -126,11 +126,46 @@ def test_every_way_of_attention_agrees_where_it_is_timed(monkeypatch):
 
 
 def test_steps_are_measured_and_held_against_the_truth():
-    section = benchmark.steps(workloads={"small": SMALL}, n_runs=2)
-    assert [row["mode"] for row in section["rows"]] == ["padded", "eager"] and section["floors"]["small"]["tflop"] > 0
+    section = benchmark.steps(workloads={"small": SMALL}, modes=("padded", "eager"), n_runs=2)
+    padded, eager = section["rows"]
+    assert padded["times_padded"] == 1 and eager["times_padded"] == eager["times_padded_eager"]
+    assert (padded["mode"], eager["mode"]) == ("padded", "eager") and section["floors"]["small"]["tflop"] > 0
     for row in section["rows"]:
         assert row["error"] < 1e-5 and row["output_error"] < 1e-5
         assert 0 < row["milliseconds"]["low"] <= row["milliseconds"]["median"] <= row["milliseconds"]["high"]
+
+
+def test_each_way_of_taking_a_step_stands_beside_padding_by_the_same_means():
+    from romae.benchmark.steps import MODES, beside
+
+    assert {mode: beside(mode) for mode in MODES} == {
+        "padded": "padded",
+        "padded graph": "padded graph",
+        "padded compiled": "padded compiled",
+        "padded compiled graph": "padded compiled graph",
+        "eager": "padded",
+        "graph": "padded graph",
+        "compiled": "padded compiled",
+        "compiled graph": "padded compiled graph",
+    }
+
+
+@pytest.mark.parametrize("queries", ["joint", "independent"])
+def test_the_padded_baseline_needs_no_mask_where_all_samples_are_as_long(queries, monkeypatch):
+    equal = replace(SMALL, shortest=20, longest=20)
+    task = equal.task(queries=queries)
+    batch = batch_for(task, equal, "eager", CPU)
+    attend, masks = torch.nn.functional.scaled_dot_product_attention, []
+
+    def watched(*parts, attn_mask=None, **more):
+        masks.append(attn_mask)
+        return attend(*parts, attn_mask=attn_mask, **more)
+
+    monkeypatch.setattr("romae.benchmark.padded.F.scaled_dot_product_attention", watched)
+    padded = PaddedReconstruction(task)(batch)
+    assert masks and all(mask is None for mask in masks)
+    monkeypatch.undo()
+    assert_close(padded.total, task(batch).total, rtol=1e-4, atol=1e-4)
 
 
 def test_a_ratio_to_padding_needs_padding():

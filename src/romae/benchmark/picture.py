@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 N_COLUMNS = 3
 MODES = {
     "padded": BASELINE,
+    "padded graph": "#b8b8b8",
+    "padded compiled": "#8c8c8c",
+    "padded compiled graph": "#5f5f5f",
     "eager": "#edae49",
     "compiled": OBSERVED,
     "graph": HIDDEN,

@@ -18,7 +18,12 @@ from romae.training.fixed_shape import DeviceBuffer, FixedShape, FlatBatch
 from romae.training.optim import optimiser
 from romae.training.step import Captured, Step, compile_blocks, optimised
 
-MODES = ("padded", "eager", "graph", "compiled", "compiled graph")
+# Each way of taking a step, padded and packed. What pads is given its best: a batch that is always the same, so that it
+# is recorded and compiled for one shape, where batches of a run are padded to another length each time.
+WAYS = ("eager", "graph", "compiled", "compiled graph")
+PADDED = "padded"
+MODES = (*(PADDED if way == "eager" else f"{PADDED} {way}" for way in WAYS), *WAYS)
+ON_CPU = ("padded", "padded compiled", "eager", "compiled")
 
 
 def steps(
@@ -32,7 +37,8 @@ def steps(
 
     `error` is that of all gradients against the padded mathematics in double precision, in units of their size, and
     `output_error` that of what is predicted. Full precision, with TF32 allowed, is measured on the workloads named in
-    `in_tf32`. `floors` are in floors.py.
+    `in_tf32`. `times_padded` is how often as fast as the padded step of the same means, compiled beside compiled;
+    `times_padded_eager` as the one that PyTorch runs as it is written. `floors` are in floors.py.
     """
     on_gpu = torch.cuda.is_available()
     rows: list[dict[str, Any]] = []
@@ -41,16 +47,24 @@ def steps(
         floors[name] = floor(workload, machine()["device"])
         truth = computed(workload, "padded", "float64")
         for precision in (["bf16", "tf32"] if name in in_tf32 else ["bf16"]) if on_gpu else ["float32"]:
-            for mode in modes or (MODES if on_gpu else MODES[:2]):
+            for mode in modes or (MODES if on_gpu else ON_CPU):
                 row: dict[str, Any] = {"workload": name, "precision": precision, "mode": mode}
                 row |= computed(workload, mode, precision).errors(truth)
                 row |= measured(workload, mode, precision, n_runs)
-                if mode == "padded":
-                    padded[name, precision] = row["milliseconds"]["median"]
-                if (name, precision) in padded:
-                    row["times_padded"] = round(padded[name, precision] / row["milliseconds"]["median"], 2)
+                median = row["milliseconds"]["median"]
+                padded[name, precision, mode] = median
+                for ratio, rival in (("times_padded", beside(mode)), ("times_padded_eager", PADDED)):
+                    if (name, precision, rival) in padded:
+                        row[ratio] = round(padded[name, precision, rival] / median, 2)
                 rows.append(row)
     return {"rows": rows, "floors": floors}
+
+
+def beside(mode: str) -> str:
+    """The padded mode of the same means."""
+    if mode.startswith(PADDED):
+        return mode
+    return PADDED if mode == "eager" else f"{PADDED} {mode}"
 
 
 def measured(workload: Workload, mode: str, precision: str, n_runs: int, **changes: Any) -> dict[str, Any]:
@@ -91,7 +105,7 @@ def computed(workload: Workload, mode: str, precision: str) -> Computed:
     hidden = batch_for(task, workload, "eager", torch.device("cpu")).hidden
     assert hidden is not None
     n_outputs = hidden.layout.n_tokens * workload.channels  # what a batch of fixed size has beyond them counts nothing
-    model = PaddedReconstruction(task) if mode == "padded" else task
+    model = PaddedReconstruction(task) if mode.startswith(PADDED) else task
     parameters = list(model.parameters())
 
     def work() -> Tensor:
@@ -102,8 +116,7 @@ def computed(workload: Workload, mode: str, precision: str) -> Computed:
         return torch.cat([part.flatten().to(loss.dtype) for part in parts])
 
     with _fresh(), tf32(precision == "tf32"):
-        if "compiled" in mode:
-            compile_blocks(task, is_fixed=True)
+        _compile(model, mode)
         result = Captured(work, lambda: []).play() if "graph" in mode else work()
         return Computed(*result.double().cpu().tensor_split([n_outputs]))
 
@@ -111,7 +124,7 @@ def computed(workload: Workload, mode: str, precision: str) -> Computed:
 def batch_for(task: MaskedReconstruction, workload: Workload, mode: str, device: torch.device) -> Batch:
     """One batch of the workload on the device, its masks drawn; of fixed size where the mode wants that."""
     batch = task.prepare(collate(workload.samples(workload.n_samples)), torch.Generator().manual_seed(0))
-    if mode in ("padded", "eager"):
+    if mode.startswith(PADDED) or mode == "eager":
         return batch.to(device)
     shape = FixedShape.around([batch], workload.n_samples, workload.longest)
     filled = shape.filled(batch)
@@ -129,9 +142,9 @@ def step(task: MaskedReconstruction, batch: Batch, mode: str, precision: str) ->
     AcceleratorState._reset_state()
     on_gpu = batch.tokens.device.type == "cuda"
     accelerator = Accelerator(mixed_precision="bf16" if precision == "bf16" else "no", cpu=not on_gpu)
-    model: nn.Module = PaddedReconstruction(task) if mode == "padded" else task
+    inner: nn.Module = PaddedReconstruction(task) if mode.startswith(PADDED) else task
     plain = optimiser(
-        model,
+        inner,
         "adamw",
         lr=1e-4,
         betas=(0.9, 0.95),
@@ -140,10 +153,9 @@ def step(task: MaskedReconstruction, batch: Batch, mode: str, precision: str) ->
         is_fused=on_gpu,
         is_captured="graph" in mode,
     )
-    model, wrapped = accelerator.prepare(model, plain)
+    model, wrapped = accelerator.prepare(inner, plain)
+    _compile(inner, mode)
     take = Step(accelerator, model, wrapped, 1.0, False, None).take
-    if "compiled" in mode:
-        compile_blocks(task, is_fixed=True)
 
     def work() -> Tensor:
         sums = take(iter([(batch, 1.0)]), 1, 1.0)
@@ -151,6 +163,16 @@ def step(task: MaskedReconstruction, batch: Batch, mode: str, precision: str) ->
         return sums
 
     return Captured(work, lambda: optimised(plain)).play if "graph" in mode else work
+
+
+def _compile(model: nn.Module, mode: str) -> None:
+    """Compile the blocks of a task, or of what pads it, where the mode says so."""
+    if "compiled" not in mode:
+        return
+    if isinstance(model, PaddedReconstruction):
+        model.compile_blocks()
+    else:
+        compile_blocks(model, is_fixed=True)
 
 
 @contextlib.contextmanager
