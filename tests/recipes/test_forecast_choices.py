@@ -16,7 +16,8 @@ def test_each_trial_changes_something_and_is_a_recipe(data):
         if name == "denser" and CUTS[data].stride is None:
             continue
         changed = variant(plain, CUTS[data])
-        assert (changed.config != plain.config) == (name != "recipe"), name
+        is_the_recipe = name == "recipe" or (name == "mixed" and data in ("activity", "ushcn"))  # chosen since
+        assert (changed.config == plain.config) == is_the_recipe, name
     assert VARIANTS["pretrained"](plain, CUTS[data]).stages[-1].train == plain.stages[-1].train
 
 

@@ -13,11 +13,12 @@ PhysioNet, the noisy values of synthetic series, scaled fluxes, sines and cosine
     romae run uncertainty/plasticc --seeds 0-2            9 200 steps a seed
     romae run uncertainty/pendulum --seeds 0-2            12 500 steps a seed; two CPU cores some 10 minutes
 
-They have not been run yet. Beside them: what the numbers of a variable are like (`constant`), straight lines with the
-spread of their residuals by variable and distance, and, on the first test stays (`crps_of_some`), a Gaussian process
-fitted to each variable of each stay (`crps_process_of_some`). The floor of synthetic series is the CRPS of their exact
-posterior, which nothing can beat. A share of the numbers of PhysioNet is one exact number, such as a temperature of
-37.0: a density may grow there without end, and `share_exact` tells how many there are.
+Those of real data are meant for an H200. They have not been run yet. Beside them: what the numbers of a variable are
+like (`constant`), straight lines with the spread of their residuals by variable and distance, and, on the first test
+stays (`crps_of_some`), a Gaussian process fitted to each variable of each stay (`crps_process_of_some`). The floor of
+synthetic series is the CRPS of their exact posterior, which nothing can beat. A share of the numbers of PhysioNet is
+one exact number, such as a temperature of 37.0: a density may grow there without end, and `share_exact` tells how many
+there are.
 
 Expected, from one seed of a trial: tokens CRPS 0.183 and rows 0.239, 91 % in intervals of 90 % without calibration.
 """
