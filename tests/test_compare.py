@@ -347,3 +347,37 @@ def test_what_the_table_of_defaults_calls_measured_is_in_the_files():
     told = [number for row in rows for number in re.findall(r"\b[01]\.\d{3}\b", row[2])]
     assert len(rows) > 10 and len(told) > 30 and all(re.findall(r"\b[01]\.\d{3}\b", row[2]) for row in rows)
     assert set(told) <= scores and not any(one.quick for one in found)
+
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def committed():
+    """All committed trials, with the methods that use no GPU in both tables."""
+    folder = ROOT / "results" / "compare"
+    return table.completed({home: trial.read_all(folder, home) for home in ("cpu", "nvidia-h200")})
+
+
+def test_the_committed_table_is_that_of_the_committed_trials(committed):
+    folder = ROOT / "results" / "compare"
+    trials = {home: trial.read_all(folder, home) for home in committed}
+    notes = {home: (folder / home / trial.NOTE).read_text(encoding="utf-8") for home in committed}
+    written = (ROOT / "COMPARISON.md").read_text(encoding="utf-8")
+    assert table.to_markdown(trials, notes) == written, "run `romae compare --table --markdown COMPARISON.md`"
+
+
+def test_what_the_readme_says_of_ranks_is_what_the_trials_say(committed):
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    cpu, gpu = (table.mean_ranks(table.rows(trials)) for trials in committed.values())
+    for ranks in (cpu, gpu):
+        assert min(ranks, key=ranks.get) == OURS
+    shown = {
+        name: (f"{cpu[name]:.1f}", f"{gpu[name]:.1f}") for name in (OURS, "MiniRocket", "boosting", "linear model")
+    }
+    assert f"mean rank is {shown[OURS][0]} on two CPU cores and {shown[OURS][1]} on an H200" in text
+    assert f"MiniRocket ({shown['MiniRocket'][0]} and {shown['MiniRocket'][1]})" in text
+    assert shown["boosting"][0] == shown["boosting"][1] and f"boosting ({shown['boosting'][0]} on both)" in text
+    assert f"({shown['linear model'][0]} and {shown['linear model'][1]}) on summary features" in text
+    ahead = [row.ahead for trials in committed.values() for row in table.rows(trials) if row.ahead is not None]
+    assert min(ahead) >= -table.BEHIND
