@@ -45,13 +45,18 @@ def read_arguments(
     open_ones = {key: parameter for key, parameter in parameters(cls).items() if key not in given}
     for key in data:
         if key not in open_ones:
-            near = get_close_matches(str(key), open_ones, n=2)
-            hint = f"; do you mean {' or '.join(map(repr, near))}?" if near else ""
+            hint = near_miss(str(key), open_ones)
             raise ValueError(f"unknown key {_join(where, key)!r}; {cls.__name__} has {sorted(open_ones)}{hint}")
     missing = [key for key, p in open_ones.items() if p.default is inspect.Parameter.empty and key not in data]
     if missing:
         raise ValueError(f"{where or cls.__name__} lacks {missing}")
     return {key: _read(open_ones[key].annotation, value, _join(where, key)) for key, value in data.items()}
+
+
+def near_miss(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence: which of the known names may be meant, or nothing."""
+    near = get_close_matches(name, list(known), n=2)
+    return f"; do you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def parameters(cls: type) -> Mapping[str, inspect.Parameter]:

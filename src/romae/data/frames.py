@@ -5,12 +5,12 @@ Files are CSV, Parquet, and Arrow files (.arrow, .feather). Messages name rows b
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from romae.config import near_miss
 from romae.data.columns import Name, encode_names, unescaped
 from romae.data.containers import as_table, level_names, unfolded
 
@@ -138,8 +138,8 @@ def require_columns(table: Any, columns: Sequence[str]) -> None:
 def missing_column(column: str, existing: Sequence[str]) -> str:
     """That a column is not there, what there is, and how to name it: by a near miss, or where it was never named."""
     text = f"column {column!r} is not there; the table has {list(existing)}"
-    if near := get_close_matches(column, list(map(str, existing)), n=2):
-        return f"{text}; do you mean {' or '.join(map(repr, near))}?"
+    if hint := near_miss(column, map(str, existing)):
+        return text + hint
     if column in USUAL:
         return f"{text}; name it with {USUAL[column]}= (--{USUAL[column].removesuffix('s')})"
     return text

@@ -36,7 +36,7 @@ from romae.config import to_dict
 from romae.data.own_units import WIDEST
 from romae.data.schema import Schema
 from romae.data.sources import InMemory
-from romae.experiments.zero_model import LADDERS
+from romae.experiments.zero_model import LADDERS, Making
 from romae.files import require_writable, write_whole_text
 from romae.inference.zero import answers
 from romae.model.attention import turned
@@ -164,17 +164,9 @@ class AlongAxes(Transformer):
 
 def model_of(code: str, size: Size) -> MaskedReconstruction:
     """A model that tells channels apart by one of `CODES`."""
-    ladders = LADDERS if code != "embedding" else (LADDERS[0], NOWHERE)
-    config = ModelConfig(
-        channels=2,
-        errors=1,
-        position_dims=2,
-        encoder=size,
-        decoder=replace(size, depth=2),
-        cls=False,
-        keep=1.0,
-        ladders=ladders,
-    )
+    config = Making(size=size).model
+    if code == "embedding":
+        config = replace(config, ladders=(LADDERS[0], NOWHERE))
     torch.manual_seed(SEEDS["training"])
     task = MaskedReconstruction(config, likelihood=Mixture(n=8))
     assert task.decoder is not None

@@ -50,6 +50,7 @@ from romae.tokens.sample import Sample
 from romae.tokens.tokens import PackedSamples
 from romae.training.config import TrainConfig
 from romae.training.loop import train
+from romae.training.rules import looking_ahead
 
 STARTS = ("zero-shot", "fine-tuned", "from scratch")
 MASKING = UniformTokens(ratio=0.5)
@@ -131,7 +132,7 @@ def fitted(
     """An interpolator or a forecaster that learned from these series, or did not."""
     settings: dict[str, Any] = {"random_state": 0, "device": "cpu", "verbose": -1}
     if estimator is RoMAEForecaster:
-        settings["masking"] = Future(share=(0.3, 0.95)) if start == "from scratch" else AHEAD
+        settings["masking"] = looking_ahead(None) if start == "from scratch" else AHEAD
     if start == "from scratch":
         settings |= {"time_limit": trial.seconds, "pretrain_epochs": trial.epochs, **trial.settings}
         return estimator(**settings).fit(samples)

@@ -24,7 +24,7 @@ Expected, from one seed of a trial: tokens CRPS 0.183 and rows 0.239, 91 % in in
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -290,8 +290,10 @@ def _process_crps(samples: Sequence[Sample]) -> list[float]:
     return found
 
 
-def _with(recipe: Recipe, name: str, data: Any, likelihood: Likelihood, **changes: Any) -> Recipe:
-    """A row of another table with a likelihood and other scores."""
+def _with(recipe: Recipe, name: str, source: Any, likelihood: Likelihood, **changes: Any) -> Recipe:
+    """A row of another table with a likelihood, and with a source of the same settings that has other scores."""
+    before: Any = recipe.data
+    data = source(**{field.name: getattr(before, field.name) for field in fields(before)})
     last = recipe.stages[-1]
     assert isinstance(last, Pretrain | Regress)
     return replace(
@@ -314,12 +316,11 @@ SEEDS = (0, 1, 2)
 
 def _stays(hide: str, target: float) -> Recipe:
     recipe = BY_NAME[f"physionet/{hide}-tuned"]
-    data = replace_type(recipe.data, LikelyStays)
     return replace(
         _with(
             recipe,
             f"physionet-{hide}",
-            data,
+            LikelyStays,
             MIXTURE,
             seeds=SEEDS,
             target=Target(value=target, of_baselines=(("best", 1.0),)),
@@ -331,18 +332,13 @@ def _stays(hide: str, target: float) -> Recipe:
     )
 
 
-def replace_type(data: Any, kind: type) -> Any:
-    """The settings of a source, of another type of it."""
-    return kind(**{name: getattr(data, name) for name in type(data).__dataclass_fields__})
-
-
 RECIPES = (
     _stays("tokens", 0.180),
     _stays("rows", 0.235),
     _with(
         BY_NAME["synthetic/romae-tuned"],
         "synthetic",
-        replace_type(BY_NAME["synthetic/romae-tuned"].data, LikelySeries),
+        LikelySeries,
         Normal(),
         target=Target(of_floor=1.02),
         remark="the posterior is normal, and so is the likelihood",
@@ -352,7 +348,7 @@ RECIPES = (
         _with(
             BY_NAME["lightcurves/plasticc-pretrain"],
             "plasticc",
-            replace_type(BY_NAME["lightcurves/plasticc-pretrain"].data, LikelyFluxes),
+            LikelyFluxes,
             MIXTURE,
             seeds=SEEDS,
             target=Target(of_baselines=(("best", 1.0),)),
@@ -364,7 +360,7 @@ RECIPES = (
     _with(
         BY_NAME["pendulum/tuned"],
         "pendulum",
-        replace_type(BY_NAME["pendulum/tuned"].data, LikelyPendulum),
+        LikelyPendulum,
         MIXTURE,
         seeds=SEEDS,
         target=Target(of_baselines=(("best", 1.0),)),
