@@ -1,6 +1,7 @@
 """How a model that needs no training should tell channels apart: three codes, chosen between on random functions.
 
     python -m romae.experiments.zero_codes --out results/zero/codes.json    one core of a CPU, some two hours
+    python -m romae.experiments.zero_codes --out results/zero/codes.json --device cuda
     python -m romae.experiments.zero_codes --out codes.json --quick         seconds; the numbers mean nothing
 
 `coordinate`: a channel is a place on a rotary axis, drawn at random for each sample, so that the same channel is at
@@ -53,7 +54,7 @@ from romae.tokens.ladder import Ladder
 from romae.tokens.layout import Layout
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import PackedSamples, Tokens
-from romae.training.config import TrainConfig
+from romae.training.config import TrainConfig, require_device_name
 from romae.training.loop import train
 
 CODES = ("coordinate", "embedding", "axes")
@@ -120,21 +121,22 @@ class WithinChannels(Block):
         sample = layout.sample_of_token
         if queries is not None:
             sample = torch.cat([sample, queries.sample_of_token])
+        sample = sample.to(x.device)
         order = torch.argsort(sample, stable=True)
         counts = torch.bincount(sample, minlength=layout.n_samples)
         place = torch.empty_like(order)
-        place[order] = torch.arange(len(sample)) - (counts.cumsum(0) - counts)[sample[order]]
+        place[order] = torch.arange(len(sample), device=x.device) - (counts.cumsum(0) - counts)[sample[order]]
         at, shape = sample * int(counts.max()) + place, (layout.n_samples, int(counts.max()))
 
         def padded(rows: Tensor) -> Tensor:
             empty = rows.new_zeros(shape[0] * shape[1], *rows.shape[1:])
             return empty.index_copy(0, at, rows).unflatten(0, shape)
 
-        is_seen = padded(torch.arange(len(sample)) < layout.n_tokens)
+        is_seen = padded(torch.arange(len(sample), device=x.device) < layout.n_tokens)
         channel = padded(self.channel)
         mask: Bool[Tensor, "b m m"] = is_seen.unsqueeze(1) & (channel.unsqueeze(1) == channel.unsqueeze(2))
         # A query of a channel without visible tokens looks at itself, which says nothing.
-        mask = mask | (torch.eye(shape[1], dtype=torch.bool) & ~mask.any(2, keepdim=True))
+        mask = mask | (torch.eye(shape[1], dtype=torch.bool, device=x.device) & ~mask.any(2, keepdim=True))
         q, k, v = (padded(part).transpose(1, 2) for part in (q, k, v))
         attended = F.scaled_dot_product_attention(q, k, v, mask.unsqueeze(1), scale=self.head_dim**-0.5)
         return self.out(attended.transpose(1, 2).flatten(0, 1)[at].flatten(1))
@@ -239,7 +241,7 @@ def _drawn(n: int, seed: int, trial: Trial) -> list[PackedSamples]:
     return [prior.in_memory(own).packed(np.arange(n)), own.apply_packed(of_three)]
 
 
-def learned(code: str, trial: Trial) -> tuple[MaskedReconstruction, dict[str, float]]:
+def learned(code: str, trial: Trial, device: str = "cpu") -> tuple[MaskedReconstruction, dict[str, float]]:
     """A model that has learned with one of the codes, and what training says of it."""
     task = model_of(code, trial.size)
     source, validation = (
@@ -253,7 +255,9 @@ def learned(code: str, trial: Trial) -> tuple[MaskedReconstruction, dict[str, fl
         betas=(0.9, 0.99),
         weight_decay=0.01,
         warmup=0.05,
-        device="cpu",
+        device=device,
+        graph=False,  # attention within a channel counts tokens on the host
+        compile=False,
     )
     began = time.monotonic()
     history = train(task, source, config, validation=validation, scaling=LEARNING)
@@ -299,12 +303,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", required=True, help="the JSON file to write; codes that are in it are not run again")
     parser.add_argument("--code", choices=CODES, action="append", help="one of the codes; repeatable, by default all")
     parser.add_argument("--epochs", type=int, help=f"passes over the series; {Trial().epochs} by default")
+    parser.add_argument("--device", default="cpu", help="cpu by default, or cuda")
     parser.add_argument("--quick", action="store_true", help="tiny models and few series; the numbers mean nothing")
     given = parser.parse_args(arguments)
     trial, path = QUICK if given.quick else Trial(), Path(given.out)
     if given.epochs is not None:
         trial = replace(trial, epochs=given.epochs)
     try:
+        require_device_name(given.device)
         require_writable(path.parent)
         table: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"codes": {}}
         if table.setdefault("trial", to_dict(trial)) != json.loads(json.dumps(to_dict(trial))):
@@ -315,7 +321,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for code in given.code or CODES:
         if code in table["codes"]:
             continue
-        task, of_training = learned(code, trial)
+        task, of_training = learned(code, trial, given.device)
         row = of_training | judged(task, trial)
         table["codes"][code] = row
         write_whole_text(path, json.dumps(table, indent=1) + "\n")

@@ -218,13 +218,13 @@ def balanced_accuracy(task: Task, training: Sequence[Sample], test: Sequence[Sam
     return float(balanced_accuracy_score(classes[1][is_known], told[is_known]))
 
 
-def rows_of(data: str, trial: Trial, model: str) -> list[dict[str, Any]]:
+def rows_of(data: str, trial: Trial, model: str, sizes: Sequence[int]) -> list[dict[str, Any]]:
     """The table of one data set: a row for each number of series and each start."""
     samples = DATA[data](trial.n_test + max(trial.sizes))
     test, rows = samples[: trial.n_test], []
     judge, judge_ahead = (Judge.of(test, samples, masking, SPLIT) for masking in (MASKING, AHEAD))
     assert judge is not None and judge_ahead is not None
-    for n in trial.sizes:
+    for n in sizes:
         training = samples[trial.n_test : trial.n_test + n]
         for start in STARTS:
             began = time.monotonic()
@@ -255,14 +255,21 @@ def rows_of(data: str, trial: Trial, model: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _rows_of_others(out: Path, chosen: Sequence[str], model: str) -> list[dict[str, Any]]:
-    """What a file says of data sets that are not run now, where it is of the same model."""
+def _rows_of_others(out: Path, data: str, sizes: Sequence[int], model: str) -> list[dict[str, Any]]:
+    """What a file says of what is not run now, where it is of the same model."""
     if not out.is_file():
         return []
     before = json.loads(out.read_text())
     if not isinstance(before, dict) or set(before) != {"model", "rows"}:
         raise ValueError(f"{out} is no table of this command; remove it, or name another file")
-    return [row for row in before["rows"] if row["data"] not in chosen] if before["model"] == model else []
+    if before["model"] != model:
+        return []
+    return [row for row in before["rows"] if row["data"] != data or row["series"] not in sizes]
+
+
+def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    names = list(DATA)
+    return sorted(rows, key=lambda row: (names.index(row["data"]), row["series"]))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -273,6 +280,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", required=True, help="a JSON file for the table")
     parser.add_argument("--model", default=ZERO, help=f"the model to start from; {ZERO} by default")
     parser.add_argument("--data", nargs="+", choices=list(DATA), help="some of the data sets; all by default")
+    parser.add_argument("--series", nargs="+", type=int, help="some of the numbers of series; all by default")
     parser.add_argument("--seconds", type=float, help=f"that a fit may take; {FULL.seconds:.0f} by default")
     parser.add_argument(
         "--quick", action="store_true", help="oscillators alone, a tiny model; the numbers mean nothing"
@@ -281,14 +289,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     trial = QUICK if given.quick else FULL
     trial = trial if given.seconds is None else replace(trial, seconds=given.seconds)
     chosen, out = given.data or (["oscillators"] if given.quick else list(DATA)), Path(given.out)
+    sizes = given.series or trial.sizes
     try:
+        if unknown := sorted(set(sizes) - set(trial.sizes)):
+            raise ValueError(f"--series {unknown[0]} is none of {', '.join(map(str, trial.sizes))}")
         require_writable(out.parent)
-        rows = _rows_of_others(out, chosen, given.model)
+        _rows_of_others(out, "", (), given.model)  # a file of something else is refused before an hour is spent
         for data in chosen:
             try:
-                rows += rows_of(data, trial, given.model)
+                rows = rows_of(data, trial, given.model, sizes)
             except MissingFile as missing:
                 print(f"{data}: left out, {missing}", file=sys.stderr)
+                continue
+            # Read again now: other processes may have added rows of other data sets.
+            rows = _in_order(_rows_of_others(out, data, sizes, given.model) + rows)
             write_whole_text(out, json.dumps({"model": given.model, "rows": rows}, indent=1) + "\n")
     except ValueError as error:
         print(f"romae: {error}", file=sys.stderr)
