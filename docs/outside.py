@@ -25,6 +25,7 @@ PAGES = {
     "models/icu/README.md": "models/icu.md",
     "models/icu-mortality/README.md": "models/icu-mortality.md",
     "models/stays/README.md": "models/stays.md",
+    "models/weather/README.md": "models/weather.md",
 }
 NOT_SEARCHED = ("log.md", "changes.md")  # lists of what once was, which would bury the pages that help
 REPORT = "results/report.html"  # written by `romae report`, and in no repository

@@ -8,7 +8,8 @@ EXTRAS = {
     "images": ("PIL",),
     "export": ("onnx", "onnxruntime", "onnxscript"),
     "plots": ("matplotlib", "plotly"),
-    "experiments": ("astropy", "matplotlib", "plotly", "pooch"),
+    "experiments": ("astropy", "joblib", "matplotlib", "plotly", "pooch"),
+    "peers": ("pypots",),
 }
 
 

@@ -6,10 +6,19 @@ from quick import check_quick
 from test_lightcurves import root  # noqa: F401
 from test_physionet import files  # noqa: F401
 
-from romae.experiments.datasets import synthetic
+from messages import refused
+from romae.experiments.datasets import physionet2012, physionet_grid, synthetic
+from romae.experiments.datasets.physionet2012 import VARIABLES
 from romae.experiments.density_scores import LEVELS
 from romae.experiments.recipe import find
-from romae.experiments.recipes.uncertainty import LikelySeries, LikelyStays, _is_exact, _posterior, _units
+from romae.experiments.recipes.uncertainty import (
+    LikelyGrid,
+    LikelySeries,
+    LikelyStays,
+    _is_exact,
+    _posterior,
+    _units,
+)
 from romae.tokens.sample import Sample
 
 NAMES = {f"coverage_{level * 100:.0f}" for level in LEVELS} | {"crps", "nll"}
@@ -26,6 +35,25 @@ def check(name: str, folder, *, learns: bool = True, is_calibrated: bool = True)
 def test_stays_on_small_files(files, hide, without_shape_checks):  # noqa: F811
     # A twenty-fifth of so few stays is too few to calibrate on.
     check(f"physionet-{hide}", files / "results", learns=False, is_calibrated=False)
+
+
+def test_the_grid_on_small_files(files, without_shape_checks):  # noqa: F811
+    result = check_quick(find("uncertainty/physionet-grid"), files / "results", learns=False)
+    assert set(result.metrics) >= NAMES | {"mae", "mse", "mae_linear", "mse_linear", "crps_process_of_some"}
+    assert result.metrics["crps"] < result.metrics["mae"], "a distribution gives away less than its median alone"
+
+
+def test_scores_of_the_grid_are_z_scores_and_training_holds_nothing_of_what_it_hides(files):  # noqa: F811
+    splits = LikelyGrid().splits(0)
+    np.testing.assert_array_equal(_units(splits.test, splits), 1.0)
+    grid = physionet_grid.load(0)["train"]
+    assert all(sample.hidden is None for sample in splits.train) and grid.hidden.any()
+    assert sum(map(len, splits.train)) == int((~np.isnan(grid.visible)).sum())
+    assert {sample.id for sample in splits.test}.isdisjoint(sample.id for sample in splits.train)
+    chosen = LikelyGrid(tested_on="validation").splits(0)
+    assert [sample.id for sample in chosen.test] == [sample.id for sample in splits.validation]
+    with refused(ValueError, "data.n_records", "at least 1"):
+        LikelyGrid(n_records=0).splits(0)
 
 
 def test_light_curves_on_small_files(root, tmp_path, monkeypatch, without_shape_checks):  # noqa: F811
@@ -46,13 +74,11 @@ def test_units_are_the_deviations_of_variables(files):  # noqa: F811
 
 
 def test_exact_numbers_are_counted_by_variable(files):  # noqa: F811
-    from romae.experiments.datasets.physionet2012 import VARIABLES
-
     hr, temp = VARIABLES.index("HR"), VARIABLES.index("Temp")
     positions = np.array([[float(i), float(temp if i % 2 else hr)] for i in range(40)])
     values = np.where(positions[:, 1] == temp, 37.0, np.arange(40.0))[:, None].astype(np.float32)
     train = [Sample(values, positions) for _ in range(3)]
-    found = _is_exact(np.array([37.0, 37.0, 36.5]), np.array([temp, hr, temp]), train)
+    found = _is_exact(np.array([37.0, 37.0, 36.5]), np.array([temp, hr, temp]), train, physionet2012.SCHEMA)
     assert found.tolist() == [True, False, False]
 
 

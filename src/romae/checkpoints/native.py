@@ -417,7 +417,7 @@ def bundled(name: str, file: str = CARD) -> Path:
     Parameters
     ----------
     name : str
-        Such as "zero", or "stays" for records of intensive care.
+        Such as "zero", "stays" for records of intensive care, or "weather" for weather stations.
     file : str, default "README.md"
         A file that it holds.
 

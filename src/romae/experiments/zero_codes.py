@@ -221,14 +221,14 @@ class Triples:
         learned = self.sample(i)
         whole = replace(learned, values=learned.values[:, :1], schema=SCHEMA)
         assert whole.hidden is not None
-        channel = whole.positions[:, 1] == 2
-        seen_alone = replace(
-            whole, values=whole.values[channel], positions=whole.positions[channel], hidden=whole.hidden[channel]
-        )
         hidden = whole.hidden.reshape(-1, 3)
         asked = hidden[:, 2] & ~hidden[:, 0] & ~hidden[:, 1]
         if not asked.any() or (~hidden[:, 2]).sum() < FEWEST:
             return None
+        channel = whole.positions[:, 1] == 2
+        seen_alone = replace(
+            whole, values=whole.values[channel], positions=whole.positions[channel], hidden=whole.hidden[channel]
+        )
         truth = whole.values[channel, 0][asked].double().numpy()
         return whole, seen_alone, whole.positions[channel][asked].double().numpy(), truth
 

@@ -179,7 +179,8 @@ def forecast(
     if positions is not None:
         places = _positions(positions, len(source), schema)
     else:
-        if schema.positions or task.config.position_dims > 1 + (is_own or _has_axis(task)):
+        has_phase = task.schema is not None and task.schema.phase is not None  # which the task adds by itself
+        if schema.positions or task.config.position_dims > 1 + (is_own or _has_axis(task)) + has_phase:
             raise ValueError("until= leaves the further position axes of these samples open; ask with positions=")
         places = times_up_to(
             seen, ends_of(seen, until, schema), None if step is None else schema.duration(step, "step")

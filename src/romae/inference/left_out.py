@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Int64
 
 from romae.data.export import position_columns
+from romae.data.phase import without_axis
 from romae.data.schema import Schema
 from romae.data.sources import Source
 from romae.model.tasks import Task
@@ -78,7 +79,10 @@ class Originals:
         places = torch.from_numpy(np.flatnonzero(rows))
         counts = [int(rows[part].sum()) for part in self.parts]
         names, n = self.value_names[:n_columns], n_columns
-        table = position_columns(self.packed.positions[places].double(), counts, self.ids, self.schema, facts=True)
+        positions = self.packed.positions[places].double()
+        if self.schema.phase is not None:
+            positions = without_axis(positions)
+        table = position_columns(positions, counts, self.ids, self.schema, facts=True)
         values = self.packed.values[places, :n].double().numpy()
         if not by_column and n > 1:
             return table | {name: values[:, i] for i, name in enumerate(names)}

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float64
+from joblib import Parallel, delayed
 
 from romae.experiments.datasets.catalogue import DataSet, Labelled
 from romae.experiments.datasets.files import MissingFile, data_root, require_bounded_zip
+from romae.extras import require_extra
 from romae.files import write_whole
 from romae.tokens.sample import Sample
 
@@ -23,6 +25,7 @@ FILE, PERIODS = "asas.npz", "periods.npz"
 PER_STAR, PER_POINT = ("id", "label", "length"), ("time", "mag", "err")
 N_STARS, N_POINTS, N_CLASSES = 13_909, 6_334_240, 10
 LONGEST, SHORTEST = 500.0, 0.1  # days, of periods that are looked for
+MANY = 50  # stars, whose periods are worth the start of processes
 
 
 def load(*, folder: Path | None = None) -> Labelled:
@@ -68,12 +71,12 @@ def periods(samples: Sequence[Sample], *, folder: Path | None = None) -> Float64
             known = dict(zip(arrays["id"].tolist(), arrays["period"].tolist(), strict=True))
         if all(sample.id in known for sample in samples):
             return np.array([known[sample.id] for sample in samples])
-    return np.array([_period(sample) for sample in samples])
+    return _found(samples)
 
 
 def save_periods(samples: Sequence[Sample], folder: Path) -> Path:
     """Find the periods of stars and write them, for `periods`."""
-    found = np.array([_period(sample) for sample in samples])
+    found = _found(samples)
     ids = np.array([str(sample.id) for sample in samples])
     path = folder / PERIODS
 
@@ -85,14 +88,18 @@ def save_periods(samples: Sequence[Sample], folder: Path) -> Path:
     return path
 
 
-def _period(sample: Sample) -> float:
-    try:
-        from astropy.timeseries import LombScargle
-    except ImportError:
-        raise ModuleNotFoundError(
-            "periods of stars are found with astropy, which is not installed: pip install 'romae[experiments]'"
-        ) from None
-    days, (magnitude, error) = sample.positions[:, 0].numpy(), sample.values.double().numpy().T
+def _found(samples: Sequence[Sample]) -> Float64[np.ndarray, "s"]:
+    """The periods of stars, of many in processes: a star takes about a second."""
+    require_extra("experiments", "periods of stars are found with", "astropy")
+    stars = [(sample.positions[:, 0].numpy(), sample.values.double().numpy()) for sample in samples]
+    n_jobs = 1 if len(stars) < MANY else -1
+    return np.array(Parallel(n_jobs=n_jobs)(delayed(_period)(star) for star in stars))
+
+
+def _period(star: tuple[Float64[np.ndarray, "n"], Float64[np.ndarray, "n 2"]]) -> float:
+    from astropy.timeseries import LombScargle
+
+    days, (magnitude, error) = star[0], star[1].T
     frequency, power = LombScargle(days, magnitude, error.clip(min=1e-3)).autopower(
         minimum_frequency=1 / LONGEST, maximum_frequency=1 / SHORTEST, samples_per_peak=5
     )
