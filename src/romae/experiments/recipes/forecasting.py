@@ -5,16 +5,16 @@ A model sees the beginning of a window and is asked for what was measured after 
 step hides is not drawn. Windows, splits, units and metrics are those of t-PatchGNN (macro: the mean over variables) and
 of PyOmniTS (`physionet-hourly`: all numbers alike).
 
-    romae run forecasting/activity --seeds 0-4            6 240 steps a seed
-    romae run forecasting/ushcn --seeds 0-4               12 300 steps a seed
+    romae run forecasting/activity --seeds 0-4            6 240 steps a seed; H200 4 minutes
+    romae run forecasting/ushcn --seeds 0-4               12 300 steps a seed; H200 4 to 10 minutes
     romae run forecasting/physionet --seeds 0-24          9 000 steps a seed; five splits with five seeds each
     romae run forecasting/physionet-hourly --seeds 0-4    12 000 steps a seed
 
-Some minutes a seed on an H200 are to be expected; they have not been run yet, and are too many steps for a CPU. The
-last value, means, lines and boosted trees need no GPU; the trees take one to three minutes on a core of a CPU.
+Times are with a dozen of runs on the card, trees included, which take one to three minutes on a core of a CPU; they are
+too many steps for a CPU. The rows of PhysioNet have not been run yet.
 
-Expected, from one seed of a trial without tuning: activity 2.57e-3 | 3.13e-2 (MSE | MAE), ushcn 4.83e-1 | 2.88e-1 with
-a loss that counts all variables alike, physionet 0.81 of the last value. The last value has 3.57 | 3.35, 10.3 | 4.17,
+Expected: activity 2.44e-3 | 2.84e-2 (MSE | MAE), ushcn 4.87e-1 | 2.95e-1, and, from one seed of a trial without tuning,
+physionet 0.81 of the last value. The last value has 3.57 | 3.35, 10.3 | 4.17,
 and 6.37 | 3.75 on the first split of physionet. Published values of activity, ushcn and physionet-hourly are on the
 same windows. Those of physionet belong to an order of records that nobody has, where the last value alone moves by a
 tenth from split to split: they are orientation, and the ratio to the last value is what counts.
