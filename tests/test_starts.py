@@ -148,10 +148,58 @@ def test_auto_trains_from_new_weights_what_the_model_cannot_take(capsys):
         RoMAEInterpolator(start="zero", **SETTINGS).fit(X)
 
 
-def test_by_default_a_fit_starts_from_new_weights():
-    settings = {**SETTINGS, "pretrain_epochs": 1, "size": {"width": 16, "heads": 2, "depth": 1}}
-    fitted = RoMAEInterpolator(**settings).fit(sines(4))
-    assert fitted.start_ == "from scratch" and fitted.task_.config.position_dims == 1
+@pytest.fixture
+def one_pass(monkeypatch):
+    monkeypatch.setattr(starts.rules, "fitting_epochs", lambda *_: 1)
+
+
+def judged(monkeypatch, as_it_is, new):
+    """Held-out series say this of the model that needs no training, and of new weights."""
+    told = lambda _, task: as_it_is if starts.is_in_own_units(task) else new  # noqa: E731
+    monkeypatch.setattr(starts.Judge, "error", told)
+
+
+@pytest.mark.parametrize("estimator", [RoMAEInterpolator(**SETTINGS), RoMAEForecaster(0.5, **SETTINGS)])
+def test_by_default_new_weights_give_way_to_the_model_as_it_is_where_that_does_better(
+    estimator, one_pass, monkeypatch, capsys
+):
+    samples = rising(20, seed=0)
+    judged(monkeypatch, 0.5, 0.6)
+    estimator.fit(samples)
+    assert estimator.start_ == "zero-shot" and estimator.starts_ == {"zero-shot": 0.5, "from scratch": 0.6}
+    assert starts.is_in_own_units(estimator.task_) and estimator.histories_ == []
+    assert_says(capsys.readouterr().err, "zero-shot did best", "4 held-out series", "0.600")
+    assert np.isfinite(estimator.score(samples))
+    judged(monkeypatch, 0.7, 0.6)
+    estimator.fit(samples)
+    assert estimator.start_ == "from scratch" and len(estimator.histories_[0]) == 1
+
+
+def test_the_comparison_changes_nothing_of_new_weights(one_pass, monkeypatch):
+    judged(monkeypatch, 1.0, 0.5)
+    samples = rising(20, seed=0)
+    default, alone = (
+        RoMAEInterpolator(start=start, verbose=-1, **SETTINGS).fit(samples) for start in ("best", "scratch")
+    )
+    assert default.starts_ is not None and alone.starts_ is None
+    for ours, theirs in zip(default.task_.parameters(), alone.task_.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "n"),
+    [
+        ({"size": {"width": 16, "heads": 2, "depth": 1}}, 20),
+        ({"center": "sample"}, 20),
+        ({"masking": HALF}, 20),
+        ({"time_limit": 5.0}, 20),
+        ({}, 6),
+    ],
+)
+def test_whoever_says_what_to_train_or_has_few_series_gets_new_weights(settings, n, one_pass, monkeypatch):
+    judged(monkeypatch, 0.0, 1.0)
+    fitted = RoMAEInterpolator(verbose=-1, **SETTINGS, **settings).fit(rising(n, seed=0))
+    assert fitted.start_ == "from scratch" and fitted.starts_ is None
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ E = TypeVar("E", bound="Estimator")
 FORMAT = 1
 
 Clock = Literal["sample", "shared"]
-Start = Literal["scratch", "zero", "auto"]
+Start = Literal["best", "scratch", "zero", "auto"]
 MASK_RATIO = 0.5
 # Settings of training that estimators have themselves.
 SAID_OTHERWISE = {"device": "device", "seed": "random_state", "scoring": "scoring"}
@@ -196,7 +196,7 @@ class Estimator(BaseEstimator):
             raise ValueError(f"validation_fraction lies between 0 and 1, not at {self.validation_fraction}")
         if self.pretrain_epochs is not None and self.pretrain_epochs < 0:
             raise ValueError(f"pretrain_epochs must be at least 0, not {self.pretrain_epochs}")
-        if self._start != "scratch" and self.pretrained not in (None, ZERO):
+        if self._start in ("zero", "auto") and self.pretrained not in (None, ZERO):
             raise ValueError(f"start={self.start!r} and pretrained= both say where to start; leave one of them out")
         if self.pretrained is None and self._start != "zero":
             return None
@@ -224,7 +224,9 @@ class Estimator(BaseEstimator):
     @property
     def _start(self) -> Start:
         """Where a fit starts: the name of the bundled model says it too."""
-        return "zero" if self.start == "scratch" and self.pretrained == ZERO else self.start
+        if self.start in ("best", "scratch") and self.pretrained is not None:
+            return "zero" if self.pretrained == ZERO else "scratch"
+        return self.start
 
     def _require_in_context(self) -> None:
         """Refuse a model in units of its own, which knows neither a scaling nor labels; some estimators take it."""

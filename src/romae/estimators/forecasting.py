@@ -103,11 +103,13 @@ class RoMAEForecaster(_Unsupervised):
         pretrained model has its own rule.
     pretrained : str or Path, optional
         A model to start from: the folder of a saved estimator, of a run or of a checkpoint, or a name on the Hub.
-    start : {"scratch", "zero", "auto"}, default "scratch"
-        Where learning starts: from new weights, or from the model that needs no training ("romae/zero", as
-        `pretrained="romae/zero"` says too), which is fine-tuned, or kept as it is with `pretrain_epochs=0` and for
-        fewer than 20 series. "auto" tries the model as it is, fine-tuned, and new weights. Of what is tried, that with
-        the lowest error on hidden values of held-out series is kept, and one line on stderr says which.
+    start : {"best", "scratch", "zero", "auto"}, default "best"
+        Where learning starts. "best" learns from new weights; where nothing else is said of the network or of its
+        training, the model that needs no training ("romae/zero") is kept in its place if it does better. "scratch" is
+        new weights alone. "zero", as `pretrained="romae/zero"`, fine-tunes that model, or keeps it as it is with
+        `pretrain_epochs=0` and for fewer than 20 series. "auto" tries all three. Of what is tried, that with the lowest
+        error on hidden values of held-out series, of which there are some from 20 series on, is kept, and one line on
+        stderr says which.
     early_stopping : bool, default True
         Whether to keep the weights that do best on a validation split, and to stop when they no longer improve.
     validation_fraction : float or None, default None
@@ -186,7 +188,7 @@ class RoMAEForecaster(_Unsupervised):
         ladders: Sequence[Ladder] | None = None,
         phase: bool | Mapping[str, Any] | None = None,
         pretrained: str | Path | None = None,
-        start: Start = "scratch",
+        start: Start = "best",
         early_stopping: bool = True,
         validation_fraction: float | None = None,
         device: str = "auto",

@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from inspect import signature
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -41,6 +42,25 @@ S = TypeVar("S", bound="StartingFromZero")
 
 ZERO_SHOT, FINE_TUNED, FROM_SCRATCH = "zero-shot", "fine-tuned", "from scratch"
 FEWEST_JUDGED = 60  # series; of fewer, several parts are hidden one after the other
+SECONDS_WORTH_COMPARING = 60.0
+# Whoever says one of these wants a network that is new.
+OF_NEW_WEIGHTS = (
+    "size",
+    "model",
+    "ladders",
+    "phase",
+    "likelihood",
+    "scaling",
+    "center",
+    "clock",
+    "masking",
+    "mask_ratio",
+    "pretrain_epochs",
+    "batch_size",
+    "lr",
+    "train",
+    "early_stopping",
+)
 
 
 class StartingFromZero(Estimator):
@@ -54,9 +74,12 @@ class StartingFromZero(Estimator):
     def _learn(self, samples: Sequence[Sample], before: Task | None) -> None:
         """Fit from the start that is asked for, or from the one that does best on held-out series."""
         start = self._start
-        if start == "scratch" and not is_in_own_units(before):
-            self._train(samples, before)
+        if start in ("best", "scratch") and not is_in_own_units(before):
+            seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+            self._train(samples, before, seed=seed)
             self.start_, self.starts_ = FROM_SCRATCH, None
+            if start == "best" and self._is_left_open() and _obstacle(samples) is None:
+                self._compare_as_it_is(samples, seed)
             return
         obstacle = _obstacle(samples)
         if obstacle is not None and start != "auto":
@@ -102,6 +125,34 @@ class StartingFromZero(Estimator):
         self.n_features_in_, self.stack_, self.has_stack_ = _n_channels(samples), None, False
         self.start_, self.starts_ = kept, scores
         self._say(self._sentence(kept, scores, len(held_out)))
+
+    def _is_left_open(self) -> bool:
+        """Whether nothing is said of the network and of its training, so that it need not be a new one.
+
+        A comparison takes some seconds, which a short time limit has not.
+        """
+        defaults = {name: parameter.default for name, parameter in signature(type(self).__init__).parameters.items()}
+        is_long = self.time_limit is None or self.time_limit >= SECONDS_WORTH_COMPARING
+        given = [(getattr(self, name), defaults[name]) for name in OF_NEW_WEIGHTS if name in defaults]
+        return is_long and all(value is usual or (type(value), value) == (type(usual), usual) for value, usual in given)
+
+    def _compare_as_it_is(self, samples: Sequence[Sample], seed: int) -> None:
+        """Keep the model that needs no training where it does better on what new weights were validated on."""
+        device = rules.CPU if chosen_device(self.device) == "cpu" else rules.GPU
+        (part,) = self._parts(samples, None, seed, self.task_.encoder, device, is_by_hiding=True)
+        held_out = _chosen(samples, part.held_out[:FEWEST_JUDGED])
+        judge = Judge.of(held_out, samples, self._masking(), seed) if held_out else None
+        if judge is None:
+            return
+        untrained = with_masking(zero_model(), self._masking())
+        untrained.schema = schema_of(samples)
+        as_it_is = self._on_device(untrained)
+        scores = {ZERO_SHOT: judge.error(as_it_is), FROM_SCRATCH: judge.error(self.task_)}
+        if scores[ZERO_SHOT] < scores[FROM_SCRATCH]:
+            self.tasks_, self.task_, self.histories_, self.start_ = [as_it_is], as_it_is, [], ZERO_SHOT
+        self.starts_ = scores
+        assert self.start_ is not None
+        self._say(self._sentence(self.start_, scores, len(held_out)))
 
     def _is_tuned(self, judge: "Judge | None") -> bool:
         """Whether there is fine-tuning: where nobody says so, it needs series that are held out to judge it."""

@@ -134,7 +134,7 @@ def fitted(
     if estimator is RoMAEForecaster:
         settings["masking"] = looking_ahead(None) if start == "from scratch" else AHEAD
     if start == "from scratch":
-        settings |= {"time_limit": trial.seconds, "pretrain_epochs": trial.epochs, **trial.settings}
+        settings |= {"start": "scratch", "time_limit": trial.seconds, "pretrain_epochs": trial.epochs, **trial.settings}
         return estimator(**settings).fit(samples)
     epochs = 0 if start == "zero-shot" else trial.epochs_of(len(samples))
     limit = None if start == "zero-shot" else trial.seconds
