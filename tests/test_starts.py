@@ -175,6 +175,17 @@ def test_by_default_new_weights_give_way_to_the_model_as_it_is_where_that_does_b
     assert estimator.start_ == "from scratch" and len(estimator.histories_[0]) == 1
 
 
+def test_new_weights_stay_where_the_model_as_it_is_would_not_answer(one_pass, monkeypatch, capsys):
+    """Of a channel of which a series shows nothing, new weights know what it is like elsewhere."""
+    judged(monkeypatch, 0.0, 1.0)
+    rows = table(20)
+    rows = rows[(rows["channel"] == "a") | (rows["day"] < rows["id"].map(lambda i: 9 if i % 2 else 1))]
+    fitted = RoMAEInterpolator(columns=LONG, **SETTINGS).fit(rows)
+    assert fitted.start_ == "from scratch" and fitted.starts_ is None
+    assert_says(capsys.readouterr().err, "from scratch", "channel that is not")
+    assert fitted.interpolate(rows, TIMES).notna().all(axis=None)
+
+
 def test_the_comparison_changes_nothing_of_new_weights(one_pass, monkeypatch):
     judged(monkeypatch, 1.0, 0.5)
     samples = rising(20, seed=0)

@@ -147,6 +147,11 @@ class StartingFromZero(Estimator):
         untrained = with_masking(zero_model(), self._masking())
         untrained.schema = schema_of(samples)
         as_it_is = self._on_device(untrained)
+        if np.isnan(_answers_in_context(as_it_is, judge.samples)).any():
+            self._say(
+                f"{FROM_SCRATCH}, since the model that needs no training says nothing of a channel that is not seen"
+            )
+            return
         scores = {ZERO_SHOT: judge.error(as_it_is), FROM_SCRATCH: judge.error(self.task_)}
         if scores[ZERO_SHOT] < scores[FROM_SCRATCH]:
             self.tasks_, self.task_, self.histories_, self.start_ = [as_it_is], as_it_is, [], ZERO_SHOT
@@ -298,16 +303,20 @@ def hidden_predictions(task: Task, samples: Sequence[Sample]) -> Float64[np.ndar
     """
     if not is_in_own_units(task):
         return np.concatenate(predictions.predict(task, samples))
-    schema = schema_of(samples) or Schema()
-    n_axes = 1 + (schema.channel is not None)
-    places = [sample.positions[sample.hidden][:, [*range(-n_axes, 0)]].double().numpy() for sample in samples]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of channels of which nothing is visible
-        told = np.concatenate(interpolate(task, _with_schema(samples), places))
+    schema, told = schema_of(samples) or Schema(), _answers_in_context(task, samples)
     if np.isnan(told).any():
         means = filled_along_time(mean, SampleSet([sample.with_schema(schema) for sample in samples], schema))
         told = np.where(np.isnan(told), means, told)
     return told
+
+
+def _answers_in_context(task: Task, samples: Sequence[Sample]) -> Float64[np.ndarray, "t c"]:
+    """What a model in units of its own says of them: NaN of a channel of which a series shows nothing."""
+    n_axes = 1 + ((schema_of(samples) or Schema()).channel is not None)
+    places = [sample.positions[sample.hidden][:, [*range(-n_axes, 0)]].double().numpy() for sample in samples]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of channels of which nothing is visible
+        return np.concatenate(interpolate(task, _with_schema(samples), places))
 
 
 def asked_channels(task: Task, samples: Sequence[Sample], channels: Any, known: Sequence[int]) -> list[int]:
