@@ -55,12 +55,11 @@ def test_the_code_on_a_card_runs_on_a_table_of_its_columns(folder, tmp_path, mon
     exec(code.replace("path/to/this/folder", str(folder)), {})
     assert len(capsys.readouterr().out) > 10
     for other in others:  # from magnitudes
-        magnitudes = table.rename(
-            columns={name: new for name, new in zip(schema.values, ("mag", "mag_err"), strict=True)}
-        )
-        names: dict = {"magnitudes": magnitudes}
+        before = (schema.id, schema.time, schema.channel, *schema.values)
+        renamed = dict(zip(before, ("star", "mjd", "filter", "mag", "mag_err"), strict=True))
+        names: dict = {"magnitudes": table.rename(columns=renamed), "romae": romae, "task": romae.load(folder)}
         exec(other, names)
-        assert np.isfinite(romae.predict_proba(romae.load(folder), romae.from_table_like(names["table"], schema))).all()
+        assert np.isfinite(romae.predict_proba(names["task"], names["samples"])).all()
     assert all(f"| `{name}` |" in card for name in (schema.id, schema.time, schema.channel, *schema.values))
 
 

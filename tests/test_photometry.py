@@ -8,7 +8,14 @@ import pandas as pd
 import pytest
 
 import romae
-from romae.data.photometry import ZERO_POINTS, difference_flux, looks_undifferenced, to_flux, to_magnitude
+from romae.data.photometry import (
+    ZERO_POINTS,
+    difference_flux,
+    looks_undifferenced,
+    table_like,
+    to_flux,
+    to_magnitude,
+)
 from romae.inference.outside import Outside
 from romae.tokens.tokens import PackedSamples
 
@@ -79,6 +86,38 @@ def test_nonsense_is_refused(convert, words):
 def test_text_is_no_flux():
     with pytest.raises(TypeError, match="no number"):
         to_magnitude(["bright"], zero_point="AB")
+
+
+def magnitudes() -> pd.DataFrame:
+    random = np.random.default_rng(0)
+    rows = {"star": np.repeat(["a", "b"], 20), "mjd": np.tile(np.arange(20.0), 2), "filter": np.tile(["g", "r"], 20)}
+    return pd.DataFrame(rows | {"mag": random.normal(19, 0.3, 40), "mag_err": 0.02, "kind": "RR Lyrae"})
+
+
+def test_the_bundled_model_takes_magnitudes_in_one_call():
+    task, table = romae.load(MODELS / "light-curves"), magnitudes()
+    columns = {"id": "star", "time": "mjd", "band": "filter", "magnitude": "mag", "error": "mag_err"}
+    result = table_like(table, task.schema, **columns)
+    flux, error = to_flux(table["mag"], table["mag_err"], zero_point=27.5)
+    expected = difference_flux(flux, error, id=table["star"], band=table["filter"])
+    np.testing.assert_allclose(result[["flux", "flux error"]].to_numpy(), np.stack(expected, axis=1))
+    samples = romae.from_table_like(result, task.schema)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert romae.predict_proba(task, samples).shape == (2, 14)
+    assert not [one for one in caught if "difference_flux" in str(one.message)]
+    labelled = table_like(table, task.schema, **columns, label="kind")
+    assert (labelled[task.schema.label or "kind"] == "RR Lyrae").all() and list(table) == list(magnitudes())
+    fluxes = romae.Schema(id="id", time="t", channel="b", values=("f",), errors=("e",), channels=("g", "r"))
+    total = table_like(table, fluxes, **columns, zero_point="AB")
+    np.testing.assert_allclose(to_magnitude(total["f"], zero_point="AB"), table["mag"])
+    for schema, changes, words in (
+        (fluxes, {"label": "type"}, "'type'"),
+        (fluxes, {"band": "passband"}, "'passband'"),
+        (romae.Schema(), {}, "one flux and its"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            table_like(table, schema, **columns | changes)
 
 
 def test_fluxes_far_above_0_in_most_bands_look_undifferenced():

@@ -69,6 +69,7 @@ _HOME = {
     "Task": "model.tasks",
     "MaskedReconstruction": "model.tasks",
     "Classification": "model.tasks",
+    "MultiLabel": "model.tasks",
     "Regression": "model.tasks",
     "TrainConfig": "training.config",
     "train": "training.loop",
@@ -86,6 +87,7 @@ _HOME = {
     "calibrate": "inference.calibration",
     "anomaly": "inference.anomalies",
     "explain": "inference.explanations",
+    "early_scores": "inference.early",
     "forecast": "inference.forecasts",
     "export": "inference.export",
     "RoMAEClassifier": "estimators.supervised",
@@ -136,6 +138,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test holds 
     from romae.estimators.unsupervised import RoMAEInterpolator as RoMAEInterpolator
     from romae.inference.anomalies import anomaly as anomaly
     from romae.inference.calibration import calibrate as calibrate
+    from romae.inference.early import early_scores as early_scores
     from romae.inference.explanations import explain as explain
     from romae.inference.export import export as export
     from romae.inference.forecasts import forecast as forecast
@@ -151,6 +154,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test holds 
     from romae.model.tasks import Classification as Classification
     from romae.model.tasks import Loss as Loss
     from romae.model.tasks import MaskedReconstruction as MaskedReconstruction
+    from romae.model.tasks import MultiLabel as MultiLabel
     from romae.model.tasks import Regression as Regression
     from romae.model.tasks import Task as Task
     from romae.prior.series import Prior as Prior

@@ -147,7 +147,7 @@ def load(
 
     Returns
     -------
-    MaskedReconstruction, Classification, Regression or `task`
+    MaskedReconstruction, Classification, MultiLabel, Regression or `task`
         The task, in evaluation mode, with its scaling and schema. Every weight has its place and vice versa.
 
     Raises

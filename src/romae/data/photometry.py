@@ -92,8 +92,8 @@ def to_magnitude(
     Examples
     --------
     >>> from romae.data.photometry import to_magnitude
-    >>> to_magnitude([3631.0, 36.31], zero_point="AB").round(2).tolist()
-    [0.0, 5.0]
+    >>> to_magnitude([363.1, 36.31], zero_point="AB").round(2).tolist()
+    [2.5, 5.0]
     >>> magnitude, error = to_magnitude([100.0], [1.0], zero_point="SNANA FLUXCAL")
     >>> magnitude.round(3).tolist(), error.round(4).tolist()
     ([22.5], [0.0109])
@@ -230,6 +230,83 @@ def difference_flux(
             raise ValueError("a reference_error needs the errors of the fluxes: hand over error=")
         errors = np.hypot(errors, _errors(reference_error, values.shape, table, "reference_error"))
     return _given_back(values - subtracted, errors, table, "difference_flux")
+
+
+def table_like(
+    table: Any,
+    schema: Any,
+    *,
+    id: str,
+    time: str,
+    band: str,
+    magnitude: str,
+    error: str,
+    label: str | None = None,
+    zero_point: Any = "PLAsTiCC",
+) -> Any:
+    """A table of magnitudes as a model of fluxes takes it, such as `romae.load("romae/light-curves")`, in one call.
+
+    Parameters
+    ----------
+    table : DataFrame
+        A row for each measurement.
+    schema : Schema
+        The names of the model's training data (`task.schema`). Where it says that fluxes are differences, the median of
+        each band of each object is subtracted.
+    id : str
+        The column of objects.
+    time : str
+        The column of times, in the unit of the model's: days for the light-curve model.
+    band : str
+        The column of bands, which are called as the model calls them.
+    magnitude : str
+        The column of magnitudes.
+    error : str
+        The column of their errors.
+    label : str, optional
+        A column of targets to keep, under the name that the model has for it, if it has one.
+    zero_point : float, str or column, default "PLAsTiCC"
+        The magnitude of a flux of 1 in the model's unit, as in `to_flux`; that of the light-curve model by default.
+
+    Returns
+    -------
+    DataFrame
+        The columns that the model expects, and no others but targets, for `romae.from_table_like(table, task.schema)`.
+
+    Raises
+    ------
+    ValueError
+        If there is no such column, a magnitude is none, or the model takes other values than a flux and its error.
+    TypeError
+        If something is no number.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import romae
+    >>> from romae.data.photometry import table_like
+    >>> columns = {"star": ["V1"] * 3, "mjd": [0.0, 2.0, 5.0], "filter": "g", "mag": [20.0, 20.5, 20.2], "e": 0.02}
+    >>> schema, table = romae.load("romae/light-curves").schema, pd.DataFrame(columns)
+    >>> result = table_like(table, schema, id="star", time="mjd", band="filter", magnitude="mag", error="e")
+    >>> result["flux"].round(1).tolist()
+    [168.2, -200.8, 0.0]
+    """
+    names = (*schema.values, *schema.error_names)
+    if len(names) != 2 or schema.channel is None or schema.positions:
+        raise ValueError(
+            f"this model takes {', '.join(map(repr, schema.columns))}, and a table of magnitudes has one flux and its "
+            "error in each band"
+        )
+    sources = {schema.id: id, schema.time: time, schema.channel: band}
+    if label is not None:
+        sources[schema.label or label] = label
+    columns = {name: to_numpy(_column(column, table, name)) for name, column in sources.items()}
+    values, errors = _read(magnitude, error, table, "magnitude")
+    zero = _broadcast(_zero_point(zero_point, values.shape, table), values.shape, "zero_point")
+    flux, errors = to_flux(values, errors, zero_point=zero)
+    if schema.fluxes == "difference":
+        flux, errors = difference_flux(flux, errors, id=columns[schema.id], band=columns[schema.channel])
+    return table[[]].assign(**columns, **dict(zip(names, (flux, errors), strict=True)))
 
 
 def looks_undifferenced(

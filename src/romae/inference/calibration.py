@@ -210,7 +210,10 @@ def held_out_distributions(
     With `by`, distributions are without a calibration and know their places for it.
     """
     if not isinstance(task, MaskedReconstruction | Regression):
-        raise TypeError(f"only a task of this library can be calibrated, and {type(task).__name__} is none")
+        raise TypeError(
+            "only a Classification, a Regression or a MaskedReconstruction can be calibrated, and this is a "
+            f"{type(task).__name__}"
+        )
     if task.likelihood is None:
         raise ValueError(
             f"this {type(task).__name__} has learned no distribution that could be calibrated; train it with "

@@ -193,7 +193,9 @@ def _require_explicable(task: Task, at: Any) -> None:
             )
         return
     if not isinstance(task, Classification | Regression):
-        raise TypeError(f"explain needs a task of this library, not {type(task).__name__}")
+        raise TypeError(
+            f"explain needs a Classification, Regression or MaskedReconstruction task, not {type(task).__name__}"
+        )
     if at is not None:
         raise ValueError(
             f"at= is for masked reconstruction; a {type(task).__name__} predicts for the sample as a whole"

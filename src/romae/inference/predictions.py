@@ -42,7 +42,7 @@ from romae.model.conformal import By, Conformal
 from romae.model.gate import Gate
 from romae.model.kernels.onednn import without_onednn
 from romae.model.pooling import pool_layers
-from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
+from romae.model.tasks import Classification, MaskedReconstruction, MultiLabel, Regression, Task
 from romae.processes.mixing import mixed_with_processes
 from romae.tokens.layout import Layout
 from romae.tokens.levels import Levels
@@ -131,9 +131,9 @@ def predict(
     -------
     array or list of arrays, Distribution or list of them
         Classification: the most probable class [b], by name where the task's schema names its classes, else by index.
-        Regression: numbers [b], or [b, k] for several targets, or a list of arrays [n, k] for targets per token. Masked
-        reconstruction: a list of arrays [n, c] with the values of the tokens that each sample hides; those of one
-        sample are decoded together.
+        MultiLabel: booleans [b, k], True on labels with a probability of at least one half. Regression: numbers [b], or
+        [b, k] for several targets, or a list of arrays [n, k] for targets per token. Masked reconstruction: a list of
+        arrays [n, c] with the values of the tokens that each sample hides; those of one sample are decoded together.
 
     Raises
     ------
@@ -169,6 +169,8 @@ def predict(
             task, samples, calibrated=calibrated, tokens_per_batch=tokens_per_batch, precision=precision
         )
         return names[probabilities.argmax(1)]
+    if isinstance(task, MultiLabel):
+        return predict_proba(task, samples, tokens_per_batch=tokens_per_batch, precision=precision) >= 0.5
     if not isinstance(task, MaskedReconstruction | Regression):
         raise TypeError(f"predict needs a task of this library, not {type(task).__name__}")
     if as_distribution:
@@ -193,11 +195,11 @@ def predict_proba(
     tokens_per_batch: int = TOKENS_PER_BATCH,
     precision: Precision = "auto",
 ) -> Float64[np.ndarray, "b k"]:
-    """Predict the probability of each class.
+    """Predict the probability of each class, or of each of several labels.
 
     Parameters
     ----------
-    task : Classification
+    task : Classification or MultiLabel
         A trained task, such as `romae.load` gives; it answers on the device that it is on, without dropout.
     samples : sequence of Sample
         The samples, as they were read: they are scaled as the training data were. Tokens that a sample hides are not
@@ -214,14 +216,15 @@ def predict_proba(
     Returns
     -------
     Float64 array [b, k]
-        One row per sample, which sums to 1, in the order of the class indices (`task.schema.classes`).
+        One row per sample, which sums to 1, in the order of the class indices (`task.schema.classes`). Of several
+        labels each has a probability of its own.
 
     Raises
     ------
     ValueError
         If samples do not fit the model; the message names the sample.
     TypeError
-        If the task is no Classification, or something else than samples is given.
+        If the task is no Classification and no MultiLabel, or something else than samples is given.
 
     Examples
     --------
@@ -237,6 +240,9 @@ def predict_proba(
     >>> np.allclose(romae.predict_proba(task, samples).sum(1), 1.0)
     True
     """
+    if isinstance(task, MultiLabel):
+        how = _How("predicting", tokens_per_batch, precision)
+        return _rows(task, samples, lambda work: task.predict(work.batch).cpu().double().sigmoid(), how)
     if not isinstance(task, Classification):
         raise TypeError(f"probabilities need a Classification task, not {type(task).__name__}")
 
@@ -502,7 +508,7 @@ def wants_distribution(task: Task, returns: str) -> bool:
         raise ValueError(f"returns must be one of {', '.join(map(repr, get_args(Returns)))}, not {returns!r}")
     if returns == "mean":
         return False
-    if isinstance(task, Classification):
+    if isinstance(task, Classification | MultiLabel):
         raise ValueError("a classifier has no distribution of numbers; predict_proba gives probabilities of classes")
     if getattr(task, "likelihood", None) is None:
         raise ValueError(

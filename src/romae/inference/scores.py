@@ -117,7 +117,7 @@ def score(task: Task, samples: SampleSet, *, split: Literal["test", "validation"
         return _score_numbers(task, samples, split)
     if isinstance(task, MaskedReconstruction):
         return _score_hidden(task, samples, split)
-    raise TypeError(f"only tasks of this library have scores, not {type(task).__name__}")
+    raise TypeError(f"only Classification, Regression and MaskedReconstruction have scores, not {type(task).__name__}")
 
 
 def _score_classes(task: Classification, samples: SampleSet, split: Literal["test", "validation"]) -> Scores:

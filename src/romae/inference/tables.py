@@ -22,7 +22,7 @@ from romae.inference.anomalies import FOLDS, LEVEL, Combine, anomaly
 from romae.inference.explanations import Method, Per, explain
 from romae.inference.explanations import Units as UnitsOfClasses
 from romae.inference.interpolation import interpolate
-from romae.model.tasks import Classification, Regression, Task
+from romae.model.tasks import Classification, MultiLabel, Regression, Task
 from romae.training.config import chosen_device, require_device_name
 from romae.training.tables import Columns, load_model, read_table, read_table_in_part, require_columns
 
@@ -160,6 +160,8 @@ def predict_table(
         probabilities = inference.predict_proba(task, samples, **config.how)
         classes = model_schema.classes or tuple(range(task.n_classes))
         return to_sample_table(samples, probabilities, replace(schema, classes=classes))
+    if isinstance(task, MultiLabel):
+        raise ValueError(f"the model in {model} tells several labels; ask it in Python: romae.predict_proba")
     if not isinstance(task, Regression):
         raise ValueError(f"the model in {model} was only pre-trained; finetune it to predict, or embed and interpolate")
     asked = inference.predict(task, samples, returns=_returns(spread), **config.how)

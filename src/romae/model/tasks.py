@@ -73,7 +73,7 @@ class Loss(NamedTuple):
 
 
 class Task(nn.Module):
-    """An encoder with a head and a loss: the base of `MaskedReconstruction`, `Classification` and `Regression`.
+    """An encoder with a head and a loss: the base of all tasks, such as `Classification`.
 
     Subclass it for a loss of your own: define `forward`, which returns a `Loss`, `predict`, and `trivial`. `train`
     takes any task. What a step draws at random (masks, dropped tokens) is drawn by `prepare`, before anything is
@@ -991,6 +991,103 @@ class Classification(Task):
         return self.head(self.pooled(self.encode(tokens)))
 
 
+class MultiLabel(Task):
+    """Several labels per sample, of which any number may be true: one independent probability for each.
+
+    Parameters
+    ----------
+    encoder : Encoder or ModelConfig
+        An encoder, such as that of a pre-trained task (`task.encoder.rebuilt()`), or the configuration of a new one.
+    n_labels : int
+        The number of labels. Targets are vectors [k] of 0 and 1, in their order.
+    drop_tokens : float, default 0.0
+        The largest share of each sample's tokens that is dropped at each step of training, from 0 to below 1: the
+        regulariser for small data.
+    augment : Noise, optional
+        Augmentation of values in training.
+
+    Raises
+    ------
+    ValueError
+        If there is no label, or a number lies outside its range.
+    TypeError
+        If the augmentation is none.
+
+    See Also
+    --------
+    Classification : one class per sample.
+
+    Notes
+    -----
+    The loss is the binary cross-entropy, a mean over samples and labels. `romae.predict_proba` gives a probability for
+    each label, and `romae.predict` is True where it is at least one half. Estimators, the command line, calibration,
+    explanations and exported files know classes and numbers alone.
+
+    Examples
+    --------
+    >>> import romae
+    >>> config = romae.ModelConfig(channels=1, position_dims=1, encoder="tiny-shallow")
+    >>> task = romae.MultiLabel(config, n_labels=3)
+    >>> batch = romae.collate([romae.Sample([[0.1], [0.2]], [[0.0], [1.5]], target=[1, 0, 1])])
+    >>> task.predict(batch).shape  # logits
+    torch.Size([1, 3])
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder | ModelConfig,
+        n_labels: int,
+        *,
+        drop_tokens: float = 0.0,
+        augment: Noise | None = None,
+    ) -> None:
+        if not isinstance(n_labels, SupportsIndex) or operator.index(n_labels) < 1:
+            raise ValueError(f"there is at least one label, n_labels=1 or more, not {n_labels!r}")
+        n_labels = operator.index(n_labels)
+        super().__init__(encoder, drop_tokens, {"n_labels": n_labels, "augment": augment})
+        if not isinstance(augment, Noise | None):
+            raise TypeError(f"augment is Noise(…), not {augment!r}")
+        self.n_labels, self.augment = n_labels, augment
+        self.head = Head(self.config.encoder.width, n_labels, self.config.norm_eps)
+
+    def _draw(self, batch: Batch, source: RandomSource) -> Batch:
+        target = _require_target(batch)
+        if target.shape != (len(batch), self.n_labels):
+            raise ValueError(
+                f"targets are {self.n_labels} numbers of 0 and 1 per sample ([{len(batch)}, {self.n_labels}]), and "
+                f"these have the shape {list(target.shape)}"
+            )
+        if target.device.type == "cpu" and not bool(((target == 0) | (target == 1)).all()):
+            raise ValueError("each label is 0 or 1, and this batch has others; a scaling of targets is for regression")
+        return batch
+
+    def forward(self, batch: Batch) -> Loss:
+        batch = self.prepare(batch)
+        target = _require_target(batch).float()
+        losses = F.binary_cross_entropy_with_logits(self.predict(batch), target, reduction="none")
+        return _summed(losses, _counts(batch))
+
+    def trivial(self, batch: Batch) -> Loss:
+        target, counts = _require_target(batch).double(), _counts(batch)
+        share = _average(target, counts).expand_as(target)
+        return _summed(-torch.special.xlogy(target, share) - torch.special.xlogy(1 - target, 1 - share), counts)
+
+    def predict(self, batch: Batch) -> Float[Tensor, "b k"]:
+        """The logit of each label: its probability is the sigmoid.
+
+        Parameters
+        ----------
+        batch : Batch
+            The batch.
+
+        Returns
+        -------
+        Tensor [b, k]
+            One row per sample.
+        """
+        return self.head(self.pooled(self.encode(batch.tokens))).float()
+
+
 class Regression(Task):
     """Regression: one or several numbers per sample, or per token, with a squared error or a likelihood.
 
@@ -1135,7 +1232,9 @@ class Regression(Task):
         return self.head(self.per_token(encoded, tokens.layout)).float()
 
 
-TASKS: dict[str, type[Task]] = {task.__name__: task for task in (MaskedReconstruction, Classification, Regression)}
+TASKS: dict[str, type[Task]] = {
+    task.__name__: task for task in (MaskedReconstruction, Classification, MultiLabel, Regression)
+}
 
 
 def _count(like: Tensor, n: int) -> Tensor:

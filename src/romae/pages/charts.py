@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int64, Shaped
 
-from romae.pages.plots import BAND_OPACITY, BASELINE, HIDDEN, OBSERVED, PREDICTED, Band, Panel
+from romae.pages.plots import BAND_OPACITY, BASELINE, COLOURS, HIDDEN, OBSERVED, PREDICTED, Band, Panel
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure, Scatter
 
-COLOURS = (PREDICTED, HIDDEN, "#edae49", OBSERVED, "#8e6c8a", "#66a182", "#2e4057", BASELINE)
 _BEFORE_AND_AFTER = (HIDDEN, PREDICTED)
 # Symbols differ where colours do, for eyes that see some of these alike. There are seven beside eight colours, so that
 # no pair comes back before the fifty-seventh.
@@ -49,13 +48,17 @@ class Line(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """One channel of one sample: its measurements, a number for each, and a band around them where there is one."""
+    """One channel of one sample: its measurements, a number for each, and a band around them where there is one.
+
+    Errors are those of the measurements, NaN where one is not known.
+    """
 
     title: str
     x: Float[np.ndarray, "n"]
     y: Float[np.ndarray, "n"]
     number: Float[np.ndarray, "n"]
     band: tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]] | None = None
+    errors: Float[np.ndarray, "n"] | None = None
 
 
 def loss_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> "Figure":
@@ -80,23 +83,34 @@ def reconstruction(
     baseline: str = "linear interpolation",
     predicted: str = "predicted",
     cut: Any = None,
+    folded: Sequence[Panel] = (),
 ) -> "Figure":
     """Observed, hidden and predicted points of one sample, one panel above the other.
 
     Curves and bands are drawn where there are any; `baseline` names the grey curve, `predicted` the points that were
-    predicted. At `cut`, a time where a forecast begins, there is a dotted line.
+    predicted. At `cut`, a time where a forecast begins, there is a dotted line. The same channels over their phase are
+    `folded`, which stand beside them.
     """
     traces = []
-    for row, panel in enumerate(panels, start=1):
-        drawn = (
-            _scatter(baseline, panel.baseline, "lines", BASELINE),
-            _scatter("RoMAE", panel.curve, "lines", PREDICTED),
-            _scatter("observed", panel.observed, "markers", OBSERVED),
-            _scatter("hidden from the model", panel.hidden, "markers", HIDDEN, symbol="circle-open"),
-            _scatter(predicted, panel.predicted, "markers", symbol="x"),
-        )
-        bands = [_band(band) for band in panel.bands]
-        traces += [trace.update(yaxis=f"y{row}") for trace in (*bands, *drawn) if len(trace.x)]
+    for column, part in enumerate((panels, folded), start=1):
+        for row, panel in enumerate(part, start=1):
+            drawn = (
+                _scatter(baseline, panel.baseline, "lines", BASELINE),
+                _scatter("RoMAE", panel.curve, "lines", PREDICTED),
+                _scatter("observed", panel.observed, "markers", OBSERVED, error_y=_error_bars(panel.bars[0])),
+                _scatter(
+                    "hidden from the model",
+                    panel.hidden,
+                    "markers",
+                    HIDDEN,
+                    symbol="circle-open",
+                    error_y=_error_bars(panel.bars[1]),
+                ),
+                _scatter(predicted, panel.predicted, "markers", symbol="x"),
+            )
+            bands = [_band(band) for band in panel.bands]
+            place = {"yaxis": f"y{row}", "xaxis": f"x{column}"}
+            traces += [trace.update(place) for trace in (*bands, *drawn) if len(trace.x)]
     _name_once(traces)
     lines = [
         {
@@ -111,22 +125,77 @@ def reconstruction(
         | {"line": {"dash": "dot", "width": 1, "color": BASELINE}}
         for row in range(1, len(panels) + 1 if cut is not None else 1)
     ]
-    return _figure(traces, shapes=lines, **_panels([panel.title for panel in panels], x))
+    return _figure(traces, shapes=lines, **_panels([panel.title for panel in panels], x, is_folded=bool(folded)))
 
 
-def marked(panels: Sequence[Marked], *, x: str, number: str, band: str = "", signed: bool = False) -> "Figure":
+def light_curve(
+    panels: Sequence[Panel], numbers: Sequence[int], *, x: str, y: str, inverted: bool = False, title: str = ""
+) -> "Figure":
+    """The channels of one sample over one axis of values, which magnitudes have upside down.
+
+    Each has a colour and a symbol by its number, which is open where it was hidden from the model. A click on its name
+    in the legend hides its points, curve and bands.
+    """
+    traces = []
+    for panel, number in zip(panels, numbers, strict=True):
+        colour, symbol = COLOURS[number % len(COLOURS)], _SYMBOLS[number % len(_SYMBOLS)].removesuffix("-open")
+        look: dict[str, Any] = {"mode": "markers", "colour": colour}
+        drawn = [
+            *(_band(band, colour) for band in panel.bands),
+            _scatter("curve", panel.curve, "lines", colour, hoverinfo="skip"),
+            _scatter("hidden", panel.hidden, symbol=f"{symbol}-open", error_y=_error_bars(panel.bars[1]), **look),
+            _scatter("observed", panel.observed, symbol=symbol, error_y=_error_bars(panel.bars[0]), **look),
+        ]
+        drawn = [trace.update(name=plain(panel.title), legendgroup=panel.title) for trace in drawn if len(trace.x)]
+        for trace in drawn:
+            trace.update(showlegend=trace is drawn[-1] and len(panels) > 1)
+        traces += drawn
+    axis = _titled(y) | ({"autorange": "reversed"} if inverted else {})
+    more = {"title": {"text": plain(title)}} if title else {}
+    return _figure(traces, height=460, xaxis=_titled(x), yaxis=axis, **more)
+
+
+def early_scores(tables: Mapping[str, Any], *, x: str = "time since the first measurement", y: str) -> "Figure":
+    """Scores of classifiers by their names, against how long samples were seen: tables of `romae.early_scores`."""
+    traces = []
+    for number, (name, table) in enumerate(tables.items()):
+        trace = _scatter(
+            name,
+            (np.asarray(table["time"]), np.asarray(table["score"])),
+            "lines+markers",
+            COLOURS[number % len(COLOURS)],
+            symbol=_SYMBOLS[number % len(_SYMBOLS)],
+            customdata=np.asarray(table["n"]),
+            hovertemplate="%{x}: %{y:.4g}, %{customdata} samples",
+        )
+        traces.append(trace.update(showlegend=len(tables) > 1))
+    return _figure(traces, xaxis=_titled(x), yaxis=_titled(y))
+
+
+def marked(
+    panels: Sequence[Marked],
+    *,
+    x: str,
+    number: str,
+    band: str = "",
+    signed: bool = False,
+    folded: Sequence[Marked] = (),
+) -> "Figure":
     """Measurements of one sample, one panel above the other, in colours and sizes by a number of each.
 
-    `number` and `band` name what is drawn; `signed` numbers have one colour below 0 and another above.
+    `number` and `band` name what is drawn; `signed` numbers have one colour below 0 and another above. The same
+    channels over their phase are `folded`, which stand beside them.
     """
     traces: list[Any] = []
     sizes = np.concatenate([np.abs(np.nan_to_num(panel.number)) for panel in panels])
     most = max(float(sizes.max(initial=0.0)), 1e-300)
     scale = [[0, HIDDEN], [0.5, "#f2f2f2"], [1, PREDICTED]] if signed else [[0, "#cfe3e6"], [1, HIDDEN]]
-    for row, panel in enumerate(panels, start=1):
+    places_of = [(row, 1, panel) for row, panel in enumerate(panels, start=1)]
+    places_of += [(row, 2, panel) for row, panel in enumerate(folded, start=1)]
+    for row, column, panel in places_of:
         order = np.argsort(panel.x, kind="stable")
         places, values, numbers = panel.x[order], panel.y[order], np.nan_to_num(panel.number[order])
-        drawn = [_scatter("measured", (places, values), "lines", BASELINE, width=1)]
+        drawn = [_scatter("measured", (places, values), "lines", BASELINE, width=1)] if column == 1 else []
         if panel.band is not None:
             lower, upper = (end[order] for end in panel.band)
             known = np.flatnonzero(np.isfinite(lower) & np.isfinite(upper))
@@ -136,6 +205,7 @@ def marked(panels: Sequence[Marked], *, x: str, number: str, band: str = "", sig
             drawn.append(_scatter(band, (places[there_and_back], edges), "lines", width=0, **look))
         points = _scatter(number, (places, values), "markers", text=[f"{one:.3g}" for one in numbers])
         points.update(hovertemplate=f"%{{x}}: %{{y}}<br>{plain(number)} %{{text}}<extra></extra>")
+        points.update(error_y=_error_bars(None if panel.errors is None else panel.errors[order]))
         points.marker.update(
             color=numbers,
             colorscale=scale,
@@ -143,18 +213,20 @@ def marked(panels: Sequence[Marked], *, x: str, number: str, band: str = "", sig
             cmax=most,
             size=5 + 11 * np.abs(numbers) / most,
             line={"color": OBSERVED, "width": 0.5},
-            showscale=row == 1,
+            showscale=(row, column) == (1, 1),
             colorbar={"title": {"text": plain(number)}},
         )
-        traces += [trace.update(yaxis=f"y{row}") for trace in (*drawn, points)]
+        traces += [trace.update(yaxis=f"y{row}", xaxis=f"x{column}") for trace in (*drawn, points)]
     _name_once(traces)
-    return _figure(traces, **_panels([panel.title for panel in panels], x))
+    return _figure(traces, **_panels([panel.title for panel in panels], x, is_folded=bool(folded)))
 
 
-def _panels(titles: Sequence[str], x: str) -> dict[str, Any]:
-    """Panels one above the other, with one axis of x."""
+def _panels(titles: Sequence[str], x: str, *, is_folded: bool = False) -> dict[str, Any]:
+    """Panels one above the other, with one axis of x, and beside them one of the phase."""
     axes = {f"yaxis{row}": _titled(title) for row, title in enumerate(titles, start=1)}
-    grid = {"rows": len(titles), "columns": 1, "pattern": "coupled", "ygap": 0.15}
+    if is_folded:
+        axes["xaxis2"] = _titled("phase")
+    grid = {"rows": len(titles), "columns": 1 + is_folded, "pattern": "coupled", "ygap": 0.15}
     return {"height": 120 + 220 * len(titles), "grid": grid, "xaxis": _titled(x)} | axes
 
 
@@ -340,14 +412,21 @@ def _scatter(
     return go.Scatter(name=plain(name), x=points[0], y=points[1], mode=mode, **look | more)
 
 
-def _band(band: Band) -> "Scatter":
+def _error_bars(errors: Float[np.ndarray, "n"] | None) -> dict[str, Any] | None:
+    """Bars as long as errors that are known; of others none are seen."""
+    if errors is None:
+        return None
+    return {"type": "data", "array": np.nan_to_num(errors), "thickness": 1, "width": 0}
+
+
+def _band(band: Band, colour: str = PREDICTED) -> "Scatter":
     """The area between the ends of an interval."""
     around = (
         np.concatenate([band.times, band.times[::-1]]),
         np.concatenate([band.upper, band.lower[::-1]]),
     )
     look: dict[str, Any] = {"fill": "toself", "opacity": BAND_OPACITY, "hoverinfo": "skip"}
-    return _scatter(band.name, around, "lines", width=0, **look)
+    return _scatter(band.name, around, "lines", colour, width=0, **look)
 
 
 def _name_once(traces: "Sequence[Scatter]") -> None:

@@ -9,15 +9,17 @@ from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float, Float64, Int64
 
+from romae.data.periods import columns_with_errors
 from romae.data.schema import SampleSet, Schema, measured_values
 from romae.data.subsets import balanced, evenly_spread
 from romae.inference import baselines
 from romae.inference.interpolation import interpolate
 from romae.inference.predictions import embed, predict, predict_proba
+from romae.inference.zero import is_in_own_units
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
-from romae.pages.plots import Band, Panel
+from romae.pages.plots import NOWHERE, Band, Panel
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import channel_index
 
@@ -83,61 +85,112 @@ def principal_components(embeddings: Any) -> Float[np.ndarray, "b 2"]:
 
 def panels(
     sample: Sample,
-    predicted: Float[np.ndarray, "m c"],
+    predicted: Float[np.ndarray, "m c"] | None,
     schema: Schema | None,
     task: MaskedReconstruction | None = None,
     *,
     cut: float | None = None,
+    grid: Float[np.ndarray, "q"] | None = None,
+    most: int | None = N_CHANNELS,
 ) -> list[Panel]:
     """The first channels of a sample with its observed points, its hidden ones, and what was predicted there.
 
     With a task, and with no position beside the time, there are also the curve of the model and that of linear
     interpolation, and bands of a model with a likelihood; with a cut both curves begin there, and the latter is the
-    last value.
+    last value. Curves go over the times of the `grid`, or else over the whole sample. With `most=None` all channels are
+    there.
     """
-    times, hidden = sample.positions[:, 0].numpy(), sample.hidden.numpy()
-    values = measured_values(sample).double().numpy()
-    truth, prediction = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
-    truth[hidden], prediction[hidden] = baselines.truth(sample), predicted
-    grid = np.linspace(
-        times.min() if cut is None else cut, times.max() if cut is None else times[hidden].max(), N_TIMES
-    )
+    times, values = sample.positions[:, 0].numpy(), measured_values(sample).double().numpy().copy()
+    hidden = np.zeros(len(sample), dtype=bool) if sample.hidden is None else sample.hidden.numpy()
+    prediction = np.full(values.shape, np.nan)
+    if predicted is not None:
+        values[hidden], prediction[hidden] = baselines.truth(sample), predicted
+    if grid is None:
+        begin, end = (times.min(), times.max()) if cut is None else (cut, times[hidden].max())
+        grid = np.linspace(begin, end, N_TIMES)
     method = baselines.linear if cut is None else baselines.last_value
-    drawn = []
-    for name, number, is_here, column in channels(sample, schema):
+    drawn, parts = [], channels(sample, schema, most)
+    has_curves = task is not None and schema is not None and not schema.positions
+    for name, _, is_here, column in parts:
         seen, unseen = is_here & ~hidden, is_here & hidden
-        observed, queried = (times[seen], values[seen, column]), (times[unseen], truth[unseen, column])
-        panel = Panel(name, observed, queried, predicted=(times[unseen], prediction[unseen, column]))
-        if task is not None and schema is not None and not schema.positions:
-            queries = grid[:, None] if schema.channel is None else np.stack([grid, np.full_like(grid, number)], axis=1)
-            curve, bands = _curve(task, SampleSet([sample], schema), queries, column)
-            panel = panel._replace(curve=(grid, curve), bands=tuple(Band(level, grid, *ends) for level, ends in bands))
-            if seen.any():
-                line = method(times[seen], values[seen], grid)[:, column]
-                panel = panel._replace(baseline=(grid, line))
+        panel = Panel(
+            name,
+            (times[seen], values[seen, column]),
+            (times[unseen], values[unseen, column]),
+            predicted=NOWHERE if predicted is None else (times[unseen], prediction[unseen, column]),
+        )
+        if (errors := measured_errors(sample, schema, column)) is not None:
+            panel = panel._replace(errors=(errors[seen], errors[unseen]))
+        if has_curves and seen.any():
+            panel = panel._replace(baseline=(grid, method(times[seen], values[seen], grid)[:, column]))
         drawn.append(panel)
-    return drawn
+    if task is None or schema is None or not has_curves or not drawn:
+        return drawn
+    curves = _curves(task, SampleSet([sample], schema), grid, parts)
+    return [
+        panel._replace(curve=(grid, curve), bands=tuple(Band(level, grid, *ends) for level, ends in bands))
+        for panel, (curve, bands) in zip(drawn, curves, strict=True)
+    ]
 
 
-def _curve(
-    task: MaskedReconstruction, sample: SampleSet, queries: Float[np.ndarray, "q d"], column: int
-) -> tuple[Float[np.ndarray, "q"], list[tuple[float, tuple[Float[np.ndarray, "q"], Float[np.ndarray, "q"]]]]]:
-    """What a model answers at positions of one sample, and its central intervals if it says how sure it is."""
+def _curves(
+    task: MaskedReconstruction, sample: SampleSet, grid: Float[np.ndarray, "q"], parts: Sequence[Channel]
+) -> list[tuple[Float[np.ndarray, "q"], list[tuple[float, tuple[Float[np.ndarray, "q"], Float[np.ndarray, "q"]]]]]]:
+    """What a model answers over time for channels of one sample, and its central intervals if it says how sure it is.
+
+    All channels are asked at once, so that the sample is encoded once.
+    """
+    queries = grid[:, None]
+    if sample.schema.channel is not None:
+        queries = np.concatenate([np.column_stack([grid, np.full_like(grid, part.number)]) for part in parts])
+    n = len(grid)
+    rows = [
+        (slice(None) if sample.schema.channel is None else slice(i * n, (i + 1) * n), part.column)
+        for i, part in enumerate(parts)
+    ]
     if task.likelihood is None:
-        return interpolate(task, sample, [queries])[0][:, column], []
-    told = interpolate(task, sample, [queries], returns="distribution")[0][:, column]
-    return told.mean(), [(level, told.interval(level)) for level in BANDS]
+        values = interpolate(task, sample, [queries])[0]
+        return [(values[place], []) for place in rows]
+    told = interpolate(task, sample, [queries], returns="distribution")[0]
+    centre = told.median() if is_in_own_units(task) else told.mean()  # as point answers of such a model are
+    intervals = [(level, told.interval(level)) for level in BANDS]
+    return [
+        (centre[place], [(level, (lower[place], upper[place])) for level, (lower, upper) in intervals])
+        for place in rows
+    ]
 
 
-def channels(sample: Sample, schema: Schema | None) -> list[Channel]:
-    """The first channels of a sample, whether they share its tokens or each has its own."""
+def channels(sample: Sample, schema: Schema | None, most: int | None = N_CHANNELS) -> list[Channel]:
+    """The first channels of a sample, or all, whether they share its tokens or each has its own."""
     if schema is not None and schema.channel is not None:
         index = channel_index(sample.positions, len(schema.kind_names)).numpy()
-        first = np.unique(index[index < len(schema.channels)])[:N_CHANNELS].tolist()  # static facts have no curve
+        first = np.unique(index[index < len(schema.channels)])[:most].tolist()  # static facts have no curve
         return [Channel(str(schema.channels[i]), i, index == i, 0) for i in first]
     n_columns, everywhere = measured_values(sample).shape[1], np.ones(len(sample), dtype=bool)
     names = schema.values if schema is not None and len(schema.values) == n_columns else _numbered(n_columns)
-    return [Channel(name, i, everywhere, i) for i, name in enumerate(names[:N_CHANNELS])]
+    return [Channel(name, i, everywhere, i) for i, name in enumerate(names[:most])]
+
+
+def measured_errors(sample: Sample, schema: Schema | None, column: int) -> Float64[np.ndarray, "n"] | None:
+    """The errors of a column of values, NaN where they are not known; None where there is no column of them.
+
+    They stand behind the values, or are a column that is called like errors, such as flux_err beside flux.
+    """
+    if schema is None:
+        return None
+    place = dict(columns_with_errors(schema.values, None)).get(column)
+    if schema.n_errors:
+        place = len(schema.values) + column
+    if place is None or place >= sample.values.shape[1]:
+        return None
+    errors = sample.values[:, place].double().numpy()
+    return np.where(errors > 0, errors, np.nan)
+
+
+def time_axis(schema: Schema) -> str:
+    """What the axis of time is called."""
+    since = "" if schema.durations else " since 1970"
+    return schema.time if schema.time_unit is None else f"{schema.time} ({schema.time_unit}s{since})"
 
 
 def _agreement(task: Regression, samples: Sequence[Sample]) -> dict[str, Any]:

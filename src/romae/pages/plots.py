@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 require_extra("plots", "figures need", "matplotlib")
 
 OBSERVED, HIDDEN, PREDICTED, BASELINE = "#1b1b1b", "#d1495b", "#00798c", "#b0b0b0"
+COLOURS = (PREDICTED, HIDDEN, "#edae49", OBSERVED, "#8e6c8a", "#66a182", "#2e4057", BASELINE)
 BAND_OPACITY = 0.18  # of one band; where two lie above each other it is about a third
-_NOTHING = (np.zeros(0), np.zeros(0))
+NOWHERE = (np.zeros(0), np.zeros(0))
+_MARKERS = ("o", "D", "P", "s", "^", "*", "X")  # seven beside eight colours, as in charts.py
 
 
 class Band(NamedTuple):
@@ -35,16 +37,23 @@ class Band(NamedTuple):
 class Panel(NamedTuple):
     """One channel of one sample: what was seen, what was hidden and predicted there, and curves over time.
 
-    Times are numbers or dates. Bands come with the widest first, so that the others lie above it.
+    Times are numbers or dates. Bands come with the widest first, so that the others lie above it. Errors are two
+    arrays, of the observed and of the hidden points, NaN where one is not known.
     """
 
     title: str
     observed: tuple[Shaped[np.ndarray, "n"], Float[np.ndarray, "n"]]
-    hidden: tuple[Shaped[np.ndarray, "m"], Float[np.ndarray, "m"]] = _NOTHING
-    curve: tuple[Shaped[np.ndarray, "k"], Float[np.ndarray, "k"]] = _NOTHING
-    baseline: tuple[Shaped[np.ndarray, "k"], Float[np.ndarray, "k"]] = _NOTHING
-    predicted: tuple[Shaped[np.ndarray, "m"], Float[np.ndarray, "m"]] = _NOTHING
+    hidden: tuple[Shaped[np.ndarray, "m"], Float[np.ndarray, "m"]] = NOWHERE
+    curve: tuple[Shaped[np.ndarray, "k"], Float[np.ndarray, "k"]] = NOWHERE
+    baseline: tuple[Shaped[np.ndarray, "k"], Float[np.ndarray, "k"]] = NOWHERE
+    predicted: tuple[Shaped[np.ndarray, "m"], Float[np.ndarray, "m"]] = NOWHERE
     bands: tuple[Any, ...] = ()  # of Band
+    errors: tuple[Any, ...] = ()
+
+    @property
+    def bars(self) -> tuple[Float[np.ndarray, "n"] | None, Float[np.ndarray, "m"] | None]:
+        """The errors of the observed and of the hidden points; None where there are none."""
+        return (self.errors[0], self.errors[1]) if self.errors else (None, None)
 
 
 class Frame(NamedTuple):
@@ -70,7 +79,7 @@ def interpolation(
             )
         axis.plot(*panel.baseline, color=BASELINE, lw=1.5, label=baseline)
         axis.plot(*panel.curve, color=PREDICTED, lw=2, label="RoMAE")
-        axis.plot(*panel.observed, "o", color=OBSERVED, ms=4, label="observed")
+        axis.errorbar(*panel.observed, panel.bars[0], fmt="o", color=OBSERVED, ms=4, elinewidth=1, label="observed")
         axis.plot(*panel.hidden, "o", color=HIDDEN, ms=4, mfc="none", label="hidden from the model")
         axis.set_title(panel.title, fontsize=10, loc="left")
         axis.spines[["top", "right"]].set_visible(False)
@@ -81,6 +90,34 @@ def interpolation(
     figure.legend(
         handles, labels, loc="outside lower center", ncols=min(len(labels), n_side_by_side), frameon=False, fontsize=9
     )
+    if title:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=12)
+    return figure
+
+
+def light_curve(
+    panels: Sequence[Panel], numbers: Sequence[int], *, x: str, y: str, inverted: bool = False, title: str = ""
+) -> "Figure":
+    """The channels of one sample over one axis of values, which magnitudes have upside down.
+
+    Each has a colour and a symbol by its number: filled where it was observed, open where it was hidden from the model.
+    """
+    figure = _figure(8, 4)
+    axis = figure.subplots()
+    for panel, number in zip(panels, numbers, strict=True):
+        colour, marker = COLOURS[number % len(COLOURS)], _MARKERS[number % len(_MARKERS)]
+        for band in panel.bands:
+            axis.fill_between(band.times, band.lower, band.upper, color=colour, alpha=BAND_OPACITY, lw=0)
+        axis.plot(*panel.curve, color=colour, lw=1.5)
+        look: dict[str, Any] = {"fmt": marker, "color": colour, "ms": 5, "elinewidth": 1}
+        axis.errorbar(*panel.observed, panel.bars[0], label=panel.title, **look)
+        axis.errorbar(*panel.hidden, panel.bars[1], mfc="none", **look)
+    axis.set(xlabel=x, ylabel=y)
+    axis.spines[["top", "right"]].set_visible(False)
+    if inverted:
+        axis.invert_yaxis()
+    if len(panels) > 1:
+        figure.legend(loc="outside lower center", ncols=min(len(panels), 8), frameon=False, fontsize=9)
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=12)
     return figure

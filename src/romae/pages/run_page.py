@@ -32,8 +32,19 @@ from romae.inference.scores import NAMES, Scores
 from romae.inference.tables import InferenceConfig
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.pages import charts, page
-from romae.pages.diagnostics import channels, class_names, confusion, panels, principal_components
+from romae.pages.diagnostics import (
+    Channel,
+    channels,
+    class_names,
+    confusion,
+    measured_errors,
+    panels,
+    principal_components,
+    time_axis,
+)
+from romae.pages.light_curves import Cycles
 from romae.pages.page import Block, Chart, Choice, Section, Table, Text, choice
+from romae.pages.plots import NOWHERE
 from romae.tokens.masking import futures_in, hide
 from romae.tokens.sample import Sample
 from romae.training.identity import was_made_from
@@ -44,6 +55,7 @@ from romae.training.tables import load_model, read_table, require_columns
 N_SHOWN, N_DRAWN = 12, 2000
 N_JUDGED = 500  # samples whose probabilities are held against the truth
 N_SCORED, N_MARKED = 60, 6  # samples that are looked through for anomalies, and those that are drawn
+_PHASE = " Beside the time the phase, in periods of {:.6g}, with each measurement in two cycles."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,14 +314,15 @@ def _reconstruction(
         cut = float(times[(times < times[sample.hidden].min()) & ~sample.hidden].max())
         caption, beside = f"{caption} The forecast begins at the dotted line.", "last value"
     drawn = panels(sample, predicted, schema, task, cut=cut)
-    figure = charts.reconstruction(drawn, x=_time_axis(schema), baseline=beside, cut=cut)
+    cycles, folded = Cycles.of(sample, task.schema), []
+    if cycles is not None:
+        caption += _PHASE.format(cycles.period)
+        folded = [
+            cycles.folded(panel._replace(baseline=NOWHERE))
+            for panel in panels(sample, predicted, schema, task, grid=cycles.grid)
+        ]
+    figure = charts.reconstruction(drawn, x=time_axis(schema), baseline=beside, cut=cut, folded=folded)
     return Chart(caption=caption, figure=figure)
-
-
-def _time_axis(schema: Schema) -> str:
-    """What the axis of time is called."""
-    since = "" if schema.durations else " since 1970"
-    return schema.time if schema.time_unit is None else f"{schema.time} ({schema.time_unit}s{since})"
 
 
 def _anomalies(task: MaskedReconstruction, samples: SampleSet, config: PageConfig) -> list[Block]:
@@ -334,12 +347,15 @@ def _anomalies(task: MaskedReconstruction, samples: SampleSet, config: PageConfi
                     by_token["lower"][channel.is_here, channel.column],
                     by_token["upper"][channel.is_here, channel.column],
                 ),
+                _errors_of(sample, samples.schema, channel),
             )
             for channel in channels(sample, samples.schema)
         ]
         caption = f"{samples.schema.id} {sample.id}: score {scores[i]:.3g}; the larger a point, the more surprising."
-        figure = charts.marked(panels, x=_time_axis(samples.schema), number="score", band=f"{LEVEL:.0%} interval")
-        charted[str(sample.id)] = Chart(caption=caption, figure=figure)
+        folded, told = _folded(sample, task, panels)
+        axis = time_axis(samples.schema)
+        figure = charts.marked(panels, x=axis, number="score", band=f"{LEVEL:.0%} interval", folded=folded)
+        charted[str(sample.id)] = Chart(caption=caption + told, figure=figure)
     worst = table.nlargest(N_MARKED, "score")
     names = [name for name in worst.columns if name != "score"]
     rows_shown = [tuple(_cell(row[name]) for name in ["score", *names]) for _, row in worst.iterrows()]
@@ -366,13 +382,16 @@ def _explanations(task: Classification, samples: SampleSet, config: PageConfig) 
                 sample.positions[:, 0].numpy()[channel.is_here],
                 sample.values[:, channel.column].double().numpy()[channel.is_here],
                 contribution[channel.is_here, channel.column],
+                errors=_errors_of(sample, samples.schema, channel),
             )
             for channel in channels(sample, samples.schema)
         ]
         target = found.samples["target"][i]
         caption = f"{samples.schema.id} {sample.id}: what speaks for {target} (to the log odds), and against it."
-        figure = charts.marked(panels, x=_time_axis(samples.schema), number="contribution", signed=True)
-        charted[str(sample.id)] = Chart(caption=caption, figure=figure)
+        folded, told = _folded(sample, task, panels)
+        axis = time_axis(samples.schema)
+        figure = charts.marked(panels, x=axis, number="contribution", signed=True, folded=folded)
+        charted[str(sample.id)] = Chart(caption=caption + told, figure=figure)
     lead = (
         f"Integrated gradients of the predicted class for the first {len(shown):,} samples: contributions add up to "
         "the difference from a sample whose values are all means. They say what the model does, not what causes what."
@@ -382,6 +401,20 @@ def _explanations(task: Classification, samples: SampleSet, config: PageConfig) 
         columns = tuple(name.replace("_", " ") for name in found.channels.columns)
         blocks.append(Table(columns=columns, rows=[tuple(map(_cell, row)) for row in found.channels.to_numpy()]))
     return blocks
+
+
+def _folded(sample: Sample, task: Task, panels: Sequence[charts.Marked]) -> tuple[list[charts.Marked], str]:
+    """Measurements over the phase that a model adds, and the words for it; nothing where there is no period."""
+    cycles = Cycles.of(sample, task.schema)
+    if cycles is None:
+        return [], ""
+    return [cycles.folded_marks(panel) for panel in panels], _PHASE.format(cycles.period)
+
+
+def _errors_of(sample: Sample, schema: Schema, channel: Channel) -> Float64[np.ndarray, "m"] | None:
+    """The errors of the measurements of a channel, if there are any."""
+    errors = measured_errors(sample, schema, channel.column)
+    return None if errors is None else errors[channel.is_here]
 
 
 def _by_token(sample: Sample, rows: Float[np.ndarray, "rows"], n: int) -> Float64[np.ndarray, "n c"]:
