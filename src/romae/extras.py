@@ -8,7 +8,7 @@ EXTRAS = {
     "images": ("PIL",),
     "export": ("onnx", "onnxruntime", "onnxscript"),
     "plots": ("matplotlib", "plotly"),
-    "experiments": ("astropy", "joblib", "matplotlib", "plotly", "pooch"),
+    "experiments": ("astropy", "matplotlib", "plotly", "pooch"),
     "peers": ("pypots",),
 }
 
