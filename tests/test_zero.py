@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import romae
+from messages import refused
 from romae.data.own_units import SPAN, OwnUnits
 from romae.data.scalars import Scalars
 from romae.data.sources import as_source
@@ -353,6 +354,26 @@ def test_what_samples_hide_is_predicted_in_the_datas_own_units(task):
     (predicted,) = romae.predict(task, [sample], returns="distribution")
     assert np.allclose(predicted.median(), own.median(), rtol=1e-6)
     assert np.allclose(romae.predict(task, [sample])[0], own.median(), rtol=1e-6)
+
+
+def test_samples_that_hide_all_of_a_channel_get_a_sentence(task):
+    """It spoke of values that are too large."""
+    schema = romae.Schema(channel="channel", channels=("a", "b"), values=("value",))
+    positions, hidden = [[0.0, 0], [1.0, 0], [0.5, 1]], [False, False, True]
+    sample = romae.Sample([[1.0], [2.0], [5.0]], positions, hidden=hidden, id="bed 7", schema=schema)
+    with refused(ValueError, "'bed 7'", "channel 1", "show it some"):
+        romae.predict(task, [sample])
+
+
+@pytest.mark.parametrize("folds", [None, 2, 10])
+def test_a_measurement_that_is_alone_in_its_channel_has_no_surprise(task, folds):
+    schema = romae.Schema(channel="channel", channels=("a", "b", "c"), values=("value",))
+    random = np.random.default_rng(0)
+    channel = np.array([0] * 9 + [1] + [2] * 2)  # one alone, and two that no group may hide together
+    positions = np.stack([random.uniform(0, 9, len(channel)), channel], 1)
+    samples = [romae.Sample(random.normal(size=(len(channel), 1)), positions, schema=schema)]
+    found = romae.anomaly(task, samples, folds=folds).measurements.set_index("channel")["p_value"]
+    assert np.isnan(found["b"]) and found[["a", "c"]].notna().all()
 
 
 def test_anomalies_are_told_in_the_datas_own_units(task):

@@ -203,6 +203,14 @@ class Scaling:
         """
         if self.own_units:
             own = OwnUnits.of(packed).apply(packed, from_lines=self.from_lines)
+            if len(unknown := torch.isnan(own.values[:, 0]).nonzero()):
+                token = int(unknown[0])
+                number = int(packed.layout.sample_of_token[token])
+                name = packed.ids[number] if packed.ids and packed.ids[number] is not None else number
+                raise ValueError(
+                    f"sample {name!r} hides all that it has of channel {packed.positions[token, 1]:g}, of which a "
+                    "model in units of each series' own then knows nothing; show it some, or leave these tokens out"
+                )
             return replace(self, own_units=False, from_lines=False).apply_packed(own)
         try:
             values = packed.values

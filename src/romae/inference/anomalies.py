@@ -194,6 +194,10 @@ def _scored(
         found[tokens] = of_windows[places]
         return ~originals.is_fact, found
     groups = [_groups_of(originals, part, task.config.position_dims, folds) for part in originals.parts]
+    channel = originals.channel
+    if is_in_own_units(task) and channel is not None:
+        dealt_parts = zip(groups, originals.parts, strict=True)
+        groups = [_answerable(one, channel[part], originals.is_hidden[part]) for one, part in dealt_parts]
     copies = LeftOut(source, originals, groups)
 
     def judged(work: Any) -> list[np.ndarray]:
@@ -236,6 +240,24 @@ def _groups_of(originals: Originals, part: slice, n_dims: int, folds: int | None
         groups[shown] = np.arange(n_shown)
     else:
         groups[shown] = dealt(originals.packed.positions[part].double().numpy()[shown], folds)
+    return groups
+
+
+def _answerable(groups: Groups, channel: Int64[np.ndarray, "n"], is_hidden: Bool[np.ndarray, "n"]) -> Groups:
+    """The groups without one that would hide all of a channel, of which such a model then knows nothing.
+
+    What is alone in its channel has no group, and is always shown.
+    """
+    groups, n_groups = groups.copy(), int(groups.max(initial=0)) + 1
+    for number in np.unique(channel[groups != NO_GROUP]):
+        asked = (channel == number) & (groups != NO_GROUP)
+        shown = np.flatnonzero(asked & ~is_hidden)
+        if len(shown) == 0:
+            groups[asked] = NO_GROUP
+        elif len(shown) == 1:
+            groups[shown] = NO_GROUP
+        elif len(np.unique(groups[shown])) == 1:
+            groups[shown[0]] = (groups[shown[0]] + 1) % n_groups
     return groups
 
 
