@@ -25,6 +25,7 @@ from romae.model.likelihoods import Likelihood, Mixture, Normal, Quantiles, Stud
 N_LEVELS = 200  # for means of what is bent, and for scores
 AT_ONCE = 20  # levels
 N_STEPS, FARTHEST_STEP = 33, 5.0  # of each component of a mixture, in deviations, where its distribution is looked up
+NEAR = 5.0  # scores, up to which 1 less a probability is exact enough
 MIXTURES_AT_ONCE = 1_000
 TINY = 1e-300  # of a density
 MEDIANS_AT_ONCE = 1 << 16  # predictions whose medians are found together
@@ -537,10 +538,10 @@ class Distribution:
         """In the data's own units, some levels at once, so that they fit into memory."""
         rows = levels.reshape(len(levels), -1)
         is_shared = rows.shape[1] > 0 and bool((rows == rows[:, :1]).all())
-        if is_shared and isinstance(self.likelihood, Mixture) and self.calibration is None:
-            weight, centre, scale = (part.squeeze(1) for part in self._parts(self._tensor()))
-            of_each = _mixture_quantiles(weight, centre, scale, torch.from_numpy(rows[:, 0].copy()))
-            return self.units.to_data(of_each.T.reshape(levels.shape).numpy())
+        if is_shared and isinstance(self.likelihood, Mixture):
+            shared = self._shared_quantiles(rows[:, 0])
+            if shared is not None:
+                return self.units.to_data(shared.T.reshape(levels.shape))
         parts = []
         for part in np.array_split(levels, -(-len(levels) // AT_ONCE)):
             raw = np.broadcast_to(self.raw, (len(part), *self.raw.shape))
@@ -549,6 +550,22 @@ class Distribution:
         return np.concatenate(parts)
 
     # As the model sees numbers
+
+    def _shared_quantiles(self, levels: Float64[np.ndarray, "l"]) -> Float64[np.ndarray, "n l"] | None:
+        """Quantiles of the same levels for every mixture; None where calibrated ones are too far out for this."""
+        weight, centre, scale = (part.squeeze(1) for part in self._parts(self._tensor()))
+        if self.calibration is None:
+            return _mixture_quantiles(weight, centre, scale, torch.from_numpy(levels.copy())).numpy()
+        places = np.broadcast_to(self.places, self.shape).reshape(-1)
+        told, maps = np.empty((len(weight), len(levels))), self.calibration.map_of(places)
+        for number in np.unique(maps):
+            here = np.flatnonzero(maps == number)
+            score = self.calibration.to_model(_normal_quantile(levels), np.repeat(places[here[:1]], len(levels)))
+            if np.abs(score).max() > NEAR:
+                return None
+            chances = torch.from_numpy(_normal_cdf(score))
+            told[here] = _mixture_quantiles(weight[here], centre[here], scale[here], chances)
+        return told
 
     def _tensor(self) -> Float64[Tensor, "n 1 p"]:
         return torch.from_numpy(np.array(self.raw)).double().reshape(-1, 1, self.raw.shape[-1])
@@ -682,7 +699,12 @@ class Distribution:
         if isinstance(likelihood, Quantiles):
             return likelihood.quantile_of_log(raw, torch.special.log_ndtr(score), torch.special.log_ndtr(-score))
         if isinstance(likelihood, Mixture):
-            return _mixture_quantile_at(*self._parts(raw), score)
+            (weight, centre, scale), is_far = self._parts(raw), (score.abs() > NEAR).squeeze(-1)
+            # Several times as fast as logarithms of tails.
+            told = _mixture_quantile(weight, centre, scale, torch.special.ndtr(score.clamp(-NEAR, NEAR)))
+            if bool(is_far.any()):
+                told[is_far] = _mixture_quantile_at(weight[is_far], centre[is_far], scale[is_far], score[is_far])
+            return told
         if isinstance(likelihood, Student):
             freedom, tail = likelihood.freedom(raw), torch.special.log_ndtr(-score.abs())
             standard = torch.from_numpy(stdtrit(freedom.numpy(), tail.clamp(min=POWER_LAW).exp().numpy()))
