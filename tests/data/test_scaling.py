@@ -107,6 +107,20 @@ def test_known_answers():
     )  # the median size, whatever outliers are
 
 
+def test_asinh_hardly_bends_what_lies_within_the_noise():
+    values, channel = np.array([[[-4.0], [2.0], [3.0], [5e4]]]), ["faint", "bright"]
+    noisy = from_arrays(values, errors=np.array([[[3.0], [5.0], [0.0], [np.nan]]]))
+    assert fit_scaling(noisy, values="asinh").scale == ((6 * 4.0,),), "errors that are not known do not count"
+    precise = from_arrays(values, errors=np.full((1, 4, 1), 1e-3))
+    assert fit_scaling(precise, values="asinh").scale == fit_scaling(from_arrays(values), values="asinh").scale
+    unknown = from_arrays(values, errors=np.zeros((1, 4, 1)))
+    assert fit_scaling(unknown, values="asinh").scale == fit_scaling(from_arrays(values), values="asinh").scale
+    table = pd.DataFrame({"id": 0, "t": range(4), "band": channel * 2, "x": 1.0, "e": [2.0, 0.01, 4.0, 0.03]})
+    by_band = from_table(table, id="id", time="t", channel="band", values="x", error="e")
+    assert fit_scaling(by_band, values="asinh").scale == ((1.0,), (18.0,)), "sorted by name"
+    assert fit_scaling(noisy, values="robust-asinh").scale == fit_scaling(from_arrays(values), values="robust").scale
+
+
 @pytest.mark.parametrize("values", [*METHODS, "none"])
 def test_a_scaling_keeps_between_which_numbers_the_data_lay(values):
     samples = from_arrays(

@@ -25,21 +25,35 @@ def fit_values(
     packed: PackedNumbers, method: Method, per: str, n_channels: int | None
 ) -> tuple[Float64[np.ndarray, "m c"], Float64[np.ndarray, "m c"]]:
     """The centre and the scale of values, in a row for all tokens or for each channel."""
+    fitted = [_centre_and_scale(group, method) for group in _groups(packed, per, n_channels)]
+    centre, scale = (np.stack(rows) for rows in zip(*fitted, strict=True))
+    n = packed.values.shape[1]
+    return (np.repeat(centre, n, 1), np.repeat(scale, n, 1)) if per == "all" else (centre, scale)
+
+
+def median_errors(errors: PackedNumbers, per: str, n_channels: int | None) -> Float64[np.ndarray, "m c"]:
+    """The median of the measurement errors that are known, in the rows of `fit_values`; 0 where none is."""
+    rows = []
+    for group in _groups(errors, per, n_channels):
+        columns = [column[column > 0] for column in group.T]
+        rows.append([np.median(known) if len(known) else 0.0 for known in columns])
+    median = np.array(rows)
+    return np.repeat(median, errors.values.shape[1], 1) if per == "all" else median
+
+
+def _groups(packed: PackedNumbers, per: str, n_channels: int | None) -> list[Float64[np.ndarray, "_ _"]]:
+    """The values that have a scale in common."""
     x = packed.values
     if per == "column":
-        groups = [x]
-    elif per == "all":
-        groups = [x.reshape(-1, 1)]
-    elif per == "channel":
-        n_channels = n_channels or int(packed.positions[:, -1].max()) + 1
-        channel = packed.channel(n_channels)
-        counts = np.bincount(channel, minlength=n_channels)
-        groups = np.split(x[np.argsort(channel, kind="stable")], np.cumsum(counts)[:-1])
-    else:
+        return [x]
+    if per == "all":
+        return [x.reshape(-1, 1)]
+    if per != "channel":
         raise ValueError(f"per must be 'all', 'column' or 'channel', not {per!r}")
-    fitted = [_centre_and_scale(group, method) for group in groups]
-    centre, scale = (np.stack(rows) for rows in zip(*fitted, strict=True))
-    return (np.repeat(centre, x.shape[1], 1), np.repeat(scale, x.shape[1], 1)) if per == "all" else (centre, scale)
+    n_channels = n_channels or int(packed.positions[:, -1].max()) + 1
+    channel = packed.channel(n_channels)
+    counts = np.bincount(channel, minlength=n_channels)
+    return np.split(x[np.argsort(channel, kind="stable")], np.cumsum(counts)[:-1])
 
 
 def fit_centring(

@@ -39,6 +39,10 @@ class PackedNumbers(NamedTuple):
         """The same without the last columns, which are measurement errors."""
         return self._replace(values=self.values[:, : self.values.shape[1] - n_errors]) if n_errors else self
 
+    def errors_alone(self, n_errors: int) -> "PackedNumbers":
+        """The same with measurement errors in the place of values."""
+        return self._replace(values=self.values[:, self.values.shape[1] - n_errors :])
+
     def sample(self) -> Int64[np.ndarray, "t"]:
         """The number of the sample that each token belongs to."""
         return sample_of_token(self.starts, len(self.values))

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
 from romae.data.bends import BENT, Method, bent, steepness, straightened
-from romae.data.fitting import Center, Values, fit_centring, fit_target, fit_values
+from romae.data.fitting import Center, Values, fit_centring, fit_target, fit_values, median_errors
 from romae.data.own_units import OwnUnits
 from romae.data.packed_numbers import PackedNumbers
 from romae.data.phase import PHASE_AXIS
@@ -30,6 +30,9 @@ from romae.tokens.tokens import PackedSamples, channel_index
 
 Origin = float | int | Literal["none", "first", "min"]
 Unit = float | int | Literal["gap"]
+# Median errors, at least, that "asinh" leaves nearly straight: a likelihood takes the noise of a value for that of a
+# small error, and where it is as wide as the bend, intervals of 50 % were seen to hold 59 % of what was measured.
+IN_LINE = 6.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -652,9 +655,10 @@ def fit_scaling(
         "standard" subtracts the mean and divides by the standard deviation. "robust" takes the median and the
         interquartile range, in standard deviations of a normal distribution, for data with outliers. "asinh" is the
         inverse hyperbolic sine of the value over the median size of values, for fluxes that span orders of magnitude
-        around 0; "robust-asinh" is "robust" for most values, and bends those that lie more than some three deviations
-        away, for heavy tails around any centre. "auto" takes that, but "standard" where samples are centred by
-        themselves: for models that learn labels, to which the error of a value is nothing.
+        around 0; where errors are named, over six median errors if that is more, so that noise is hardly bent.
+        "robust-asinh" is "robust" for most values, and bends those that lie more than some three deviations away, for
+        heavy tails around any centre. "auto" takes that, but "standard" where samples are centred by themselves: for
+        models that learn labels, to which the error of a value is nothing.
     per : "all", "column", "channel" or None, default None
         One scale for everything, for each column of values, or for each column in each channel (the index on the last
         position axis). By default "channel" where the schema has such an axis, else "column".
@@ -705,7 +709,8 @@ def fit_scaling(
     source = as_source(samples)
     schema = source.schema
     n_errors = 0 if schema is None else schema.n_errors
-    packed = PackedNumbers.of(source).without_errors(n_errors)
+    with_errors = PackedNumbers.of(source)
+    packed = with_errors.without_errors(n_errors)
     if per is None:
         per = "channel" if schema is not None and schema.channel is not None else "column"
     if per == "channel" and schema is not None and schema.channel is None:
@@ -716,6 +721,8 @@ def fit_scaling(
     method: Method = "standard" if values == "auto" else values
     if method != "none":
         centre, scale = fit_values(packed, method, per, n_channels)
+    if method == "asinh" and n_errors:
+        scale = np.maximum(scale, IN_LINE * median_errors(with_errors.errors_alone(n_errors), per, n_channels))
     centring = fit_centring(packed, method, per, n_channels, scale, center)
     if values == "auto" and not centring:
         method = "robust-asinh"
