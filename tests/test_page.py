@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from romae.inference.baselines import truth
 from romae.inference.predictions import predict
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Regression
-from romae.pages import charts, page, plots, run_page
+from romae.pages import charts, diagnostics, page, plots, run_page
 from romae.pages.page import Chart, Choice, Section, Table, Text, to_html
 from romae.pages.plots import Panel
 from romae.pages.run_page import PageConfig
@@ -283,6 +284,63 @@ def test_a_model_with_a_likelihood_shows_what_surprises_it(tmp_path):
     assert len(shown) == 2 * run_page.N_MARKED and "speed" in text
     assert_allclose(shown[1]["marker"]["color"][3], expected["score"].max(), rtol=1e-3)
     assert shown[1]["y"][3] == 30 and f"<td>{expected['score'].max():.4g}</td>" in text
+
+
+def light_curves(value: str, error: str | None, **more) -> romae.SampleSet:
+    """Stars in two bands, whose values and errors are called like this."""
+    random = np.random.default_rng(0)
+    rows = {"star": np.repeat(np.arange(8), 10), "day": random.uniform(0, 5, 80), "band": ["g", "r"] * 40}
+    rows |= {value: random.normal(15, 1, 80), "error": random.uniform(0.01, 0.2, 80), "kind": np.repeat([0, 1] * 4, 10)}
+    columns = {"id": "star", "time": "day", "channel": "band", "values": value, "error": error}
+    return romae.from_table(pd.DataFrame(rows), **columns, **more)
+
+
+def page_of(task: romae.model.tasks.Task, samples: romae.SampleSet, folder: Path) -> list[dict[str, Any]]:
+    """The charts of measurements on the page of a task that was trained for an epoch."""
+    config = romae.TrainConfig(epochs=1, device="cpu")
+    romae.train(task, samples, config, scaling=task.scaling, out=folder, quiet=True)
+    charts_of = [chart for group in figures_of(run_page.write(folder, data=samples).read_text()) for chart in group]
+    return [chart for chart in charts_of if chart["layout"].get("yaxis", {}).get("title", {}).get("text") in ("g", "r")]
+
+
+@pytest.mark.parametrize("value", ["mag", "flux"])
+@pytest.mark.parametrize("objective", ["reconstruction", "classification"])
+def test_magnitudes_stand_upright_with_their_errors_and_bands(tmp_path, value, objective):
+    torch.manual_seed(0)
+    if objective == "reconstruction":
+        samples = light_curves(value, "error")
+    else:
+        samples = light_curves(value, "error", label="kind")
+    scaling = romae.fit_scaling(samples, origin="first")
+    model = ModelConfig.for_samples(samples, scaling=scaling, encoder=Size(width=8, heads=2, depth=1))
+    task = romae.MaskedReconstruction(model, likelihood="normal")
+    task = task if objective == "reconstruction" else romae.Classification(model, n_classes=2)
+    task.scaling = scaling
+    shown = page_of(task, samples, tmp_path / "run")
+    assert len(shown) == (8 + run_page.N_MARKED if objective == "reconstruction" else run_page.N_MARKED)
+    measured = {round(float(x), 4) for sample in samples for x in sample.values[:, 0]}
+    for chart in shown:
+        axes = [axis for name, axis in chart["layout"].items() if name.startswith("yaxis")]
+        assert len(axes) == 2 and all((axis.get("autorange") == "reversed") is (value == "mag") for axis in axes)
+        points = [trace for trace in chart["data"] if trace.get("error_y")]
+        assert points and all(min(trace["error_y"]["array"]) > 0 for trace in points)  # lengths, whatever the axis
+        assert {round(float(y), 4) for trace in points for y in trace["y"]} <= measured  # values as they are
+        for band in (trace for trace in chart["data"] if trace.get("fill") == "toself"):
+            half = len(band["y"]) // 2  # the upper end there, the lower one back
+            assert all(upper > lower for upper, lower in zip(band["y"][:half], band["y"][half:][::-1], strict=True))
+
+
+def test_each_channel_decides_for_itself_whether_it_is_a_magnitude():
+    rows = pd.DataFrame({"id": 1, "time": [0.0, 1.0], "mag": 15.0, "mag_err": 0.1, "flux": 3.0})
+    for tokens, upright in (("steps", [True, False, False]), ("scalars", [True, False, False])):
+        columns = {"values": ["mag", "mag_err", "flux"], "tokens": tokens}
+        sample = romae.from_table(rows, id="id", time="time", **columns)[0]
+        panels = diagnostics.panels(sample, None, sample.schema)
+        assert [panel.inverted for panel in panels] == upright, tokens
+        axes = charts.reconstruction(panels, x="day").layout
+        assert [axes[f"yaxis{i}"].autorange == "reversed" for i in ("", 2, 3)] == upright
+        drawn = plots.interpolation(panels, n_columns=1)
+        assert [axis.yaxis_inverted() for axis in drawn.axes] == upright
 
 
 def agreements(text: str) -> list[dict[str, list]]:

@@ -78,6 +78,7 @@ _HOME = {
     "evaluate": "training.validation",
     "Pretrain": "training.stages",
     "Classify": "training.stages",
+    "ClassifyLabels": "training.stages",
     "Regress": "training.stages",
     "run_stages": "training.stages",
     "predict": "inference.predictions",
@@ -183,6 +184,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test holds 
     from romae.training.loop import train as train
     from romae.training.run_folder import History as History
     from romae.training.stages import Classify as Classify
+    from romae.training.stages import ClassifyLabels as ClassifyLabels
     from romae.training.stages import Pretrain as Pretrain
     from romae.training.stages import Regress as Regress
     from romae.training.stages import run_stages as run_stages

@@ -91,7 +91,7 @@ def predict(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Predict the label of each id: one row with the class and all probabilities, or with the number.
+    """Predict the label of each id: one row with the class and all probabilities, several labels, or the number.
 
     A large table is read, answered and written in parts, in bounded memory; it is fastest where the rows of an id lie
     together.
@@ -352,9 +352,9 @@ def calibrate(
 ) -> None:
     """Make probabilities mean what they say, by a table of ids that the model was not trained on.
 
-    A model with a likelihood gets conformal intervals, a classifier a temperature and a bias for each class. What is
-    printed is measured on each fifth of the ids under a calibration by the others. The model that is read stays as it
-    is.
+    A model with a likelihood gets conformal intervals, a classifier a temperature and a bias for each class or label.
+    What is printed is measured on each fifth of the ids under a calibration by the others. The model that is read stays
+    as it is.
 
     Example: romae calibrate new.parquet --model run --out calibrated
     """

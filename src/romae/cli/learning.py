@@ -160,7 +160,15 @@ def finetune(
     ],
     out: Folder,
     label: Annotated[
-        str | None, typer.Option(help="The column to learn, one label per id: text and integers are classes.")
+        list[str] | None,
+        typer.Option(
+            help="The column to learn, one label per id: text and integers are classes. Given several times, these are "
+            "columns of 0 and 1 of several labels, of which any number may be true."
+        ),
+    ] = None,
+    separator: Annotated[
+        str | None,
+        typer.Option(help="What stands between the names of several labels in one column, such as '|' in a|b."),
     ] = None,
     id: Id = None,
     time: Time = None,
@@ -178,7 +186,7 @@ def finetune(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Teach a pre-trained model the label of each id: a class, or a number.
+    """Teach a pre-trained model the label of each id: a class, several labels, or a number.
 
     Columns are called as in pre-training unless you name others. It ends with accuracy, macro F1 and AUROC, or with R²
     and RMSE, on ids that were kept out; they are in metrics.json too, and the ids of --test-share in test_ids.json.
@@ -191,7 +199,8 @@ def finetune(
     _require_place(out, config_file, pretrained, resume)
     columns = columns_named(id, time, channel, value, position, static, error)
     before = _job(out) if resume else None
-    options = options_given(label=label, likelihood=_likelihood(likelihood))
+    named = label[0] if label is not None and len(label) == 1 else label
+    options = options_given(label=named, separator=separator, likelihood=_likelihood(likelihood))
     config = configured(training_tables.FinetuneConfig, config_file, columns, None, before, **options)
     config = override(_with_test(config, test_share), *_on(device), *(settings or ()))
     with resumable(out, "finetune", data, "--pretrained", pretrained, "--out", out):

@@ -109,15 +109,15 @@ def to_sample_table(
     interval: float | None = None,
     quantiles: Sequence[float] | None = None,
 ) -> "pd.DataFrame":
-    """A table of predictions with one row per sample: classes with their probabilities, or numbers.
+    """A table of predictions with one row per sample: classes or labels with their probabilities, or numbers.
 
     Parameters
     ----------
     samples : sequence of Sample
         The samples.
     predictions : array [b] or [b, k], or Distribution
-        Probabilities of the classes, where the schema has classes (`predict_proba`), or numbers (`predict`), which may
-        be a distribution.
+        Probabilities of the classes or labels, where the schema has such (`predict_proba`), or numbers (`predict`),
+        which may be a distribution.
     schema : Schema, optional
         The names of columns and classes; that of a `SampleSet` by default.
     columns : sequence of str, optional
@@ -130,8 +130,9 @@ def to_sample_table(
     Returns
     -------
     pandas.DataFrame
-        The id; then the most probable class in the column of the label, and `probability_<class>` for each; or the
-        numbers.
+        The id; then the most probable class in the column of the label, and `probability_<class>` for each; or what the
+        training table had of several labels, each with a probability of at least one half, and
+        `probability_<label>`; or the numbers.
 
     Raises
     ------
@@ -164,6 +165,14 @@ def to_sample_table(
         _require_probabilities(rows, members, schema.classes)
         table[label] = [schema.classes[i] for i in rows.argmax(1)]
         names = [f"probability_{name}" for name in schema.classes]
+    elif schema.labels is not None and columns is None:
+        _require_probabilities_of_labels(rows, members, schema.labels)
+        if schema.separator is None:
+            table |= {str(name): (rows[:, i] >= 0.5).astype(np.int64) for i, name in enumerate(schema.labels)}
+        else:
+            true = [[str(name) for name, p in zip(schema.labels, row, strict=True) if p >= 0.5] for row in rows]
+            table[label] = [schema.separator.join(part) for part in true]
+        names = [f"probability_{name}" for name in schema.labels]
     elif columns is not None:
         names = list(columns)
     else:
@@ -292,6 +301,19 @@ def position_columns(
         names = np.array(schema.kind_names if facts else schema.channels, dtype=object)
         table[schema.channel] = names[channel_index(positions, len(names)).numpy()].tolist()
     return table
+
+
+def _require_probabilities_of_labels(
+    rows: Float64[np.ndarray, "b k"], samples: Sequence[Sample], labels: Sequence[Any]
+) -> None:
+    if rows.shape[1] != len(labels):
+        raise ValueError(f"{rows.shape[1]} probabilities per sample for {len(labels)} labels {list(labels)}")
+    wrong = ~((rows >= 0) & (rows <= 1)).all(1)
+    if wrong.any():
+        raise ValueError(
+            f"a probability of {_name(int(wrong.argmax()), samples[int(wrong.argmax())])} lies outside 0 and 1; turn "
+            "logits into probabilities with a sigmoid"
+        )
 
 
 def _require_probabilities(rows: Float64[np.ndarray, "b k"], samples: Sequence[Sample], classes: Sequence[Any]) -> None:

@@ -6,7 +6,7 @@ its channel comes last.
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -71,6 +71,11 @@ class Schema:
         The name of each index on the channel axis.
     classes : tuple of str, int or bool, optional
         The name of each class index; None where targets are numbers or absent.
+    labels : tuple of str, int or bool, optional
+        The names of several labels, of which any number may be true of a sample: targets are vectors of 0 and 1 in
+        their order. Without a column of targets they are columns themselves.
+    separator : str, optional
+        What stands between the labels of a sample in the column of targets, such as "|".
     time_unit : "second", "minute", "hour", "day" or None, default None
         What dates were counted in, since 1970, or durations; None where times are numbers.
     time_zone : str, optional
@@ -110,6 +115,8 @@ class Schema:
     label: str | None = None
     channels: tuple[Name, ...] = ()
     classes: tuple[Name, ...] | None = None
+    labels: tuple[Name, ...] | None = None
+    separator: str | None = None
     time_unit: TimeUnit | None = None
     time_zone: str | None = None
     durations: bool = False
@@ -138,6 +145,19 @@ class Schema:
         require_distinct(self.columns, "columns")
         require_distinct(self.channels, "channels")
         require_distinct(self.classes or (), "classes")
+        require_distinct(self.labels or (), "labels")
+        if self.separator is not None and (self.separator == "" or self.label is None):
+            raise ValueError("a separator stands between the labels of one column: name it with label=, such as '|'")
+
+    @property
+    def without_label(self) -> "Schema":
+        """The same names without those of targets."""
+        return replace(self, label=None, classes=None, labels=None, separator=None)
+
+    @property
+    def has_several_labels(self) -> bool:
+        """Whether targets are vectors of 0 and 1, or will be once the names in the column of targets are read."""
+        return self.labels is not None or self.separator is not None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -304,6 +324,8 @@ def require_same_names(
         wrong = ("positions", [schema.time, *schema.positions], [expected.time, *expected.positions])
     elif with_classes and None not in (schema.classes, expected.classes) and schema.classes != expected.classes:
         wrong = ("classes", list(schema.classes or ()), list(expected.classes or ()))
+    elif with_classes and None not in (schema.labels, expected.labels) and schema.labels != expected.labels:
+        wrong = ("labels", list(schema.labels or ()), list(expected.labels or ()))
     if wrong is not None:
         part, has, wants = wrong
         raise ValueError(
@@ -386,6 +408,7 @@ class SampleSet(Sequence[Sample]):
 
     def __repr__(self) -> str:
         labelled = "" if self.schema.classes is None else f", {len(self.schema.classes)} classes"
+        labelled = labelled if self.schema.labels is None else f", {len(self.schema.labels)} labels"
         return f"SampleSet({len(self)} samples of {', '.join(self.schema.values)}{labelled})"
 
     def map(self, function: Callable[[Sample], Sample]) -> "SampleSet":

@@ -79,8 +79,10 @@ def write_stores(
     def write(to: Path) -> None:
         places = [to / f"{i:05d}.arrow" for i in range(len(paths))]
         with _processes(n_workers) as each:
+            if columns.get("separator") is not None and columns.get("classes") is None:
+                raise ValueError("the labels in a column differ from table to table; name all of them with classes=[…]")
             for vocabulary, column in (("channels", columns.get("channel")), ("classes", columns.get("label"))):
-                if column is not None and columns.get(vocabulary) is None:
+                if isinstance(column, str) and columns.get(vocabulary) is None:
                     found = each(names_in_table, paths, [column] * len(paths))
                     names = sorted({name for part in found if part is not None for name in part})
                     if None not in found:  # labels that are numbers have no names

@@ -26,6 +26,7 @@ from romae.data.columns import (
 from romae.data.containers import as_table, id_and_time, is_table
 from romae.data.dates import TimeUnit, read_times, require_same_zone
 from romae.data.frames import column_names, read_frame
+from romae.data.labels import with_labels
 from romae.data.schema import SampleSet, Schema
 from romae.data.skipping import Skipped, refused_parts
 from romae.data.sources import InMemory
@@ -50,7 +51,8 @@ def from_table(
     values: str | Sequence[str] | None = None,
     error: str | Sequence[str] | None = None,
     tokens: TokenForm | None = None,
-    label: str | None = None,
+    label: str | Sequence[str] | None = None,
+    separator: str | None = None,
     positions: str | Sequence[str] = (),
     channels: Sequence[Name] | None = None,
     classes: Sequence[Name] | None = None,
@@ -86,15 +88,20 @@ def from_table(
         What a token is: a row with all its values, or a single number with the index of its column as last position,
         so that any of them may be missing. By default it is a row, unless some rows have a part of their values and
         there is no channel column: then it is a number, and a warning says so.
-    label : str, optional
-        The column with the target, the same in all rows of an id. Text and integers are classes, floats are numbers.
+    label : str or sequence of str, optional
+        The column with the target, the same in all rows of an id. Text and integers are classes, floats are numbers. A
+        list of columns are several labels, of which any number may be true: each column holds 0 and 1, and targets are
+        vectors of them.
+    separator : str, optional
+        What stands between the names of several labels in one column, such as "|" in "pulsating|binary". An empty cell
+        has none of them.
     positions : str or sequence of str, default ()
         Further columns with coordinates, such as longitude and latitude; they follow the time.
     channels : sequence of str, int or bool, optional
         The names of the channels in their order. Others are then an error. By default they are those of the table,
         sorted.
     classes : sequence of str, int or bool, optional
-        The names of the classes in their order, likewise.
+        The names of the classes in their order, likewise; with a separator those of the labels.
     time_unit : {"second", "minute", "hour", "day"}, default "second"
         What dates and durations are counted in.
     static : str, sequence of str, table or dict, optional
@@ -152,7 +159,8 @@ def from_table(
     if tokens not in (None, "steps", "scalars"):
         raise ValueError(f"tokens must be 'steps', 'scalars' or None, not {tokens!r}")
     errors = () if error is None else _listed(error, "error")
-    others = [*_listed(positions, "positions"), *errors, *(name for name in (channel, label) if name is not None)]
+    targets = () if label is None else _listed(label, "label")
+    others = [*_listed(positions, "positions"), *errors, *targets, *(() if channel is None else (channel,))]
     id, time, values = columns_of_index(table, others, id, time, values)
     table = as_table(table)
     schema = Schema(
@@ -161,19 +169,44 @@ def from_table(
         positions=_listed(positions, "positions"),
         channel=channel,
         values=_listed(values, "values"),
-        label=label,
-        classes=None if classes is None else _listed(classes, "classes"),
         time_unit=time_unit,
         errors=errors,
     )
+    known = None if classes is None else _listed(classes, "classes")
     if channel is None and channels is not None:
         raise ValueError("channels are named, but no channel column is; say which it is with channel=")
     if label is None and classes is not None:
         raise ValueError("classes are named, but no label column is; say which it is with label=")
-    if static is None:
-        return _samples(table, schema, channels, tokens)
-    samples = _samples(table, schema, channels, "scalars" if tokens is None and channel is None else tokens)
-    return with_static(samples, static_facts(static, samples, table))
+    several = labelled(schema, label, separator, known)
+    schema = schema if several.has_several_labels else several
+    tokens = "scalars" if static is not None and tokens is None and channel is None else tokens
+    samples = _samples(table, schema, channels, tokens)
+    samples = samples if static is None else with_static(samples, static_facts(static, samples, table))
+    return with_labels(samples, table, several) if several.has_several_labels else samples
+
+
+def labelled(
+    schema: Schema, label: str | Sequence[str] | None, separator: str | None, known: tuple[Name, ...] | None = None
+) -> Schema:
+    """A schema with the column of targets, or with those of several labels; `known` are the names of all of them."""
+    schema = schema.without_label
+    if label is None or (isinstance(label, str) and separator is None):
+        if separator is not None:
+            raise ValueError("a separator stands between the labels of a column; say which it is with label=")
+        return replace(schema, label=label, classes=known)
+    columns = _listed(label, "label")
+    if separator is not None and len(columns) != 1:
+        raise ValueError(
+            f"a separator is for one column with the names of labels, and label names {len(columns)} "
+            f"({', '.join(map(str, columns))}), each of 0 and 1; leave the separator out, or name one column"
+        )
+    if separator is not None:
+        return replace(schema, label=columns[0], separator=separator, labels=known)
+    if not columns or not all(isinstance(name, str) for name in columns):
+        raise TypeError(f"label must be a column or a list of columns, not {label!r}")
+    if known is not None:
+        raise ValueError("labels in columns of their own are called like these; leave classes out")
+    return replace(schema, labels=columns)
 
 
 def columns_of_index(table: Any, others: Sequence[str], id: Any, time: Any, values: Any) -> tuple[Any, Any, Any]:
@@ -244,6 +277,11 @@ def from_table_like(table: Any, schema: Schema) -> SampleSet:
     if not isinstance(schema, Schema):
         raise TypeError(f"the schema is that of other samples, such as samples.schema, not {type(schema).__name__}")
     table = as_table(table)
+    if schema.has_several_labels:
+        samples = from_table_like(table, schema.without_label)
+        columns = schema.labels if schema.separator is None else (schema.label,)
+        has_labels = set(map(str, columns or ())) <= set(column_names(table))
+        return with_labels(samples, table, schema) if has_labels else SampleSet(samples.samples, schema)
     label = schema.label if schema.label in column_names(table) else None
     schema = replace(schema, phase=None)  # which is no column, and is added to samples once they are read
     table_schema = replace(schema, label=label, classes=None if label is None else schema.classes)

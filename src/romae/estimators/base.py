@@ -42,7 +42,7 @@ from romae.estimators.saved import (
     stack_bytes,
     written,
 )
-from romae.estimators.stacking import Stack
+from romae.estimators.stacking import LabelStacks, Stack
 from romae.estimators.weights import ClassWeight, require_class_weight, sample_weights
 from romae.files import write_whole_folder
 from romae.inference.calibration import calibration_of, conformal_of, with_hidden
@@ -53,7 +53,7 @@ from romae.model.autoencoder import Encoder
 from romae.model.config import ModelConfig, Size
 from romae.model.conformal import FEWEST
 from romae.model.likelihoods import Likelihood, Name, as_likelihood
-from romae.model.tasks import Classification, MaskedReconstruction, Task
+from romae.model.tasks import Classification, MaskedReconstruction, MultiLabel, Task
 from romae.tokens.ladder import Ladder
 from romae.tokens.masking import Masking, Strategy, UniformTokens
 from romae.tokens.sample import Sample
@@ -159,7 +159,7 @@ class Estimator(BaseEstimator):
     has_stack_: bool = False
     n_features_in_: int
     histories_: list[list[dict[str, Any]]]
-    stack_: Stack | None = None
+    stack_: Stack | LabelStacks | None = None
     skipped_: list[Skipped]  # by the latest answers with on_error="skip"
     _rows_of_fit: TableRows | None = None  # not saved: splitting, fitting and scoring go on in one process
 
@@ -454,17 +454,18 @@ class Estimator(BaseEstimator):
         tasks = [self._on_device(task) for task in tasks]
         if histories:  # what was trained before, and is not trained again, stays as it is
             self._calibrate(tasks, samples, parts)
-        stack = None
+        stack: Stack | LabelStacks | None = None
         if last is not None:
-            classifiers = [task for task in tasks if isinstance(task, Classification)]
+            classifiers = [task for task in tasks if isinstance(task, Classification | MultiLabel)]
             if classifiers:
                 held_out = [_chosen(samples, part.held_out) for part in parts]
                 calibration = calibration_of(list(zip(classifiers, held_out, strict=True)))
                 for classifier in classifiers:
                     classifier.calibration = calibration
             stack = self._stack(tasks, samples, parts, seed)
-            self._learn_errors(tasks, samples, parts, stack)
-            stack = None if stack is None else replace(stack, held_out=None)
+            if not isinstance(stack, LabelStacks):  # of which none answers with numbers
+                self._learn_errors(tasks, samples, parts, stack)
+                stack = None if stack is None else replace(stack, held_out=None)
         self.tasks_, self.task_, self.n_models_ = tasks, tasks[0], len(tasks)
         self.histories_, self.n_features_in_ = histories, _n_channels(samples)
         self.stack_, self.has_stack_ = stack, stack is not None
@@ -490,7 +491,7 @@ class Estimator(BaseEstimator):
 
     def _stack(
         self, tasks: Sequence[Task], samples: Sequence[Sample], parts: Sequence["Part"], seed: int
-    ) -> Stack | None:
+    ) -> Stack | LabelStacks | None:
         """Models that stand beside the network, for estimators that have such."""
         return None
 
@@ -787,7 +788,8 @@ class Estimator(BaseEstimator):
         estimator.tasks_ = []
         for number in range(estimator.n_models_):
             task = checkpoint.load(path / model_name(number))
-            if n_classes and getattr(task, "n_classes", None) != n_classes:
+            expected = "n_labels" if getattr(estimator, "is_multilabel_", False) else "n_classes"
+            if n_classes and getattr(task, expected, None) != n_classes:
                 raise ValueError(
                     f"{path} names {n_classes} classes, and its model was not made for them; it is damaged"
                 )

@@ -26,12 +26,12 @@ from romae.data.series import from_arrays
 from romae.data.skipping import Skipped, refused_parts
 from romae.data.sources import Source, schema_of
 from romae.data.static import with_static
-from romae.data.tables import columns_of_index, static_facts
+from romae.data.tables import columns_of_index, labelled, static_facts
 from romae.tokens.sample import Sample
 from romae.training.tables import read_table, read_table_in_part
 
 Tokens = Literal["steps", "scalars"]
-COLUMNS = ("id", "time", "values", "error", "channel", "positions", "label", "time_unit")
+COLUMNS = ("id", "time", "values", "error", "channel", "positions", "label", "separator", "time_unit")
 
 
 def read_input(
@@ -222,7 +222,7 @@ def _table_schema(
             "X is a table; say what its columns hold, for example columns={'id': 'star', 'time': 'day', 'values': "
             "'flux'}, or hand over an array [samples, time steps]"
         )
-    return schema if with_labels else replace(schema, label=None)
+    return schema if with_labels else schema.without_label
 
 
 def _schema(columns: Mapping[str, Any]) -> Schema:
@@ -235,11 +235,13 @@ def _schema(columns: Mapping[str, Any]) -> Schema:
         raise ValueError(f"columns must also say which column is {missing[0]!r}")
     several = {name: column_names(columns, name) for name in ("values", "positions") if name in columns}
     errors = () if columns.get("error") is None else column_names(columns, "error")
-    for name in ("id", "time", "channel", "label"):
+    for name in ("id", "time", "channel"):
         if name in ("id", "time") or columns.get(name) is not None:
             _require_text(columns[name], columns, name)
-    rest = {name: column for name, column in columns.items() if name != "error"}
-    return Schema(**{**rest, **several, "errors": errors})
+    targets = () if columns.get("label") is None else column_names(columns, "label")
+    label = columns.get("label") if isinstance(columns.get("label"), str) else targets or None
+    rest = {name: column for name, column in columns.items() if name not in ("error", "label", "separator")}
+    return labelled(Schema(**{**rest, **several, "errors": errors}), label, columns.get("separator"))
 
 
 def column_names(columns: Mapping[str, Any], name: str) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 Shapes: b samples, k numbers of each.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from numbers import Number
 from typing import Any
 
@@ -11,9 +11,10 @@ import numpy as np
 from jaxtyping import Bool, Shaped
 from torch import Tensor
 
-from romae.data.columns import in_order, require_one_label, to_numpy
+from romae.data.columns import Name, in_order, require_one_label, to_numpy
 from romae.data.containers import is_table
 from romae.data.frames import read_frame
+from romae.data.labels import from_columns, from_names
 from romae.data.schema import Schema
 from romae.data.sources import schema_of
 from romae.tokens.sample import Sample
@@ -27,7 +28,79 @@ def labels_of(X: Any, samples: Sequence[Sample], y: Any, *, estimator_name: str)
     """
     if y is None:
         return _own_labels(samples, estimator_name)
-    y = in_order_of(X, samples, y)
+    return _as_labels(in_order_of(X, samples, y), samples)
+
+
+def classes_or_labels(
+    X: Any, samples: Sequence[Sample], y: Any, *, estimator_name: str, known: Sequence[Name] | None = None
+) -> tuple[Shaped[np.ndarray, "b *k"], Sequence[Name] | None]:
+    """One class per sample or, of several labels, a row of 0 and 1 and what these are called.
+
+    Several labels are an array of 0 and 1 with two columns or more, which may be a pandas table or sparse, or a set of
+    names for each sample, or a list of text. `known` are the names of labels that were fitted, in their order.
+    """
+    if y is None:
+        labels, schema = _own_labels(samples, estimator_name), schema_of(samples)
+        names = None if schema is None else schema.labels
+        if schema is not None and schema.separator is not None and names is not None and known is not None:
+            # Such a column names the labels that occur in it, which may be a part of those that were fitted.
+            rows = [[name for name, is_true in zip(names, row, strict=True) if is_true] for row in labels]
+            return from_names(rows, known, lambda i: _name_of(samples, i))
+        is_several = names is not None or (labels.ndim == 2 and labels.shape[1] > 1)
+    else:
+        y = in_order_of(X, samples, y)
+        y = y.toarray() if hasattr(y, "tocsr") else y
+        names = _names_of_columns(y)
+        entries = y.tolist() if getattr(y, "ndim", 0) == 1 else y
+        if isinstance(entries, list | tuple) and _are_names(entries):
+            _require_one_each(len(entries), samples)
+            _require_labels(np.array([not isinstance(entry, Collection) for entry in entries]), samples)
+            indicator, names = from_names(entries, known, lambda i: _name_of(samples, i))
+            return indicator, names
+        labels = _as_labels(y, samples)
+        is_several = labels.ndim == 2 and labels.shape[1] > 1
+    if not is_several:
+        return labels, None
+    if labels.ndim != 2:
+        raise ValueError(
+            f"several labels are a row of 0 and 1 for each sample, and y has the shape {list(labels.shape)}"
+        )
+    expected = range(labels.shape[1]) if known is None else known
+    if labels.shape[1] != len(expected):
+        raise ValueError(f"y has {labels.shape[1]} labels, and {len(expected)} were fitted: {list(expected)}")
+    names = tuple(expected) if names is None else tuple(names)
+    if known is not None and set(names) != set(known):
+        raise ValueError(f"y has the labels {list(names)}, and fitted were {list(known)}; give these, in any order")
+    if known is not None:
+        labels, names = labels[:, [names.index(name) for name in known]], tuple(known)
+    return from_columns([*labels.T], names, lambda i: _name_of(samples, i)).truth, names
+
+
+def _names_of_columns(y: Any) -> tuple[Name, ...] | None:
+    """What the columns of a pandas table are called, where these are names and no numbers."""
+    columns = y.columns.tolist() if hasattr(y, "iloc") and getattr(y, "ndim", 0) == 2 else []
+    return tuple(columns) if columns and all(isinstance(name, str) for name in columns) else None
+
+
+def _are_names(entries: Sequence[Any]) -> bool:
+    """Whether each sample has a set of names, or a list of text.
+
+    Lists of one entry each are a column of classes, as scikit-learn takes them.
+    """
+    given = [entry for entry in entries if isinstance(entry, set | frozenset | list | tuple)]
+    if not given or any(isinstance(entry, str | bytes | Number) for entry in entries):
+        return False
+    if all(isinstance(entry, set | frozenset) for entry in given):
+        return True
+    are_text = all(isinstance(name, str) for entry in given for name in entry)
+    return are_text and {len(entry) for entry in given} != {1}
+
+
+def _name_of(samples: Sequence[Sample], i: int) -> str:
+    return f"sample {i if samples[i].id is None else samples[i].id!r}"
+
+
+def _as_labels(y: Any, samples: Sequence[Sample]) -> Shaped[np.ndarray, "b *k"]:
     y = [to_numpy(label) if isinstance(label, Tensor) else label for label in y] if isinstance(y, list | tuple) else y
     try:
         labels, entries = np.asarray(y), np.asarray(y, dtype=object)
@@ -38,12 +111,16 @@ def labels_of(X: Any, samples: Sequence[Sample], y: Any, *, estimator_name: str)
             f"y must be a list or an array with a label for each of the {len(samples)} samples, in their order, and it "
             f"is of type {type(y).__name__}"
         )
-    if len(labels) != len(samples):
-        raise ValueError(f"y has {len(labels)} labels for {len(samples)} samples: each sample needs one")
+    _require_one_each(len(labels), samples)
     _require_labels(_is_missing(entries), samples)
     _require_one_type(entries)
     are_numbers = labels.dtype == object and labels.ndim == 1 and isinstance(labels[0], Number)
     return np.array(labels.tolist()) if are_numbers else labels  # scikit-learn takes objects for text alone
+
+
+def _require_one_each(n: int, samples: Sequence[Sample]) -> None:
+    if n != len(samples):
+        raise ValueError(f"y has {n} labels for {len(samples)} samples: each sample needs one")
 
 
 def in_order_of(X: Any, samples: Sequence[Sample], y: Any, name: str = "y", noun: str = "label") -> Any:

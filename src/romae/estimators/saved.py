@@ -11,7 +11,7 @@ import numpy as np
 
 from romae.checkpoints import native as checkpoint
 from romae.config import to_dict
-from romae.estimators.stacking import Stack
+from romae.estimators.stacking import N_LABELS, LabelStacks, Stack
 from romae.model.tasks import Task
 
 DESCRIPTION, MODEL, STACK = "estimator.json", "model", "stack.safetensors"
@@ -44,7 +44,7 @@ def from_files(files: Mapping[str, bytes]) -> Task:
         return checkpoint.load(folder)
 
 
-def stack_bytes(stack: Stack) -> bytes:
+def stack_bytes(stack: Stack | LabelStacks) -> bytes:
     """The file of the models beside a network."""
     from safetensors.numpy import save
 
@@ -52,7 +52,7 @@ def stack_bytes(stack: Stack) -> bytes:
     return save(arrays, metadata={DIGEST: _digest_of(arrays)})
 
 
-def read_stack(path: Path) -> Stack:
+def read_stack(path: Path) -> Stack | LabelStacks:
     """The models beside a network, from a file that holds numbers alone."""
     from safetensors import SafetensorError, safe_open
 
@@ -66,7 +66,7 @@ def read_stack(path: Path) -> Stack:
         raise ValueError(f"{path} is damaged: {error}") from None
     if digest != _digest_of(arrays):
         raise ValueError(f"{path} is damaged: its digest is another; take a copy that is whole")
-    return Stack.from_arrays(arrays)
+    return LabelStacks.from_arrays(arrays) if N_LABELS in arrays else Stack.from_arrays(arrays)
 
 
 def _digest_of(arrays: Mapping[str, np.ndarray]) -> str:

@@ -11,7 +11,7 @@ Shapes: m models, b samples, k classes, o targets.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float64, Int64
@@ -26,6 +26,8 @@ MEMBERS: Mapping[str, type[Trees] | type[Linear] | type[Convolutions]] = {
 Outputs = Float64[np.ndarray, "b o"]
 
 LONGEST = 60.0  # seconds of one fit; a model that takes longer by `fitting_seconds` is left out, whatever the machine
+SMALLEST = 1e-12  # probability, so that its logarithm is a number
+N_LABELS = "n_labels"  # the array that tells stacks of several labels from one
 PRIOR_SAMPLES = 20.0  # about as many samples outweigh equal parts; fewer cannot tell models apart
 
 
@@ -160,6 +162,39 @@ class Stack:
         return cls(members, arrays["weights"], arrays.get("bias"), arrays.get("times"))
 
 
+@dataclass(frozen=True, eq=False)
+class LabelStacks:
+    """A stack for each of several labels, of two classes: whether it is true or not. Networks give probabilities."""
+
+    stacks: tuple[Stack, ...]
+    times: Float64[np.ndarray, "p"] | None = None
+
+    def answers(self, network: Outputs, views: Views) -> Outputs:
+        """The probability of each label, from those of the network."""
+        columns = [stack.answers(_as_pair(p), views)[:, 1] for stack, p in zip(self.stacks, network.T, strict=True)]
+        return np.stack(columns, axis=1)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of them by name, for `from_arrays`."""
+        flat = {f"{k}.{name}": array for k, one in enumerate(self.stacks) for name, array in one.arrays().items()}
+        return flat | {N_LABELS: np.array([len(self.stacks)])} | ({} if self.times is None else {"times": self.times})
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "LabelStacks":
+        """What `arrays` gave."""
+        parts: list[dict[str, np.ndarray]] = [{} for _ in range(int(arrays[N_LABELS][0]))]
+        for key, array in arrays.items():
+            number, _, name = key.partition(".")
+            if name:
+                parts[int(number)][name] = array
+        return cls(tuple(map(Stack.from_arrays, parts)), arrays.get("times"))
+
+
+def _as_pair(probability: Float64[np.ndarray, "b"]) -> Float64[np.ndarray, "b 2"]:
+    """The logarithms of the probabilities that a label is not true, and that it is."""
+    return np.log(np.maximum(np.stack([1 - probability, probability], axis=1), SMALLEST))
+
+
 class Fold(NamedTuple):
     """Samples to fit to, samples to judge by, and what a network that was not trained on the latter says of them."""
 
@@ -176,16 +211,17 @@ def fit_stack(
     n_classes: int | None,
     seed: int,
     sample_weights: Weights | None = None,
+    n_alike: int = 1,
 ) -> Stack:
     """Fit the models to all samples, and the parts of the answer that they have to what was left out of each fold.
 
     A network says logarithms of probabilities, or numbers. Without folds, all have equal parts. Models that would take
-    longer than `LONGEST` are left out, as trees for 50 classes and 2 000 features.
+    longer than `LONGEST`, in all of `n_alike` stacks, are left out, as trees for 50 classes and 2 000 features.
     """
     n_outputs = labels[0].size if n_classes is None else 1 if n_classes == 2 else n_classes
     n_points = 0 if views.grid is None else views.grid.shape[2]
     seconds = fitting_seconds(len(labels), n_outputs, views.summary.shape[1], n_points)
-    names = [name for name in MEMBERS if views.of(name) is not None and seconds[name] <= LONGEST]
+    names = [name for name in MEMBERS if views.of(name) is not None and n_alike * seconds[name] <= LONGEST]
 
     def weights_at(indices: Int64[np.ndarray, "i"]) -> Float64[np.ndarray, "i"] | None:
         return None if sample_weights is None else sample_weights[indices]
@@ -214,6 +250,31 @@ def fit_stack(
     logarithms = [of_models[0], *map(_log_softmax, of_models[1:])]
     pool = fit_class_pool(logarithms, np.asarray(truth, dtype=np.int64), weights_at(judged))
     return Stack(everything, pool.weights, pool.bias)
+
+
+def fit_label_stacks(
+    views: Views,
+    labels: Int64[np.ndarray, "b k"],
+    folds: Sequence[Fold],
+    *,
+    seed: int,
+    sample_weights: Weights | None = None,
+) -> LabelStacks:
+    """A stack for each of several labels; networks say probabilities. For one that never changes, they answer alone."""
+    stacks = []
+    for k, own in enumerate(labels.T):
+        if own.min() == own.max():
+            stacks.append(Stack({}, np.ones(1), np.zeros(2)))
+            continue
+        # Where the others of a fold are all alike, nothing can be fitted to them.
+        telling = [
+            fold._replace(network=_as_pair(fold.network[:, k]))
+            for fold in folds
+            if own[fold.training].min() < own[fold.training].max()
+        ]
+        how: dict[str, Any] = {"seed": seed, "sample_weights": sample_weights, "n_alike": labels.shape[1]}
+        stacks.append(fit_stack(views, own, telling, n_classes=2, **how))
+    return LabelStacks(tuple(stacks))
 
 
 def fitting_seconds(n_samples: int, n_outputs: int, n_features: int, n_points: int) -> dict[str, float]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from jaxtyping import Float32, Float64, Shaped
+from jaxtyping import Float32, Float64, Int64, Shaped
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags, check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
@@ -16,6 +16,7 @@ from romae.data.columns import require_variation_kept
 from romae.data.containers import is_table
 from romae.data.fitting import Center, Values
 from romae.data.grid import longest_duration, on_grid
+from romae.data.labels import strata
 from romae.data.schema import SampleSet
 from romae.data.skipping import OnError
 from romae.data.sources import lengths_of, schema_of
@@ -26,25 +27,34 @@ from romae.estimators.base import MASK_RATIO, Clock, Estimator, Part
 from romae.estimators.conformal import HeldOutErrors
 from romae.estimators.folds import TableRows
 from romae.estimators.inputs import Tokens, opened
-from romae.estimators.labels import labels_of
-from romae.estimators.stacking import LONGEST, Fold, Stack, Views, fit_stack, fitting_seconds
+from romae.estimators.labels import classes_or_labels, labels_of
+from romae.estimators.stacking import (
+    LONGEST,
+    SMALLEST,
+    Fold,
+    LabelStacks,
+    Stack,
+    Views,
+    fit_label_stacks,
+    fit_stack,
+    fitting_seconds,
+)
 from romae.estimators.weights import ClassWeight, Weights, class_factors, normalised, sample_weights, weights_of
 from romae.inference import predictions as inference
 from romae.inference.distributions import Distribution
 from romae.model.config import ModelConfig, Size
 from romae.model.likelihoods import Likelihood, Name
-from romae.model.tasks import Classification, Regression, Task
+from romae.model.tasks import Classification, MultiLabel, Regression, Task
 from romae.tokens.ladder import Ladder
 from romae.tokens.masking import Masking, Strategy
 from romae.tokens.sample import Sample
 from romae.training.config import TrainConfig
 from romae.training.scoring import OF_CLASSES, OF_NUMBERS, require_two_classes
-from romae.training.stages import Classify, Regress
+from romae.training.stages import Classify, ClassifyLabels, Regress
 
 # Against overfitting to few samples: dropped tokens and dropout. No label smoothing: what it does to probabilities can
 # be undone, but their log loss is no better for it, and on few samples of many classes worse.
 DROP_TOKENS, DROPOUT = 0.5, 0.1
-SMALLEST = 1e-12  # probability, so that its logarithm is a number
 # Of a grid for convolutions: a kernel spans nine points, and beyond some hundreds they tell no more.
 FEWEST_POINTS, MOST_POINTS = 16, 256
 
@@ -116,7 +126,7 @@ class _Supervised(Estimator):
 
     def _stack(
         self, tasks: Sequence[Task], samples: Sequence[Sample], parts: Sequence[Part], seed: int
-    ) -> Stack | None:
+    ) -> Stack | LabelStacks | None:
         """Simpler models, weighed against the networks on what each of these was not trained on."""
         if self.features is None or not _is_series(samples):
             return None
@@ -128,15 +138,11 @@ class _Supervised(Estimator):
             if len(part.held_out) > 0
         ]
         labels = np.stack([np.asarray(sample.target) for sample in samples])
-        times = _fitting_grid(samples)
-        stack = fit_stack(
-            _views(first, samples, times),
-            labels,
-            folds,
-            n_classes=n_classes,
-            seed=seed,
-            sample_weights=sample_weights(samples),
-        )
+        times, weights = _fitting_grid(samples), sample_weights(samples)
+        views = _views(first, samples, times)
+        if isinstance(first, MultiLabel):
+            return replace(fit_label_stacks(views, labels, folds, seed=seed, sample_weights=weights), times=times)
+        stack = fit_stack(views, labels, folds, n_classes=n_classes, seed=seed, sample_weights=weights)
         return replace(stack, times=times)
 
     def _stacking_seconds(self, samples: Sequence[Sample], parts: Sequence[Part]) -> float:
@@ -145,16 +151,17 @@ class _Supervised(Estimator):
         schema, n_values = schema_of(samples), samples[0].values.shape[1]
         n_kinds = 1 if schema is None else schema.n_channels or 1
         targets = np.stack([np.asarray(sample.target) for sample in samples])
-        n_outputs = int(targets.max()) + 1 if targets.dtype.kind == "i" else targets[0].size
+        n_classes = int(targets.max()) + 1 if targets.ndim == 1 else None
+        n_labels = targets.shape[1] if targets.ndim == 2 and targets.dtype.kind == "i" else 1
         times = _fitting_grid(samples)
         of_one = fitting_seconds(
             n_samples=len(samples),
-            n_outputs=1 if n_outputs == 2 else n_outputs,
+            n_outputs=1 if n_labels > 1 or n_classes == 2 else n_classes or targets[0].size,
             n_features=n_kinds * (len(PER_VALUE) * n_values + len(PER_KIND)),
             n_points=0 if times is None else len(times),
         )
         n_fits = 1 + sum(len(part.held_out) > 0 for part in parts)
-        return n_fits * sum(seconds for seconds in of_one.values() if seconds <= LONGEST)
+        return n_fits * sum(n_labels * seconds for seconds in of_one.values() if n_labels * seconds <= LONGEST)
 
     def _require_series(self, samples: Sequence[Sample]) -> None:
         """Refuse summary features of what is no series, before anything is trained."""
@@ -192,8 +199,9 @@ class _Supervised(Estimator):
 class RoMAEClassifier(ClassifierMixin, _Supervised):
     """Classifier for irregularly sampled time series, with the interface of scikit-learn.
 
-    Masked pre-training on all series, then fine-tuning on those with labels. Series may have different lengths, uneven
-    times and missing values. What is left None follows from the data.
+    Masked pre-training on all series, then fine-tuning on those with labels: one class per series, or several labels of
+    which any number may be true (multi-label classification). Series may have different lengths, uneven times and
+    missing values. What is left None follows from the data.
 
     Parameters
     ----------
@@ -265,7 +273,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
     scoring : str or None, default None
         The score that decides which weights do best on that split, by its name in scikit-learn: "roc_auc" (of two
         classes), "roc_auc_ovr" (the mean over each class against the others), "average_precision", "f1_macro",
-        "accuracy" or "neg_log_loss". None takes the loss, which is the log loss.
+        "accuracy" or "neg_log_loss". None takes the loss, which is the log loss. Several labels have the loss alone.
     device : str, default "auto"
         "auto", "cpu", "cuda", or one GPU of several, such as "cuda:1".
     random_state : int, RandomState or None, default None
@@ -275,15 +283,17 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
     class_weight : "balanced", dict or None, default None
         The weight of each class, which multiplies those of its series; one that a dictionary does not name has 1.
         "balanced" gives all classes the same weight in all. Probabilities are then those of series with these weights:
-        under "balanced" a rare class is as probable beforehand as any other.
+        under "balanced" a rare class is as probable beforehand as any other. Several labels have no such weights.
 
     Attributes
     ----------
     classes_ : array [k]
-        The classes, sorted.
-    task_ : Classification
+        The classes, sorted; of several labels their names, or else their numbers, in the order of the columns of y.
+    is_multilabel_ : bool
+        Whether several labels were fitted.
+    task_ : Classification or MultiLabel
         The trained task, for `romae.predict`, `romae.embed` and the like; the first of `tasks_`.
-    tasks_ : list of Classification
+    tasks_ : list of Classification or MultiLabel
         The networks that answer together.
     histories_ : list of list of dict
         The losses of each stage.
@@ -310,11 +320,18 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
     (12, 2)
     >>> classifier.classes_.tolist()
     ['down', 'up']
+
+    Several labels, as a set of names for each series, or an array of 0 and 1:
+
+    >>> several = classifier.fit(X, [{"pulsating"}, {"pulsating", "binary"}, set()] * 4)
+    >>> several.classes_.tolist(), several.predict(X).shape
+    (['binary', 'pulsating'], (12, 2))
     """
 
-    _saved: ClassVar[tuple[str, ...]] = (*Estimator._saved, "classes_")
+    _saved: ClassVar[tuple[str, ...]] = (*Estimator._saved, "classes_", "is_multilabel_")
     _scores: ClassVar[tuple[str, ...]] = OF_CLASSES
     classes_: Shaped[np.ndarray, "k"]
+    is_multilabel_: bool = False
 
     def __init__(
         self,
@@ -379,6 +396,15 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         )
         self.class_weight = class_weight
 
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
+    def _labels(self, X: Any, samples: Sequence[Sample], y: Any) -> Shaped[np.ndarray, "b *k"]:
+        known = self.classes_.tolist() if self.is_multilabel_ else None
+        return classes_or_labels(X, samples, y, estimator_name=type(self).__name__, known=known)[0]
+
     def fit(
         self, X: Any, y: Any = None, unlabelled: Any = None, static: Any = None, sample_weight: Any = None
     ) -> "RoMAEClassifier":
@@ -390,8 +416,9 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
             The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
             `columns`.
         y : sequence, optional
-            One class per series; for a table a pandas column indexed by id, or a dictionary. Without it, labels are
-            those that samples or a table bring along.
+            One class per series; for a table a pandas column indexed by id, or a dictionary. Several labels are an
+            array [b, k] of 0 and 1, also sparse or as a pandas table whose columns name them, or a set of names for
+            each series. Without y, labels are those that samples or a table bring along.
         unlabelled : as X, optional
             Further series without labels to pre-train on, read under the names of X.
         static : table, dict or list of dict, optional
@@ -418,9 +445,14 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         X = opened(X, self.columns)
         samples = self._read(X, before, with_labels=y is None, static=static)
         self._require_series(samples)
-        y = column_or_1d(self._labels(X, samples, y), warn=True)
+        read, names = classes_or_labels(X, samples, y, estimator_name=type(self).__name__)
+        y = column_or_1d(read, warn=True) if names is None else read
         check_classification_targets(y)
         samples, y, weights = _that_count(samples, y, weights_of(X, samples, sample_weight))
+        if names is not None:
+            self._fit_labels(samples, y, names, weights, before, unlabelled)
+            self._rows_of_fit = TableRows.of(X, schema_of(samples))
+            return self
         classes, index = np.unique(y, return_inverse=True)
         if len(classes) < 2:
             weighing = "" if sample_weight is None else " with a weight above 0"
@@ -440,11 +472,34 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         self._train(
             labelled, before, unlabelled=self._read_unlabelled(unlabelled, samples, before), groups=index, last=last
         )
-        self.classes_, self._rows_of_fit = classes, TableRows.of(X, schema_of(samples))
+        self.classes_, self.is_multilabel_ = classes, False
+        self._rows_of_fit = TableRows.of(X, schema_of(samples))
         return self
 
+    def _fit_labels(
+        self,
+        samples: Sequence[Sample],
+        truth: Int64[np.ndarray, "b k"],
+        names: Sequence[Any],
+        weights: Weights | None,
+        before: Task | None,
+        unlabelled: Any,
+    ) -> None:
+        """Learn several labels; parts that are held out have the same share of the rarest labels of their series."""
+        for setting, reason in (("class_weight", "weighs classes"), ("scoring", "scores classes")):
+            if getattr(self, setting) is not None:
+                raise ValueError(
+                    f"{setting}={getattr(self, setting)!r} {reason}, of which each series has one, and y has several "
+                    f"labels; leave {setting} out"
+                )
+        labelled = _with_targets(samples, truth, None, normalised(weights), tuple(map(_plain, names)))
+        last = ClassifyLabels(n_labels=len(names), frozen=self.frozen, drop_tokens=DROP_TOKENS, dropout=DROPOUT)
+        more = self._read_unlabelled(unlabelled, samples, before)
+        self._train(labelled, before, unlabelled=more, groups=strata(truth), last=last)
+        self.classes_, self.is_multilabel_ = np.array(names), True
+
     def predict_proba(self, X: Any, *, on_error: OnError = "raise", static: Any = None) -> Any:
-        """The probability of each class, calibrated on the validation split.
+        """The probability of each class or label, calibrated on the validation split.
 
         Parameters
         ----------
@@ -462,8 +517,9 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         -------
         Float64 array [b, k] or pandas.DataFrame
             In the order of `classes_`; for a table one row for each id, which is the index, and a column for each
-            class. The validation split, where there is one, sets a temperature and a bias for each class;
-            `task_.calibration = None` switches it off.
+            class. Rows sum to 1, but of several labels each has a probability of its own. The validation split, where
+            there is one, sets a temperature and a bias for each class or label; `task_.calibration = None` switches it
+            off.
 
         Raises
         ------
@@ -477,7 +533,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         return by_id(X, samples, self._answers(samples), columns=self.classes_)
 
     def predict(self, X: Any, *, on_error: OnError = "raise", static: Any = None) -> Any:
-        """The most probable class of each series.
+        """The most probable class of each series, or several labels.
 
         Parameters
         ----------
@@ -494,7 +550,9 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         Returns
         -------
         array [b] or pandas.Series
-            Labels as they were in y; for a table indexed by its ids.
+            Labels as they were in y; for a table indexed by its ids. Of several labels an array [b, k], for a table a
+            pandas table, with 1 where a label has a probability of at least one half; for other aims than few errors,
+            such as F1, choose thresholds of your own for `predict_proba`.
 
         Raises
         ------
@@ -504,6 +562,9 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
             If the estimator has not been fitted.
         """
         probabilities = self.predict_proba(X, on_error=on_error, static=static)
+        if self.is_multilabel_:
+            truth = (np.asarray(probabilities) >= 0.5).astype(np.int64)
+            return truth if not hasattr(probabilities, "iloc") else (probabilities >= 0.5).astype(np.int64)
         labels = self.classes_[np.asarray(probabilities).argmax(1)]
         if not hasattr(probabilities, "iloc"):
             return labels
@@ -512,7 +573,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
         return pd.Series(labels, index=probabilities.index, name=self._label_name)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, static: Any = None) -> float:
-        """Accuracy: the share of series whose class is predicted correctly.
+        """Accuracy: the share of series whose class, or all of whose labels, are predicted correctly.
 
         Parameters
         ----------
@@ -520,7 +581,7 @@ class RoMAEClassifier(ClassifierMixin, _Supervised):
             The series. Values of a pair are [n] or [n, c]; NaN means missing. A table is what `from_table` reads, with
             `columns`.
         y : sequence, optional
-            The true classes; by default those that samples or a table bring along.
+            The true classes or labels, as in `fit`; by default those that samples or a table bring along.
         sample_weight : array [b], optional
             A weight for each series; for a table a pandas column indexed by id, or a dictionary.
         static : table, dict or list of dict, optional
@@ -964,7 +1025,9 @@ class RoMAERegressor(RegressorMixin, _Supervised):
 
 
 def _said(tasks: Sequence[Task], samples: Sequence[Sample]) -> Float64[np.ndarray, "b o"]:
-    """What networks say together: logarithms of the mean probabilities, or mean numbers."""
+    """What networks say together: logarithms of the mean probabilities, those of several labels, or mean numbers."""
+    if isinstance(tasks[0], MultiLabel):
+        return np.mean([inference.predict_proba(task, samples) for task in tasks], axis=0)
     if isinstance(tasks[0], Classification):
         probabilities = np.mean([inference.predict_proba(task, samples) for task in tasks], axis=0)
         return np.log(np.maximum(probabilities, SMALLEST))
@@ -1036,10 +1099,12 @@ def _with_targets(
     targets: Shaped[np.ndarray, "b *k"],
     classes: tuple[Any, ...] | None,
     weights: Float32[np.ndarray, "b"] | None,
+    names: tuple[Any, ...] | None = None,
 ) -> Sequence[Sample]:
+    """Samples with targets; `classes` name classes, `names` several labels."""
     targets = np.array(targets)  # a copy: the caller's may be read-only
     by_sample = [None] * len(samples) if weights is None else weights
     parts = zip(samples, targets, by_sample, strict=True)
     labelled = [replace(sample, target=target, weight=weight) for sample, target, weight in parts]
     schema = schema_of(samples)
-    return labelled if schema is None else SampleSet(labelled, replace(schema, classes=classes))
+    return labelled if schema is None else SampleSet(labelled, replace(schema, classes=classes, labels=names))

@@ -80,6 +80,10 @@ class Source(Protocol):
         """Hold the final task against the test samples."""
         ...
 
+    def shaped(self, model: ModelConfig) -> ModelConfig:
+        """The model for these data, where settings of theirs decide what a token and its position are."""
+        return model
+
     def draw(self, figures: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Figures of what was measured over all seeds, by their captions; a dictionary of figures is a choice.
 
@@ -175,7 +179,7 @@ class Recipe:
         if settings_by_part:
             number = next(iter(settings_by_part)).removeprefix("stages.")
             raise ValueError(f"{self.name} has no stage {number!r}; its stages are 0 to {len(stages) - 1}")
-        return replace(self, stages=stages, model=model, data=data, ladder=ladder)  # type: ignore[arg-type]
+        return replace(self, stages=stages, model=data.shaped(model), data=data, ladder=ladder)  # type: ignore[arg-type]
 
     @property
     def config(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from romae.model.calibration import Calibration
 from romae.model.conformal import FEWEST, Conformal
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.training.config import chosen_device
-from romae.training.tables import Trained, load_model, read_table, require_columns
+from romae.training.tables import Trained, load_model, read_table, require_columns, schema_with_label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,15 +47,17 @@ def calibrate_table(config: CalibrateConfig, data: Any, model: str | Path) -> Ca
 def labelled_samples(task: Task, data: Any, config: CalibrateConfig, model: str) -> SampleSet:
     """The samples of a table, with the classes or numbers of a model as their targets."""
     trained = task.schema or Schema()
-    label = None if isinstance(task, MaskedReconstruction) else config.label or trained.label
-    schema = replace(config.columns.schema(trained), label=label, classes=None)
+    if isinstance(task, MaskedReconstruction):
+        schema = config.columns.schema(trained.without_label)
+    else:
+        schema = schema_with_label(config.columns, trained, config.label)
     require_columns(task, schema, model)
     samples = read_table(data, schema, task.schema, for_training=False, static=config.columns.static)
     classes = samples.schema.classes
     if isinstance(task, Classification):
         known = {str(name): i for i, name in enumerate(trained.classes or range(task.n_classes))}
         if classes is None:
-            raise ValueError(f"the table has no classes in column {label!r}; name another with --label")
+            raise ValueError(f"the table has no classes in column {schema.label!r}; name another with --label")
         if unknown := sorted(str(name) for name in classes if str(name) not in known):
             raise ValueError(f"the table has the class {unknown[0]!r}, which the model does not know: {list(known)}")
         index = [known[str(name)] for name in classes]
@@ -63,7 +65,9 @@ def labelled_samples(task: Task, data: Any, config: CalibrateConfig, model: str)
         return SampleSet(samples.samples, replace(samples.schema, classes=trained.classes))
     if isinstance(task, Regression) and classes is not None:  # whole numbers are read as classes
         if any(isinstance(name, str | bool) for name in classes):
-            raise ValueError(f"column {label!r} holds {classes[0]!r}, which is no number; name another with --label")
+            raise ValueError(
+                f"column {schema.label!r} holds {classes[0]!r}, which is no number; name another with --label"
+            )
         numbers = [float(name) for name in classes]
         samples = samples.map(lambda sample: replace(sample, target=numbers[int(sample.target)]))
         return SampleSet(samples.samples, replace(samples.schema, classes=None))

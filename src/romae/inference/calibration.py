@@ -20,9 +20,9 @@ from romae.inference.predictions import (
     predicted_distributions,
     source_for,
 )
-from romae.model.calibration import Calibration, fitted
+from romae.model.calibration import Calibration, fitted, fitted_to_labels
 from romae.model.conformal import ENOUGH, FEWEST, LEVELS, By, Conformal, fitted_levels
-from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
+from romae.model.tasks import Classification, MaskedReconstruction, MultiLabel, Regression, Task
 from romae.tokens.masking import SampleKeys, SparingStatic, drawn_by
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import PackedSamples
@@ -41,12 +41,12 @@ def calibrate(
 ) -> Calibration | Conformal:
     """Calibrate a task on samples that it was not trained on, so that its probabilities mean what they say.
 
-    A classifier gets a temperature and a bias for each class. A task with a likelihood gets conformal intervals: a map
-    of levels, so that the central interval of 90 % holds at least 90 % of the numbers of new samples.
+    A classifier gets a temperature and a bias for each class or label. A task with a likelihood gets conformal
+    intervals: a map of levels, so that the central interval of 90 % holds at least 90 % of the numbers of new samples.
 
     Parameters
     ----------
-    task : Classification, or MaskedReconstruction or Regression with a likelihood
+    task : Classification or MultiLabel, or MaskedReconstruction or Regression with a likelihood
         A trained task. Its `calibration` is replaced; `task.save` keeps it.
     samples : sequence of Sample
         The samples, as they were read, with their targets. For masked reconstruction what they hide is held out
@@ -105,7 +105,7 @@ def calibrate(
     """
     calibration: Calibration | Conformal
     grouping(task, by)
-    if isinstance(task, Classification):
+    if isinstance(task, Classification | MultiLabel):
         calibration = calibration_of([(task, with_targets(samples))])
     else:
         calibration = conformal_of(
@@ -211,8 +211,8 @@ def held_out_distributions(
     """
     if not isinstance(task, MaskedReconstruction | Regression):
         raise TypeError(
-            "only a Classification, a Regression or a MaskedReconstruction can be calibrated, and this is a "
-            f"{type(task).__name__}"
+            "only a Classification, a MultiLabel, a Regression or a MaskedReconstruction can be calibrated, and this "
+            f"is a {type(task).__name__}"
         )
     if task.likelihood is None:
         raise ValueError(
@@ -288,23 +288,49 @@ def _key(sample: Sample) -> int:
     return int.from_bytes(hashlib.sha256(content).digest()[:8], "little", signed=True)
 
 
-def calibration_of(parts: Sequence[tuple[Classification, Sequence[Sample]]]) -> Calibration:
-    """The calibration of a task by samples with classes, such as its validation samples; there may be none of them.
+def calibration_of(parts: Sequence[tuple[Classification | MultiLabel, Sequence[Sample]]]) -> Calibration:
+    """The calibration of a task by samples with classes or labels, such as its validation samples; there may be none.
 
     Several tasks that were trained alike, each with the samples that it was not trained on, have one together. Samples
     count by their weights, where they have such, so that probabilities are those of the weighted samples.
     """
-    logits, classes, weights = [], [], []
+    logits, truth, weights = [], [], []
     for task, samples in parts:
         if len(samples) == 0:
             continue
         probabilities = predict_proba(task, samples, calibrated=False)
-        logits.append(torch.from_numpy(np.log(np.maximum(probabilities, 1e-300))))
-        classes += [int(sample.target) for sample in samples]
+        logits.append(torch.from_numpy(logits_of(task, probabilities)))
+        truth.append(torch.from_numpy(truth_of(samples)))
         weights += [None if sample.weight is None else float(sample.weight) for sample in samples]
     first = parts[0][0]
-    together = torch.cat(logits) if logits else torch.zeros(0, first.n_classes)
+    if not logits:
+        return Calibration(bias=(0.0,) * (first.n_labels if isinstance(first, MultiLabel) else first.n_classes))
     by_sample = None
     if any(weight is not None for weight in weights):
         by_sample = torch.tensor([1.0 if weight is None else weight for weight in weights], dtype=torch.float64)
-    return fitted(together, torch.tensor(classes, dtype=torch.long), first.confidence, by_sample)
+    return fitted_to(first, torch.cat(logits), torch.cat(truth), by_sample)
+
+
+def logits_of(
+    task: Classification | MultiLabel, probabilities: Float64[np.ndarray, "b k"]
+) -> Float64[np.ndarray, "b k"]:
+    """What gives these probabilities by a softmax or, of several labels, by a sigmoid of each."""
+    logarithms = np.log(np.maximum(probabilities, 1e-300))
+    return logarithms - np.log(np.maximum(1 - probabilities, 1e-300)) if isinstance(task, MultiLabel) else logarithms
+
+
+def truth_of(samples: Sequence[Sample]) -> Int64[np.ndarray, "b *k"]:
+    """The class of each sample, or its labels."""
+    return np.stack([np.asarray(sample.target, dtype=np.int64) for sample in samples])
+
+
+def fitted_to(
+    task: Classification | MultiLabel,
+    logits: Float64[Tensor, "b k"],
+    truth: Int64[Tensor, "b *k"],
+    weights: Float64[Tensor, "b"] | None,
+) -> Calibration:
+    """The calibration of a task's logits by what is true."""
+    if isinstance(task, MultiLabel):
+        return fitted_to_labels(logits, truth, weights)
+    return fitted(logits, truth, task.confidence, weights)

@@ -84,7 +84,7 @@ class OwnTable:
         """
         data = as_table(data)
         existing = column_names(data)
-        base = replace(model_schema or Schema(), label=None, classes=None)
+        base = (model_schema or Schema()).without_label
         schema = columns.schema(base)
         has_ids = columns.id is not None or model_schema is not None or schema.id in existing
         if schema.time not in existing:

@@ -170,7 +170,10 @@ def predict(
         )
         return names[probabilities.argmax(1)]
     if isinstance(task, MultiLabel):
-        return predict_proba(task, samples, tokens_per_batch=tokens_per_batch, precision=precision) >= 0.5
+        chances = predict_proba(
+            task, samples, calibrated=calibrated, tokens_per_batch=tokens_per_batch, precision=precision
+        )
+        return chances >= 0.5
     if not isinstance(task, MaskedReconstruction | Regression):
         raise TypeError(f"predict needs a task of this library, not {type(task).__name__}")
     if as_distribution:
@@ -241,8 +244,8 @@ def predict_proba(
     True
     """
     if isinstance(task, MultiLabel):
-        how = _How("predicting", tokens_per_batch, precision)
-        return _rows(task, samples, lambda work: task.predict(work.batch).cpu().double().sigmoid(), how)
+        how, logits = _How("predicting", tokens_per_batch, precision), task.predict if calibrated else task.output
+        return _rows(task, samples, lambda work: logits(work.batch).cpu().double().sigmoid(), how)
     if not isinstance(task, Classification):
         raise TypeError(f"probabilities need a Classification task, not {type(task).__name__}")
 

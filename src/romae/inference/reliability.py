@@ -20,18 +20,20 @@ from romae.data.sources import SampleSource
 from romae.data.subsets import evenly_spread
 from romae.inference.calibration import (
     Grouping,
+    fitted_to,
     flat,
     grouping,
     held_out_distributions,
+    logits_of,
     sample_of,
+    truth_of,
     weights_of,
     with_targets,
 )
 from romae.inference.distributions import Distribution, joined
 from romae.inference.predictions import TOKENS_PER_BATCH, Precision, predict_proba
-from romae.model.calibration import fitted
 from romae.model.conformal import ENOUGH, FEWEST, By, fitted_levels
-from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
+from romae.model.tasks import Classification, MaskedReconstruction, MultiLabel, Regression, Task
 from romae.tokens.sample import Sample
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -64,7 +66,8 @@ class ClassReliability:
     """How probabilities of classes do.
 
     For each bin of confidences that is not empty: their mean, the share of samples that have the class which is said,
-    and how many samples there are. `error` is the expected calibration error, `log_loss` the mean of -log p.
+    and how many samples there are. `error` is the expected calibration error, `log_loss` the mean of -log p. Of
+    several labels each counts as a choice between no and yes, so that `n` is that of samples times that of labels.
     """
 
     n: int
@@ -91,7 +94,7 @@ def reliability(
 
     Parameters
     ----------
-    task : Classification, or MaskedReconstruction or Regression with a likelihood
+    task : Classification or MultiLabel, or MaskedReconstruction or Regression with a likelihood
         A trained task.
     samples : sequence of Sample
         The samples, as they were read, with their targets; of masked reconstruction those that hide nothing hide what
@@ -118,9 +121,9 @@ def reliability(
         If the task is none of these.
     """
     how: dict[str, Any] = {"tokens_per_batch": tokens_per_batch, "precision": precision}
-    if isinstance(task, Classification):
+    if isinstance(task, Classification | MultiLabel):
         kept = with_targets(samples)
-        return _of_classes(predict_proba(task, kept, calibrated=calibrated, **how), _classes(kept))
+        return _of_classes(*_choices(predict_proba(task, kept, calibrated=calibrated, **how), truth_of(kept)))
     held = _held(task, samples, None, seed, how)
     told = held.told if calibrated else held.told.with_calibration(None)
     scored = np.isin(np.arange(len(held.truth)), evenly_spread(len(held.truth), N_SCORED))
@@ -143,7 +146,7 @@ def cross_fitted(
     """
     how: dict[str, Any] = {"tokens_per_batch": tokens_per_batch, "precision": precision}
     actual = grouping(task, by)
-    if isinstance(task, Classification):
+    if isinstance(task, Classification | MultiLabel):
         kept = with_targets(samples)
         return _cross_fitted_classes(task, kept, predict_proba(task, kept, calibrated=False, **how))
     held = _held(task, samples, actual, seed, how)
@@ -267,8 +270,13 @@ def _of_numbers(held: _Held, measured: _Measured) -> NumberReliability:
 # Classes
 
 
-def _classes(samples: list[Sample]) -> Int64[np.ndarray, "b"]:
-    return np.array([int(sample.target) for sample in samples], dtype=np.int64)
+def _choices(
+    probabilities: Float64[np.ndarray, "b k"], truth: Int64[np.ndarray, "b *k"]
+) -> tuple[Float64[np.ndarray, "n c"], Int64[np.ndarray, "n"]]:
+    """Probabilities of classes and the true ones; of several labels each is a choice of its own, between no and yes."""
+    if truth.ndim == 1:
+        return probabilities, truth
+    return np.stack([1 - probabilities.ravel(), probabilities.ravel()], axis=1), truth.ravel()
 
 
 def _of_classes(probabilities: Float64[np.ndarray, "b k"], classes: Int64[np.ndarray, "b"]) -> ClassReliability:
@@ -287,13 +295,15 @@ def _of_classes(probabilities: Float64[np.ndarray, "b k"], classes: Int64[np.nda
 
 
 def _cross_fitted_classes(
-    task: Classification, samples: list[Sample], probabilities: Float64[np.ndarray, "b k"]
+    task: Classification | MultiLabel, samples: list[Sample], probabilities: Float64[np.ndarray, "b k"]
 ) -> tuple[ClassReliability, ClassReliability]:
-    classes = _classes(samples)
-    logits, truth = torch.from_numpy(np.log(np.maximum(probabilities, 1e-300))), torch.from_numpy(classes)
-    after, fold, weights = np.empty_like(probabilities), np.arange(len(classes)) % N_FOLDS, weights_of(samples)
+    logits, truth = (torch.from_numpy(x) for x in (logits_of(task, probabilities), truth_of(samples)))
+    after, fold, weights = np.empty_like(probabilities), np.arange(len(samples)) % N_FOLDS, weights_of(samples)
     for i in range(N_FOLDS):
         rest = torch.from_numpy(fold != i)
-        calibration = fitted(logits[rest], truth[rest], task.confidence, torch.from_numpy(weights)[rest])
-        after[fold == i] = calibration.apply(logits[~rest], task.confidence).softmax(-1).numpy()
-    return _of_classes(probabilities, classes), _of_classes(after, classes)
+        calibration = fitted_to(task, logits[rest], truth[rest], torch.from_numpy(weights)[rest])
+        if isinstance(task, MultiLabel):
+            after[fold == i] = calibration.apply(logits[~rest], 1.0).sigmoid().numpy()
+        else:
+            after[fold == i] = calibration.apply(logits[~rest], task.confidence).softmax(-1).numpy()
+    return _of_classes(*_choices(probabilities, truth.numpy())), _of_classes(*_choices(after, truth.numpy()))

@@ -21,7 +21,7 @@ from romae.data.static import n_measured
 from romae.files import write_whole_text
 from romae.inference import baselines
 from romae.inference import predictions as inference
-from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
+from romae.model.tasks import Classification, MaskedReconstruction, MultiLabel, Regression, Task
 from romae.tokens.masking import futures_in, hide
 from romae.training.config import chosen_device
 from romae.training.run_folder import METRICS
@@ -29,6 +29,7 @@ from romae.training.tables import Trained, load_model
 
 NAMES = {
     "accuracy": "accuracy",
+    "subset_accuracy": "accuracy of all labels together",
     "macro_f1": "macro F1",
     "auroc": "AUROC",
     "r2": "R²",
@@ -113,11 +114,13 @@ def score(task: Task, samples: SampleSet, *, split: Literal["test", "validation"
     """The scores of a task on samples with targets, or on samples of which it hides a part as in its training."""
     if isinstance(task, Classification):
         return _score_classes(task, samples, split)
+    if isinstance(task, MultiLabel):
+        return _score_labels(task, samples, split)
     if isinstance(task, Regression):
         return _score_numbers(task, samples, split)
     if isinstance(task, MaskedReconstruction):
         return _score_hidden(task, samples, split)
-    raise TypeError(f"only Classification, Regression and MaskedReconstruction have scores, not {type(task).__name__}")
+    raise TypeError(f"only tasks of this library have scores, not {type(task).__name__}")
 
 
 def _score_classes(task: Classification, samples: SampleSet, split: Literal["test", "validation"]) -> Scores:
@@ -157,6 +160,43 @@ def _score_classes(task: Classification, samples: SampleSet, split: Literal["tes
         parts=to_dict(parts),
         omitted=omitted,
         remarks=_never_predicted(classes, counts, np.bincount(predicted, minlength=len(classes)), split),
+    )
+
+
+def _score_labels(task: MultiLabel, samples: SampleSet, split: Literal["test", "validation"]) -> Scores:
+    """How often all labels of an id are right, beside its commonest set of labels, and how each label does."""
+    from sklearn.metrics import f1_score, precision_recall_fscore_support, roc_auc_score
+
+    labels = samples.schema.labels or tuple(range(task.n_labels))
+    truth = np.stack([np.asarray(sample.target, dtype=np.int64) for sample in samples])
+    probabilities = inference.predict_proba(task, samples)
+    predicted = (probabilities >= 0.5).astype(np.int64)
+    counts = truth.sum(0)
+    metrics = {
+        "subset_accuracy": float((truth == predicted).all(1).mean()),
+        "macro_f1": float(f1_score(truth, predicted, average="macro", zero_division=0)),
+    }
+    omitted, both = {}, (counts > 0) & (counts < len(truth))
+    if both.all():
+        metrics["auroc"] = float(np.mean([roc_auc_score(truth[:, k], probabilities[:, k]) for k in range(len(labels))]))
+    else:
+        named = _few([repr(labels[k]) for k in np.flatnonzero(~both)])
+        omitted["auroc"] = (
+            f"it needs ids with each label and ids without it, and {named} is not so among the {split} ids"
+        )
+    precision, recall, f1, _ = precision_recall_fscore_support(truth, predicted, average=None, zero_division=0)
+    parts = {
+        str(name): {"n": int(counts[k]), "precision": precision[k], "recall": recall[k], "f1": f1[k]}
+        for k, name in enumerate(labels)
+    }
+    commonest = np.unique(truth, axis=0, return_counts=True)[1].max()
+    return Scores(
+        split=split,
+        n=len(truth),
+        metrics=metrics,
+        baselines={"subset_accuracy": {"commonest set of labels": commonest / len(truth)}},
+        parts=to_dict(parts),
+        omitted=omitted,
     )
 
 

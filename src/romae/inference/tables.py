@@ -143,25 +143,29 @@ class ForecastConfig(PredictConfig):
 def predict_table(
     config: InferenceConfig, data: Any, model: str | Path | Task, *, skipped: list[Skipped] | None = None
 ) -> "pd.DataFrame":
-    """One row per id: its most probable class and the probability of each, or the numbers predicted for it.
+    """One row per id: its most probable class and the probability of each, its labels, or numbers predicted for it.
 
     What is left out with `on_error` "skip" is added to the list `skipped`.
     """
     task, samples, _ = _load_and_read(config, data, model, skipped)
     model_schema = task.schema or Schema()
-    if model_schema.label in samples.schema.columns:
+    targets = (model_schema.label, *(model_schema.labels or ()))
+    if doubled := [name for name in targets if name in samples.schema.columns]:
         raise ValueError(
-            f"column {model_schema.label!r} is read as something else, but answers go to a column of this name, which "
+            f"column {doubled[0]!r} is read as something else, but answers go to a column of this name, which "
             "the model has learned; rename the table's"
         )
-    schema = replace(samples.schema, label=model_schema.label, classes=model_schema.classes)
+    names_of_targets = {name: getattr(model_schema, name) for name in ("label", "classes", "labels", "separator")}
+    schema = replace(samples.schema, **names_of_targets)
     spread = _spread(config, task)
     if isinstance(task, Classification):
         probabilities = inference.predict_proba(task, samples, **config.how)
         classes = model_schema.classes or tuple(range(task.n_classes))
         return to_sample_table(samples, probabilities, replace(schema, classes=classes))
     if isinstance(task, MultiLabel):
-        raise ValueError(f"the model in {model} tells several labels; ask it in Python: romae.predict_proba")
+        labels = model_schema.labels or tuple(f"label_{i}" for i in range(task.n_labels))
+        probabilities = inference.predict_proba(task, samples, **config.how)
+        return to_sample_table(samples, probabilities, replace(schema, labels=labels))
     if not isinstance(task, Regression):
         raise ValueError(f"the model in {model} was only pre-trained; finetune it to predict, or embed and interpolate")
     asked = inference.predict(task, samples, returns=_returns(spread), **config.how)
@@ -248,6 +252,8 @@ def explain_table(
     What is left out with `on_error` "skip" is added to the list `skipped`.
     """
     task, samples, _ = _load_and_read(config, data, model, skipped)
+    if isinstance(task, MultiLabel):
+        raise ValueError(f"the model in {model} tells several labels, and explain knows classes and numbers alone")
     if not isinstance(task, Classification | Regression):
         raise ValueError(
             f"the model in {model} was only pre-trained, so that there is no label to explain; finetune it, or explain "
@@ -315,7 +321,7 @@ def _spread(config: InferenceConfig, task: Task) -> Spread:
     spread = config.spread if isinstance(config, PredictConfig) else Spread()
     if not spread.is_asked:
         return spread
-    if isinstance(task, Classification):
+    if isinstance(task, Classification | MultiLabel):
         raise ValueError(
             "a classifier tells how sure it is by the probability of each class, and has no intervals; leave interval "
             "and quantiles out"
@@ -392,8 +398,7 @@ def _load_and_read(
     """
     task, name = (model, "the model") if isinstance(model, Task) else (load_model(model), f"the model in {model}")
     # Without the label, whose name another column of this table may have.
-    model_schema = replace(task.schema or Schema(), label=None, classes=None)
-    schema = replace(config.columns.schema(model_schema), label=None, classes=None)
+    schema = config.columns.schema((task.schema or Schema()).without_label)
     require_columns(task, schema, name)
     if config.on_error == "raise" or task.schema is None:
         samples = read_table(data, schema, task.schema, for_training=False, static=config.columns.static)

@@ -27,7 +27,7 @@ COLDEST, HOTTEST = 0.05, 100.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What is done to the logits of a classifier: smoothing undone, a temperature, and a bias for each class."""
+    """What is done to the logits of a classifier: smoothing undone, a temperature, a bias for each class or label."""
 
     temperature: float = 1.0
     bias: tuple[float, ...]
@@ -70,11 +70,29 @@ def fitted(
     Means of probabilities become the rates of the classes among the samples, where these are enough to tell; else what
     the model says itself keeps a share. With weights, a sample of weight 2 is the sample twice.
     """
-    n_samples, n_classes = logits.shape
-    if n_samples == 0:
-        return Calibration(bias=(0.0,) * n_classes)
-    n = n_samples if weights is None else float(weights.sum())
-    own = without_smoothing(logits, confidence).detach()
+    if len(logits) == 0:
+        return Calibration(bias=(0.0,) * logits.shape[1])
+    scale, bias = _fitted(without_smoothing(logits, confidence).detach(), classes, weights)
+    return Calibration(temperature=1 / scale, bias=tuple((bias - bias.mean()).tolist()))
+
+
+def fitted_to_labels(
+    logits: Float[Tensor, "b k"], truth: Int64[Tensor, "b k"], weights: Float64[Tensor, "b"] | None = None
+) -> Calibration:
+    """The same for several labels, of which each is true or not: one temperature, and a bias for each label."""
+    if len(logits) == 0:
+        return Calibration(bias=(0.0,) * logits.shape[1])
+    pairs = torch.stack([torch.zeros_like(logits), logits], dim=-1).double().detach()
+    scale, bias = _fitted(pairs, truth, weights)
+    return Calibration(temperature=1 / scale, bias=tuple((bias[:, 1] - bias[:, 0]).tolist()))
+
+
+def _fitted(
+    own: Float64[Tensor, "b *k c"], classes: Int64[Tensor, "b *k"], weights: Float64[Tensor, "b"] | None
+) -> tuple[float, Float64[Tensor, "*k c"]]:
+    """What to multiply logits by and what to add, for one choice of c classes per sample or several."""
+    n_classes = own.shape[-1]
+    n = len(own) if weights is None else float(weights.sum())
     truth, belief = F.one_hot(classes.long(), n_classes).double(), own.softmax(-1)
     mean = _mean(own, weights)
     sharpness = torch.ones((), dtype=torch.float64, requires_grad=True)
@@ -87,8 +105,7 @@ def fitted(
         off = float((_mean(belief, weights) - _mean(truth, weights)).abs().max())
         share = min(share, AT_MOST_OFF / max(off, AT_MOST_OFF))
     _minimise(own - mean, (1 - share) * truth + share * belief, weights, sharpness, bias, [bias])
-    final, scale = (bias - sharpness * mean).detach(), float(sharpness.detach())
-    return Calibration(temperature=1 / scale, bias=tuple((final - final.mean()).tolist()))
+    return float(sharpness.detach()), (bias - sharpness * mean).detach()
 
 
 def _mean(x: Float64[Tensor, "b *k"], weights: Float64[Tensor, "b"] | None) -> Float64[Tensor, "*k"]:
@@ -97,11 +114,11 @@ def _mean(x: Float64[Tensor, "b *k"], weights: Float64[Tensor, "b"] | None) -> F
 
 
 def _minimise(
-    logits: Float64[Tensor, "b k"],
-    target: Float64[Tensor, "b k"],
+    logits: Float64[Tensor, "b *k c"],
+    target: Float64[Tensor, "b *k c"],
     weights: Float64[Tensor, "b"] | None,
     sharpness: Float64[Tensor, ""],
-    bias: Float64[Tensor, "k"],
+    bias: Float64[Tensor, "*k c"],
     parameters: list[Tensor],
 ) -> None:
     """Bring some of the parameters to the smallest cross-entropy; the problem is convex."""
@@ -111,7 +128,7 @@ def _minimise(
 
     def loss() -> Tensor:
         optimiser.zero_grad()
-        total = _mean(-(target * (sharpness * logits + bias).log_softmax(-1)).sum(-1), weights)
+        total = _mean(-(target * (sharpness * logits + bias).log_softmax(-1)).flatten(1).sum(-1), weights)
         total.backward()
         return total
 

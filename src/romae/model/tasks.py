@@ -1005,13 +1005,16 @@ class MultiLabel(Task):
         regulariser for small data.
     augment : Noise, optional
         Augmentation of values in training.
+    calibration : Calibration, optional
+        A temperature, and a bias for each label, of the logits; `romae.calibrate` fits it. None leaves them as they
+        are, and so does `task.calibration = None` later.
 
     Raises
     ------
     ValueError
-        If there is no label, or a number lies outside its range.
+        If there is no label, a number lies outside its range, or a calibration is for another number of labels.
     TypeError
-        If the augmentation is none.
+        If the augmentation or the calibration is none.
 
     See Also
     --------
@@ -1020,8 +1023,9 @@ class MultiLabel(Task):
     Notes
     -----
     The loss is the binary cross-entropy, a mean over samples and labels. `romae.predict_proba` gives a probability for
-    each label, and `romae.predict` is True where it is at least one half. Estimators, the command line, calibration,
-    explanations and exported files know classes and numbers alone.
+    each label, and `romae.predict` is True where it is at least one half, which makes the fewest errors by label; for
+    other aims, such as F1, choose thresholds of your own on held-out samples. Explanations and exported files know
+    classes and numbers alone.
 
     Examples
     --------
@@ -1040,6 +1044,7 @@ class MultiLabel(Task):
         *,
         drop_tokens: float = 0.0,
         augment: Noise | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         if not isinstance(n_labels, SupportsIndex) or operator.index(n_labels) < 1:
             raise ValueError(f"there is at least one label, n_labels=1 or more, not {n_labels!r}")
@@ -1048,7 +1053,15 @@ class MultiLabel(Task):
         if not isinstance(augment, Noise | None):
             raise TypeError(f"augment is Noise(…), not {augment!r}")
         self.n_labels, self.augment = n_labels, augment
+        self.calibration = calibration
         self.head = Head(self.config.encoder.width, n_labels, self.config.norm_eps)
+        nn.init.zeros_(self.head.linear.weight)  # labels begin alike, so that their order changes nothing
+
+    def _require_calibration(self, calibration: Any) -> None:
+        if not isinstance(calibration, Calibration):
+            raise TypeError(f"a calibration is Calibration(…) or None, not {calibration!r}")
+        if len(calibration.bias) != self.n_labels:
+            raise ValueError(f"the calibration is for {len(calibration.bias)} labels, and the task has {self.n_labels}")
 
     def _draw(self, batch: Batch, source: RandomSource) -> Batch:
         target = _require_target(batch)
@@ -1064,7 +1077,7 @@ class MultiLabel(Task):
     def forward(self, batch: Batch) -> Loss:
         batch = self.prepare(batch)
         target = _require_target(batch).float()
-        losses = F.binary_cross_entropy_with_logits(self.predict(batch), target, reduction="none")
+        losses = F.binary_cross_entropy_with_logits(self.output(batch), target, reduction="none")
         return _summed(losses, _counts(batch))
 
     def trivial(self, batch: Batch) -> Loss:
@@ -1073,7 +1086,23 @@ class MultiLabel(Task):
         return _summed(-torch.special.xlogy(target, share) - torch.special.xlogy(1 - target, 1 - share), counts)
 
     def predict(self, batch: Batch) -> Float[Tensor, "b k"]:
-        """The logit of each label: its probability is the sigmoid.
+        """The logit of each label, calibrated if the task has a calibration: its probability is the sigmoid.
+
+        Parameters
+        ----------
+        batch : Batch
+            The batch.
+
+        Returns
+        -------
+        Tensor [b, k]
+            One row per sample.
+        """
+        logits = self.output(batch)
+        return logits if self.calibration is None else self.calibration.apply(logits, 1.0).float()
+
+    def output(self, batch: Batch) -> Float[Tensor, "b k"]:
+        """The output of the head: the logit of each label as it was learned.
 
         Parameters
         ----------

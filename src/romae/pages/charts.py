@@ -50,7 +50,7 @@ class Line(NamedTuple):
 class Marked(NamedTuple):
     """One channel of one sample: its measurements, a number for each, and a band around them where there is one.
 
-    Errors are those of the measurements, NaN where one is not known.
+    Errors are those of the measurements, NaN where one is not known. An `inverted` axis has small values at the top.
     """
 
     title: str
@@ -59,6 +59,7 @@ class Marked(NamedTuple):
     number: Float[np.ndarray, "n"]
     band: tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]] | None = None
     errors: Float[np.ndarray, "n"] | None = None
+    inverted: bool = False
 
 
 def loss_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> "Figure":
@@ -125,7 +126,7 @@ def reconstruction(
         | {"line": {"dash": "dot", "width": 1, "color": BASELINE}}
         for row in range(1, len(panels) + 1 if cut is not None else 1)
     ]
-    return _figure(traces, shapes=lines, **_panels([panel.title for panel in panels], x, is_folded=bool(folded)))
+    return _figure(traces, shapes=lines, **_panels(panels, x, is_folded=bool(folded)))
 
 
 def light_curve(
@@ -150,9 +151,8 @@ def light_curve(
         for trace in drawn:
             trace.update(showlegend=trace is drawn[-1] and len(panels) > 1)
         traces += drawn
-    axis = _titled(y) | ({"autorange": "reversed"} if inverted else {})
     more = {"title": {"text": plain(title)}} if title else {}
-    return _figure(traces, height=460, xaxis=_titled(x), yaxis=axis, **more)
+    return _figure(traces, height=460, xaxis=_titled(x), yaxis=_values_axis(y, inverted), **more)
 
 
 def early_scores(tables: Mapping[str, Any], *, x: str = "time since the first measurement", y: str) -> "Figure":
@@ -218,16 +218,16 @@ def marked(
         )
         traces += [trace.update(yaxis=f"y{row}", xaxis=f"x{column}") for trace in (*drawn, points)]
     _name_once(traces)
-    return _figure(traces, **_panels([panel.title for panel in panels], x, is_folded=bool(folded)))
+    return _figure(traces, **_panels(panels, x, is_folded=bool(folded)))
 
 
-def _panels(titles: Sequence[str], x: str, *, is_folded: bool = False) -> dict[str, Any]:
+def _panels(panels: Sequence[Panel | Marked], x: str, *, is_folded: bool = False) -> dict[str, Any]:
     """Panels one above the other, with one axis of x, and beside them one of the phase."""
-    axes = {f"yaxis{row}": _titled(title) for row, title in enumerate(titles, start=1)}
+    axes = {f"yaxis{row}": _values_axis(panel.title, panel.inverted) for row, panel in enumerate(panels, start=1)}
     if is_folded:
         axes["xaxis2"] = _titled("phase")
-    grid = {"rows": len(titles), "columns": 1 + is_folded, "pattern": "coupled", "ygap": 0.15}
-    return {"height": 120 + 220 * len(titles), "grid": grid, "xaxis": _titled(x)} | axes
+    grid = {"rows": len(panels), "columns": 1 + is_folded, "pattern": "coupled", "ygap": 0.15}
+    return {"height": 120 + 220 * len(panels), "grid": grid, "xaxis": _titled(x)} | axes
 
 
 def confusion(counts: Int64[np.ndarray, "k k"], names: Sequence[Any]) -> "Figure":
@@ -439,3 +439,8 @@ def _name_once(traces: "Sequence[Scatter]") -> None:
 def _titled(title: str, log: bool = False) -> dict[str, Any]:
     """An axis with its title."""
     return {"title": {"text": plain(title)}} | ({"type": "log"} if log else {})
+
+
+def _values_axis(title: str, inverted: bool) -> dict[str, Any]:
+    """An axis of values, with the small ones at the top where it is inverted."""
+    return _titled(title) | ({"autorange": "reversed"} if inverted else {})

@@ -5,6 +5,7 @@ samples with their hidden points; every task has the first two principal compone
 samples, n tokens, m of them hidden, c channels.
 """
 
+import re
 from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from romae.tokens.tokens import channel_index
 N_CLASSES, N_NUMBERS, N_EMBEDDED = 60, 500, 300
 BANDS = (0.9, 0.5)  # levels of central intervals, the widest first
 N_SAMPLES, N_CHANNELS, N_POINTS, N_TIMES = 6, 4, 400, 200
+_MAGNITUDES = re.compile(r"(^|[^a-z])(magnitudes?|mags?|magpsf|psfmag)([^a-z]|$)")
 
 
 class Channel(NamedTuple):
@@ -119,6 +121,7 @@ def panels(
             (times[unseen], values[unseen, column]),
             predicted=NOWHERE if predicted is None else (times[unseen], prediction[unseen, column]),
         )
+        panel = panel._replace(inverted=are_magnitudes(schema, name))
         if (errors := measured_errors(sample, schema, column)) is not None:
             panel = panel._replace(errors=(errors[seen], errors[unseen]))
         if has_curves and seen.any():
@@ -185,6 +188,21 @@ def measured_errors(sample: Sample, schema: Schema | None, column: int) -> Float
         return None
     errors = sample.values[:, place].double().numpy()
     return np.where(errors > 0, errors, np.nan)
+
+
+def are_magnitudes(schema: Schema | None, channel: str) -> bool:
+    """Whether the values of a channel are magnitudes, of which small ones are bright: the names of columns say so."""
+    if schema is None:
+        return _says_magnitudes(channel)
+    if schema.channel is not None and _says_magnitudes(schema.values[0]):
+        return True
+    names = [str(name) for name in (schema.values if schema.channel is None else schema.channels)]
+    no_errors = [names[i] for i, _ in columns_with_errors(names, None)]  # mag_err beside mag is no magnitude
+    return _says_magnitudes(channel) and channel in no_errors
+
+
+def _says_magnitudes(name: str) -> bool:
+    return _MAGNITUDES.search(name.lower()) is not None
 
 
 def time_axis(schema: Schema) -> str:

@@ -17,7 +17,7 @@ from romae.inference.distributions import Distribution
 from romae.inference.filling import Answered, by_columns, times_and_channels
 from romae.inference.self_check import HeldOutScore
 from romae.pages import charts, page
-from romae.pages.diagnostics import BANDS, N_CHANNELS, Channel, channels
+from romae.pages.diagnostics import BANDS, N_CHANNELS, Channel, are_magnitudes, channels
 from romae.pages.page import Block, Chart, Section, Table, Text, choice
 from romae.pages.plots import Band, Panel
 from romae.tokens.sample import Sample
@@ -203,6 +203,7 @@ def _panel(
         curve=(x, curve[0]),
         predicted=(_as_dates(asked[is_here, 0], schema), points),
         bands=tuple(bands),
+        inverted=are_magnitudes(schema, channel.name),
     )
 
 

@@ -3,7 +3,6 @@
 Shapes: n tokens of the sample, q times of a curve.
 """
 
-import re
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -23,7 +22,6 @@ from romae.pages.plots import Band, Panel
 from romae.tokens.sample import Sample
 
 N_CYCLES = 2  # that are drawn of a phase, so that what crosses its end is seen whole
-_MAGNITUDES = re.compile(r"(^|[^a-z])(magnitudes?|mags?|magpsf|psfmag)([^a-z]|$)")
 
 
 class Cycles(NamedTuple):
@@ -69,7 +67,9 @@ class Cycles(NamedTuple):
         """Measurements with a number each over the phase, without their band."""
         phase, values = self._twice((panel.x, panel.y))
         errors = None if panel.errors is None else np.tile(panel.errors, N_CYCLES)
-        return Marked(panel.title, phase, values, np.tile(panel.number, N_CYCLES), errors=errors)
+        return Marked(
+            panel.title, phase, values, np.tile(panel.number, N_CYCLES), errors=errors, inverted=panel.inverted
+        )
 
     def _twice(self, points: tuple[Any, Any]) -> tuple[Any, Any]:
         phase = np.mod((np.asarray(points[0], dtype=np.float64) - self.first) / self.period, 1.0)
@@ -170,7 +170,7 @@ def light_curve(
         drawn = [drawn[number] for number in numbers]
     names = schema.values[:1] if schema.channel is not None else [panel.title for panel in drawn]
     if magnitudes is None:
-        magnitudes = all(_MAGNITUDES.search(name.lower()) for name in names)
+        magnitudes = all(panel.inverted for panel in drawn)
     if cycles is not None:
         drawn = [cycles.folded(panel) for panel in drawn]
     x = time_axis(schema) if cycles is None else f"phase, in periods of {cycles.period:.6g}"

@@ -38,7 +38,8 @@ class Panel(NamedTuple):
     """One channel of one sample: what was seen, what was hidden and predicted there, and curves over time.
 
     Times are numbers or dates. Bands come with the widest first, so that the others lie above it. Errors are two
-    arrays, of the observed and of the hidden points, NaN where one is not known.
+    arrays, of the observed and of the hidden points, NaN where one is not known. An `inverted` axis has small values at
+    the top, as magnitudes are drawn.
     """
 
     title: str
@@ -49,6 +50,7 @@ class Panel(NamedTuple):
     predicted: tuple[Shaped[np.ndarray, "m"], Float[np.ndarray, "m"]] = NOWHERE
     bands: tuple[Any, ...] = ()  # of Band
     errors: tuple[Any, ...] = ()
+    inverted: Any = False  # or True
 
     @property
     def bars(self) -> tuple[Float[np.ndarray, "n"] | None, Float[np.ndarray, "m"] | None]:
@@ -82,6 +84,8 @@ def interpolation(
         axis.errorbar(*panel.observed, panel.bars[0], fmt="o", color=OBSERVED, ms=4, elinewidth=1, label="observed")
         axis.plot(*panel.hidden, "o", color=HIDDEN, ms=4, mfc="none", label="hidden from the model")
         axis.set_title(panel.title, fontsize=10, loc="left")
+        if panel.inverted:
+            axis.invert_yaxis()
         axis.spines[["top", "right"]].set_visible(False)
     for axis in axes[-1]:
         axis.set_xlabel("time")

@@ -28,12 +28,13 @@ from romae.inference import predictions as inference
 from romae.inference.anomalies import LEVEL, anomaly
 from romae.inference.explanations import explain
 from romae.inference.reliability import ClassReliability, NumberReliability, reliability
-from romae.inference.scores import NAMES, Scores
+from romae.inference.scores import NAMES, Scores, score
 from romae.inference.tables import InferenceConfig
-from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
+from romae.model.tasks import Classification, MaskedReconstruction, MultiLabel, Regression, Task
 from romae.pages import charts, page
 from romae.pages.diagnostics import (
     Channel,
+    are_magnitudes,
     channels,
     class_names,
     confusion,
@@ -50,7 +51,7 @@ from romae.tokens.sample import Sample
 from romae.training.identity import was_made_from
 from romae.training.run_folder import CONFIG, JOB, METRICS, History
 from romae.training.splits import SplitConfig, read_test_ids, validation_split, was_tested_on
-from romae.training.tables import load_model, read_table, require_columns
+from romae.training.tables import load_model, read_table, require_columns, schema_with_label
 
 N_SHOWN, N_DRAWN = 12, 2000
 N_JUDGED = 500  # samples whose probabilities are held against the truth
@@ -188,6 +189,8 @@ def _predictions(folder: Path, data: Any, config: PageConfig) -> list[Section]:
     elif isinstance(task, Classification):
         sections.append(Section(title="Classification", blocks=_classification(task, samples)))
         sections.append(Section(title="Explanations", blocks=_explanations(task, samples, config)))
+    elif isinstance(task, MultiLabel):
+        sections.append(Section(title="Labels", blocks=_labels(task, samples)))
     elif isinstance(task, Regression):
         sections.append(Section(title="Regression", blocks=_regression(task, samples)))
     if blocks := _calibration(task, samples, config):
@@ -201,7 +204,7 @@ def _read(data: Any, task: Task, config: PageConfig, model: str) -> SampleSet:
         require_columns(task, data.schema, model)
         return data
     trained = task.schema or Schema()
-    schema = replace(config.columns.schema(trained), label=config.label or trained.label, classes=None)
+    schema = schema_with_label(config.columns, trained, config.label)
     require_columns(task, schema, model)
     return read_table(data, schema, task.schema, for_training=False)
 
@@ -220,7 +223,9 @@ def _kept_out(samples: SampleSet, folder: Path) -> tuple[SampleSet, str]:
         f"these are not the samples that the run in {folder} was made from, so that nobody knows which of them it kept "
         f"out; give its own table{label}, or show all samples"
     )
-    if "label" in job and samples.schema.label != job["label"]:
+    own = samples.schema
+    learned = list(own.labels) if own.label is None and own.labels is not None else own.label
+    if "label" in job and learned != job["label"] and learned != [job["label"]]:
         raise not_its_own
     as_trained_on, test_ids = _as_trained_on(samples, job), read_test_ids(folder)
     is_test = np.array([sample.id in test_ids for sample in samples], dtype=bool)
@@ -348,6 +353,7 @@ def _anomalies(task: MaskedReconstruction, samples: SampleSet, config: PageConfi
                     by_token["upper"][channel.is_here, channel.column],
                 ),
                 _errors_of(sample, samples.schema, channel),
+                are_magnitudes(samples.schema, channel.name),
             )
             for channel in channels(sample, samples.schema)
         ]
@@ -383,6 +389,7 @@ def _explanations(task: Classification, samples: SampleSet, config: PageConfig) 
                 sample.values[:, channel.column].double().numpy()[channel.is_here],
                 contribution[channel.is_here, channel.column],
                 errors=_errors_of(sample, samples.schema, channel),
+                inverted=are_magnitudes(samples.schema, channel.name),
             )
             for channel in channels(sample, samples.schema)
         ]
@@ -441,6 +448,23 @@ def _classification(task: Classification, samples: SampleSet) -> list[Block]:
     caption = f"{len(truth):,} samples: true classes in rows, predicted ones in columns."
     drawn = Chart(caption=caption, figure=charts.confusion(counts, names))
     return [drawn, Table(columns=("method", "accuracy"), rows=rows)]
+
+
+def _labels(task: MultiLabel, samples: SampleSet) -> list[Block]:
+    """How each of several labels does, and all of them together."""
+    if any(sample.target is None for sample in samples):
+        return [Text(text="The data bring no labels to compare with.")]
+    scores = score(task, samples, split="test")
+    rows = [
+        (name, f"{part['n']:.0f}", *(f"{part[one]:.3g}" for one in ("precision", "recall", "f1")))
+        for name, part in scores.parts.items()
+    ]
+    beside = {name: [f"{value:.4g}" for value in other.values()] for name, other in scores.baselines.items()}
+    whole = [(NAMES[name], f"{value:.4g}", *beside.get(name, [""])) for name, value in scores.metrics.items()]
+    return [
+        Table(columns=("metric", "RoMAE", "commonest set of labels"), rows=whole),
+        Table(columns=("label", "samples that have it", "precision", "recall", "F1"), rows=rows),
+    ]
 
 
 def _class_names(samples: SampleSet) -> list[str]:
@@ -507,7 +531,7 @@ def _truth(task: Regression, sample: Sample, schema: Schema) -> Float64[np.ndarr
 def _calibration(task: Task, samples: SampleSet, config: PageConfig) -> list[Block]:
     """What probabilities promise beside what comes true, for the first samples, before calibration and after."""
     shown = _with_targets(task, samples[:N_JUDGED])
-    is_told = isinstance(task, Classification) or getattr(task, "likelihood", None) is not None
+    is_told = isinstance(task, Classification | MultiLabel) or getattr(task, "likelihood", None) is not None
     if shown is None or not is_told or getattr(task, "normalise", False):
         return []
     states = {"as learned": False} if task.calibration is None else {"before": False, "calibrated": True}
@@ -524,7 +548,7 @@ def _calibration(task: Task, samples: SampleSet, config: PageConfig) -> list[Blo
         )
         rows = [(name, f"{part.error:.3g}", f"{part.log_loss:.3g}") for name, part in classes.items()]
         return [
-            Chart(caption="Reliability: samples in ten groups by the probability of their class.", figure=drawn),
+            Chart(caption="Reliability: samples in ten groups by the probability of what is predicted.", figure=drawn),
             Table(columns=("probabilities", "calibration error", "log loss"), rows=rows),
         ]
     numbers = {name: part for name, part in found.items() if isinstance(part, NumberReliability)}
@@ -573,7 +597,7 @@ def _with_targets(task: Task, samples: SampleSet) -> SampleSet | None:
             for sample, row in zip(samples, rows, strict=True)
         ]
     else:
-        return None
+        return samples if isinstance(task, MultiLabel) else None
     return SampleSet(relabelled, replace(samples.schema, classes=None))
 
 

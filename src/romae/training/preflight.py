@@ -7,7 +7,7 @@ import torch
 from romae.data.scaling import Scaling
 from romae.data.schema import require_same_names
 from romae.data.sources import Profile
-from romae.model.tasks import Classification, Regression, Task
+from romae.model.tasks import Classification, MultiLabel, Regression, Task
 from romae.training.config import TrainConfig, chosen_device
 from romae.training.scoring import OF_CLASSES, OF_NUMBERS, require_known, require_two_classes
 
@@ -16,7 +16,7 @@ def require_trainable(task: Any, config: Any, scaling: Any, *, has_validation: b
     """Refuse a call of `train` that cannot succeed, whatever its samples are."""
     if not isinstance(task, Task):
         raise TypeError(
-            f"task is a MaskedReconstruction, Classification, Regression or a Task of your own, not "
+            f"task is a MaskedReconstruction, Classification, MultiLabel, Regression or a Task of your own, not "
             f"{type(task).__name__}"
         )
     if not isinstance(config, TrainConfig):
@@ -91,6 +91,12 @@ def require_samples(task: Task, training: Profile, validation: Profile | None) -
 
 def require_labels(task: Task, samples: Profile) -> None:
     """Refuse classes where numbers are to be learned, and more or fewer of them than the task tells apart."""
+    labels = None if samples.schema is None else samples.schema.labels
+    if isinstance(task, MultiLabel) and labels is not None and len(labels) != task.n_labels:
+        raise ValueError(
+            f"the samples have {len(labels)} labels ({', '.join(map(repr, labels[:3]))}{', …' * (len(labels) > 3)}), "
+            f"and the task {task.n_labels}; make it with n_labels={len(labels)}"
+        )
     classes = None if samples.schema is None else samples.schema.classes
     if classes is None or samples.has_numbers is None:
         return

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from romae.checkpoints.native import read_json
+from romae.data import labels
 from romae.data.schema import SampleSet, Schema
 from romae.data.sources import as_source
 from romae.tokens.sample import Sample
@@ -68,7 +69,7 @@ def holdout_split(
     if config.share == 0:
         return samples, None
     n_test = _n_kept_out(samples, config.share, "test")
-    strata = [_class_of(sample, samples.schema) for sample in samples]
+    strata = _strata_of(samples)
     order = np.random.default_rng(config.seed).permutation(len(samples))
     is_later = np.array([sample.id not in first for sample in samples])
     order = order[np.argsort(is_later[order], kind="stable")]
@@ -118,10 +119,20 @@ def _divided(samples: SampleSet, drawn: list[int]) -> tuple[SampleSet, SampleSet
 
 
 def _categories(sample: Sample, schema: Schema) -> set[tuple[str, float]]:
-    """The channels of a sample, and its class: each must occur in training."""
+    """The channels of a sample, and its class or labels: each must occur in training."""
     channels = [] if schema.channel is None else sample.positions[:, -1].unique().tolist()
-    classes = [] if _class_of(sample, schema) is None else [float(sample.target)]
+    if schema.labels is not None and sample.target is not None:
+        classes = [float(label) for label in np.flatnonzero(np.asarray(sample.target))]
+    else:
+        classes = [] if _class_of(sample, schema) is None else [float(sample.target)]
     return {("channel", index) for index in channels} | {("class", index) for index in classes}
+
+
+def _strata_of(samples: SampleSet) -> list[Any]:
+    """What is to have the same share in every part: the class of each sample, or the rarest of its labels."""
+    if samples.schema.labels is None or len(samples) == 0:
+        return [_class_of(sample, samples.schema) for sample in samples]
+    return labels.strata(np.stack([np.asarray(sample.target, dtype=np.int64) for sample in samples])).tolist()
 
 
 def _class_of(sample: Sample, schema: Schema) -> int | None:

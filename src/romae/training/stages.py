@@ -19,7 +19,7 @@ from romae.data.sources import SampleSource, Source, as_source
 from romae.model.autoencoder import Encoder
 from romae.model.config import ModelConfig
 from romae.model.likelihoods import Likelihood, Name
-from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
+from romae.model.tasks import Classification, MaskedReconstruction, MultiLabel, Regression, Task
 from romae.seeds import generators_as_before, seed_everything
 from romae.tokens.augmentation import Augmentation, Noise
 from romae.tokens.masking import Masking, Strategy, UniformTokens
@@ -208,6 +208,72 @@ class Classify(_Stage):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClassifyLabels(_Stage):
+    """A stage of multi-label classification: each of several labels has a probability of its own.
+
+    Parameters
+    ----------
+    train : TrainConfig, default TrainConfig()
+        The settings of training. The seed is that of `run_stages`.
+    drop_tokens : float, default 0.0
+        The largest share of each sample's tokens that is dropped at each step, from 0 to below 1.
+    dropout : float, optional
+        Dropout of the model in this stage; None leaves it as it is.
+    stochastic_depth : float, optional
+        Stochastic depth of the model in this stage; None leaves it as it is.
+    weights : {"best", "last"}, default "best"
+        Whether the stage ends with the weights of its best validation, where there are validation samples, or with its
+        last ones, in which case nothing is validated.
+    n_labels : int
+        The number of labels; targets are vectors of 0 and 1.
+    frozen : bool, default False
+        Whether the encoder keeps its weights, and only the head is trained (linear probing).
+    augment : Noise, optional
+        Augmentation of values.
+    kind : "multilabel"
+        The name of this stage in a configuration file.
+
+    Raises
+    ------
+    ValueError
+        If a setting has no such value.
+    TypeError
+        If a setting is of another type.
+
+    See Also
+    --------
+    run_stages : trains through a list of stages.
+
+    Examples
+    --------
+    >>> import romae
+    >>> romae.ClassifyLabels(n_labels=3, drop_tokens=0.5).kind
+    'multilabel'
+    """
+
+    n_labels: int
+    frozen: bool = False
+    augment: Noise | None = None
+    kind: Literal["multilabel"] = "multilabel"
+
+    def task(self, encoder: Encoder) -> Task:
+        """The task of this stage.
+
+        Parameters
+        ----------
+        encoder : Encoder
+            The encoder to train.
+
+        Returns
+        -------
+        MultiLabel
+            Around this encoder.
+        """
+        encoder.requires_grad_(not self.frozen)
+        return MultiLabel(encoder, self.n_labels, drop_tokens=self.drop_tokens, augment=self.augment)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Regress(_Stage):
     """A stage of regression: numbers of a sample, or of each of its tokens.
 
@@ -286,9 +352,14 @@ class Regress(_Stage):
         )
 
 
-Stage = Pretrain | Classify | Regress
+Stage = Pretrain | Classify | ClassifyLabels | Regress
 
-TITLES = {"pretrain": "pre-training", "classify": "classification", "regress": "regression"}
+TITLES = {
+    "pretrain": "pre-training",
+    "classify": "classification",
+    "multilabel": "multi-label classification",
+    "regress": "regression",
+}
 
 
 class Outcome(NamedTuple):
@@ -321,7 +392,7 @@ def run_stages(
     ----------
     model : ModelConfig or Encoder
         The architecture of a new encoder, or an encoder to start from, which is not changed.
-    stages : sequence of Pretrain, Classify or Regress
+    stages : sequence of Pretrain, Classify, ClassifyLabels or Regress
         What to train, in order.
     training : sequence of Sample
         The training samples, as they were read; they are scaled here.
@@ -419,7 +490,7 @@ def _require_stages(
         raise ValueError("there are no samples to train on: the list is empty")
     for stage in stages:
         if not isinstance(stage, Stage):
-            raise TypeError(f"a stage is Pretrain, Classify or Regress, not {stage!r}")
+            raise TypeError(f"a stage is Pretrain, Classify, ClassifyLabels or Regress, not {stage!r}")
     if unlabelled is not None and not any(stage.kind == "pretrain" for stage in stages):
         raise ValueError("unlabelled samples are for pre-training, and no stage is Pretrain")
     for stage in stages:
@@ -447,7 +518,9 @@ def _require_stages(
             require_scorable(stage.train.scoring, as_source(validation))
 
 
-def _require_targets(task: Task, stage: Classify | Regress, source: Source, scaling: Scaling | None) -> None:
+def _require_targets(
+    task: Task, stage: Classify | ClassifyLabels | Regress, source: Source, scaling: Scaling | None
+) -> None:
     """Whether the stage can learn from these targets, judged by some samples, and by all that are in memory."""
     n = len(source)
     if source[0].target is None:

@@ -20,6 +20,7 @@ from romae.data.bends import Method
 from romae.data.containers import as_table
 from romae.data.dates import TimeUnit
 from romae.data.fitting import Center
+from romae.data.labels import with_labels
 from romae.data.ladders import fit_ladders, with_given
 from romae.data.periods import phased
 from romae.data.phase import Phase
@@ -28,10 +29,10 @@ from romae.data.scaling import Origin, Scaling, Unit, fit_scaling, seen_also
 from romae.data.schema import Fact, SampleSet, Schema
 from romae.data.skipping import Skipped
 from romae.data.static import n_measured, with_static
-from romae.data.tables import TokenForm, are_columns, from_schema, readable_rows, static_facts
+from romae.data.tables import TokenForm, are_columns, from_schema, labelled, readable_rows, static_facts
 from romae.model.config import ModelConfig, Size
 from romae.model.likelihoods import Likelihood, Name
-from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
+from romae.model.tasks import Classification, MaskedReconstruction, MultiLabel, Regression, Task
 from romae.seeds import generators_as_before, seed_everything
 from romae.tokens.ladder import Ladder
 from romae.tokens.masking import Strategy, UniformTokens
@@ -199,13 +200,15 @@ class PretrainConfig(JobConfig):
 class FinetuneConfig(JobConfig):
     """Learning a label, one per id. Values and positions are scaled as they were in pre-training.
 
-    Without a `kind`, text and integers are classes and floats are numbers. A `frozen` encoder keeps its weights, and
-    only the head learns. The `likelihood` is the distribution that is learned of numbers; without one their mean alone
-    is.
+    Without a `kind`, text and integers are classes and floats are numbers. Several columns of 0 and 1 are several
+    labels, of which any number may be true, and so are the names in one column with a `separator` between them;
+    `kind` "multilabel" makes one of a single column too. A `frozen` encoder keeps its weights, only the head learns.
+    The `likelihood` is the distribution that is learned of numbers; without one their mean alone is.
     """
 
-    label: str | None = None
-    kind: Literal["classify", "regress"] | None = None
+    label: str | tuple[str, ...] | None = None
+    separator: str | None = None
+    kind: Literal["classify", "multilabel", "regress"] | None = None
     frozen: bool = False
     dropout: float = 0.0
     likelihood: Likelihood | Name | None = None
@@ -276,7 +279,7 @@ def finetune(
     if config.label is None:
         raise ValueError("fine-tuning needs a label to learn; name its column with label= (--label)")
     before = load_model(pretrained)
-    schema = replace(config.columns.schema(before.schema or Schema()), label=config.label, classes=None)
+    schema = _with_label(config.columns.schema(before.schema or Schema()), config)
     require_columns(before, schema, f"the model in {pretrained}")
     samples = _labelled(read_table(data, schema, before.schema, static=config.columns.static), config.kind)
     if before.schema is not None and before.schema.phase is not None:
@@ -288,7 +291,8 @@ def finetune(
     seed_everything(config.train.seed)
     encoder = before.encoder.rebuilt(dropout=config.dropout)
     task: Task
-    if samples.schema.classes is None:
+    classes, labels = samples.schema.classes, samples.schema.labels
+    if classes is None and labels is None:
         scaling = scaling.with_target(training)
         task = Regression(encoder, drop_tokens=config.drop_tokens, likelihood=config.likelihood)
     elif config.likelihood is not None:
@@ -296,11 +300,20 @@ def finetune(
             f"column {config.label!r} holds classes, which have probabilities and no likelihood; leave likelihood out, "
             "or learn them as numbers with kind='regress'"
         )
+    elif labels is not None:
+        task = MultiLabel(encoder, len(labels), drop_tokens=config.drop_tokens)
     else:
-        task = Classification(encoder, len(samples.schema.classes), drop_tokens=config.drop_tokens)
+        task = Classification(encoder, len(classes or ()), drop_tokens=config.drop_tokens)
     task.encoder.requires_grad_(not config.frozen)
-    config = replace(config, kind="regress" if samples.schema.classes is None else "classify")
+    config = replace(config, kind=_KIND_OF[type(task)])
     return _trained(config, task, scaling, training, validation, test, Path(out), resume, quiet, "fine-tuning")
+
+
+_KIND_OF: dict[type[Task], Literal["classify", "multilabel", "regress"]] = {
+    Classification: "classify",
+    MultiLabel: "multilabel",
+    Regression: "regress",
+}
 
 
 def load_model(path: str | Path) -> Task:
@@ -327,6 +340,10 @@ def read_table(
     they are in the columns that they were in then.
     """
     data = as_table(data)
+    if schema.has_several_labels:
+        bare = schema.without_label
+        how: dict[str, Any] = {"tokens": tokens, "for_training": for_training, "row_numbers": row_numbers}
+        return with_labels(read_table(data, bare, model_schema, static=static, **how), data, schema)
     if model_schema is None:
         schema = replace(schema, time_zone=None)
         tokens = "scalars" if static is not None and tokens is None and schema.channel is None else tokens
@@ -492,8 +509,37 @@ def _of_tables(phase: Phase) -> Phase:
     return phase
 
 
-def _labelled(samples: SampleSet, objective: Literal["classify", "regress"] | None) -> SampleSet:
-    """The samples with classes or numbers as their targets."""
+def _with_label(schema: Schema, config: FinetuneConfig) -> Schema:
+    """The columns to read with those of the label, or of several labels."""
+    label = config.label
+    if isinstance(label, tuple) and len(label) == 1 and config.kind != "multilabel":
+        label = label[0]
+    elif isinstance(label, str) and config.kind == "multilabel" and config.separator is None:
+        label = (label,)
+    named = labelled(schema, label, config.separator)
+    if named.has_several_labels and config.kind in ("classify", "regress"):
+        raise ValueError(
+            f"kind={config.kind!r} learns one label of an id, and several are named; leave kind or the other labels out"
+        )
+    return named
+
+
+def schema_with_label(columns: Columns, trained: Schema, label: str | None) -> Schema:
+    """The columns of a table with the label that a model has learned, in a column of another name if one is given."""
+    schema = columns.schema(trained)
+    if not trained.has_several_labels:
+        return replace(schema, label=label or trained.label, classes=None)
+    if label is not None and trained.separator is None:
+        columns_of_labels = ", ".join(map(str, trained.labels or ()))
+        raise ValueError(
+            f"the model has learned several labels, each in a column of its own ({columns_of_labels}); leave label "
+            "out, and call the columns like these"
+        )
+    return replace(schema, label=label or trained.label)
+
+
+def _labelled(samples: SampleSet, objective: Literal["classify", "multilabel", "regress"] | None) -> SampleSet:
+    """The samples with classes, several labels or numbers as their targets."""
     classes, label = samples.schema.classes, samples.schema.label
     if objective == "classify" and classes is None:
         raise ValueError(f"column {label!r} holds floats, which are numbers; make them integers or text to classify")

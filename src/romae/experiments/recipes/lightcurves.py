@@ -34,11 +34,11 @@ import torch
 from jaxtyping import Float64, Int64
 
 from romae.data.scaling import fit_scaling, scaled
-from romae.data.subsets import rank_in_class
 from romae.experiments import baselines, metrics
 from romae.experiments.datasets import elasticc, plasticc
 from romae.experiments.datasets.catalogue import Labelled
 from romae.experiments.datasets.light_curves import BANDS, SCHEMA
+from romae.experiments.folds import first_of_each, fold_of
 from romae.experiments.recipe import Measured, Recipe, Source, Splits, Target, n_parts
 from romae.inference.predictions import interpolate, predict, predict_proba
 from romae.model.config import SIZES, ModelConfig
@@ -75,15 +75,15 @@ class _LightCurves(Source):
             if (n := getattr(self, name)) is not None and n < 1:
                 raise ValueError(f"data.{name} must be at least 1, or none for all, not {n}")
         samples, names = self._objects()
-        train, test = self._divided(_first_of_each(samples, self.most_per_class), seed)
+        train, test = self._divided(first_of_each(samples, self.most_per_class), seed)
         validation = None
         if self.validation > 0:
-            train, validation = _fold(train, n_parts(self.validation), 0, seed)
+            train, validation = fold_of(train, n_parts(self.validation), 0, seed)
         scaling, unlabelled = fit_scaling(train, values="asinh", per="channel", origin="first"), None
         if self.labels_per_class is not None:
             order = np.random.default_rng(seed).permutation(len(train))
             unlabelled = train if self.uses_unlabelled else None
-            train = _first_of_each([train[i] for i in order.tolist()], self.labels_per_class)
+            train = first_of_each([train[i] for i in order.tolist()], self.labels_per_class)
         return Splits(
             train=train,
             validation=validation,
@@ -103,22 +103,22 @@ class _LightCurves(Source):
         probabilities, chances = predict_proba(task, splits.test), boosted(labelled, splits.test)
         predicted, trees = probabilities.argmax(1), chances.argmax(1)
         others = {"constant": np.full_like(truth, counts.argmax()), "gradient boosting": trees}
-        numbers = {"macro_f1_unadjusted": _macro_f1(truth, predicted)}
+        numbers = {"macro_f1_unadjusted": macro_f1(truth, predicted)}
         if splits.validation:  # both are judged with classes adjusted by a share that is chosen on these
             held_out = predict_proba(task, splits.validation), boosted(splits.train, splits.validation)
-            (ours, score), (theirs, _) = (_strength(proba, counts, splits.validation) for proba in held_out)
+            (ours, score), (theirs, _) = (best_strength(proba, counts, splits.validation) for proba in held_out)
             predicted, trees = adjusted(probabilities, counts, ours), adjusted(chances, counts, theirs)
             others["gradient boosting, adjusted"] = trees
             numbers |= {"adjustment": ours, "adjustment_boosting": theirs, "validation_macro_f1": score}
         return Measured(
             metrics={
-                "macro_f1": _macro_f1(truth, predicted),
+                "macro_f1": macro_f1(truth, predicted),
                 "balanced_accuracy": balanced_accuracy_score(truth, predicted),
                 "balanced_accuracy_boosting": balanced_accuracy_score(truth, trees),
                 "accuracy": accuracy_score(truth, predicted),
                 **numbers,
             },
-            baselines={name: _macro_f1(truth, prediction) for name, prediction in others.items()},
+            baselines={name: macro_f1(truth, prediction) for name, prediction in others.items()},
             figure={
                 "classes": list(_classes(splits)),
                 "confusion": confusion_matrix(truth, predicted, labels=np.arange(len(counts))),
@@ -127,16 +127,7 @@ class _LightCurves(Source):
         )
 
     def draw(self, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        ours, trees = (
-            np.sum([np.array(figure[name], dtype=float) for figure in figures], axis=0)
-            for name in ("confusion", "confusion_boosting")
-        )
-        names, seeds = figures[0]["classes"], f"{len(figures)} seeds"
-        scores = {"RoMAE": _f1_by_class(ours), "gradient boosting": _f1_by_class(trees)}
-        return {
-            f"F1 of each class, {seeds}": paired(names, scores, x="F1"),
-            f"What the objects of a class were taken for, {seeds}": confusion(ours.astype(int), names),
-        }
+        return class_figures(figures)
 
     @abstractmethod
     def _objects(self) -> Labelled: ...
@@ -153,7 +144,7 @@ class Plasticc(_LightCurves):
         return plasticc.load()
 
     def _divided(self, samples: list[Sample], seed: int) -> tuple[list[Sample], list[Sample]]:
-        return _fold(samples, N_FOLDS, seed % N_FOLDS, seed // N_FOLDS)
+        return fold_of(samples, N_FOLDS, seed % N_FOLDS, seed // N_FOLDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,26 +221,21 @@ def _classes(splits: Splits) -> tuple[Any, ...]:
     return splits.schema.classes
 
 
-def _first_of_each(samples: list[Sample], n: int | None) -> list[Sample]:
-    """The first objects of each class."""
-    if n is None:
-        return samples
-    return [samples[i] for i in np.flatnonzero(rank_in_class(baselines.classes(samples)) < n)]
-
-
-def _fold(samples: list[Sample], n_folds: int, fold: int, state: int) -> tuple[list[Sample], list[Sample]]:
-    """All folds but one, and that one; every fold has its share of each class."""
-    from sklearn.model_selection import StratifiedKFold
-
-    labels = baselines.classes(samples)
-    if (fewest := int(np.bincount(labels)[np.unique(labels)].min())) < n_folds:
-        raise ValueError(f"a class has {fewest} objects, too few for {n_folds} folds; take more of each class")
-    parts = list(StratifiedKFold(n_folds, shuffle=True, random_state=state).split(labels, labels))
-    rest, chosen = ([samples[i] for i in part] for part in parts[fold])
-    return rest, chosen
-
-
 # Classes
+
+
+def class_figures(figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The F1 score of each class, and what its objects were taken for, over all seeds."""
+    ours, trees = (
+        np.sum([np.array(figure[name], dtype=float) for figure in figures], axis=0)
+        for name in ("confusion", "confusion_boosting")
+    )
+    names, seeds = figures[0]["classes"], f"{len(figures)} seeds"
+    scores = {"RoMAE": f1_by_class(ours), "gradient boosting": f1_by_class(trees)}
+    return {
+        f"F1 of each class, {seeds}": paired(names, scores, x="F1"),
+        f"What the objects of a class were taken for, {seeds}": confusion(ours.astype(int), names),
+    }
 
 
 def adjusted(
@@ -264,22 +250,22 @@ def adjusted(
     return np.where(counts > 0, scores, -np.inf).argmax(1)
 
 
-def _strength(
+def best_strength(
     probabilities: Float64[np.ndarray, "b k"], counts: Int64[np.ndarray, "k"], samples: Sequence[Sample]
 ) -> tuple[float, float]:
     """The strength that does best on these objects, and how well it does."""
     truth = baselines.classes(samples)
-    scores = [_macro_f1(truth, adjusted(probabilities, counts, strength)) for strength in STRENGTHS]
+    scores = [macro_f1(truth, adjusted(probabilities, counts, strength)) for strength in STRENGTHS]
     return float(STRENGTHS[np.argmax(scores)]), max(scores)
 
 
-def _macro_f1(truth: Int64[np.ndarray, "b"], predicted: Int64[np.ndarray, "b"]) -> float:
+def macro_f1(truth: Int64[np.ndarray, "b"], predicted: Int64[np.ndarray, "b"]) -> float:
     from sklearn.metrics import f1_score
 
     return f1_score(truth, predicted, average="macro")
 
 
-def _f1_by_class(counts: Float64[np.ndarray, "k k"]) -> Float64[np.ndarray, "k"]:
+def f1_by_class(counts: Float64[np.ndarray, "k k"]) -> Float64[np.ndarray, "k"]:
     """The F1 score of each class, from a confusion matrix with true classes in rows."""
     return 2 * np.diag(counts) / np.maximum(counts.sum(axis=0) + counts.sum(axis=1), 1)
 
