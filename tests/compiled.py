@@ -1,20 +1,29 @@
 """Run by test_compile in a process of its own, where signatures are not checked: compiled against eager.
 
-Prints the largest relative difference of loss and gradients over ragged and equal batches of every task, or nan if
-anything is not finite. On a GPU code is generated for the two cases that differ most; for the others, and on a CPU,
-compilation ends with the graphs, where the choices of this library are made. A CPU does the two that differ most.
+Prints what it is asked for, as JSON. `tasks` is the largest relative difference of loss and gradients over ragged and
+equal batches of every task, or nan if anything is not finite. On a GPU code is generated for the two cases that differ
+most; for the others, and on a CPU, compilation ends with the graphs, where the choices of this library are made. A CPU
+does the two that differ most. `padded` is the difference of the padded baseline and its number of graphs, and `blocks`
+are the losses of a run as it is written and with compiled blocks.
 """
 
+import json
 import sys
 from dataclasses import replace
 
 import torch
 
+from romae.benchmark.padded import PaddedReconstruction
+from romae.benchmark.steps import batch_for
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression, Task
 from romae.tokens.masking import UniformTokens
 from romae.tokens.sample import Sample
 from romae.tokens.tokens import Batch, collate
+from romae.training.config import TrainConfig
+from romae.training.loop import train
+from test_fast_modes import RAGGED as WORKLOAD
+from test_fast_modes import TASKS, series
 
 RAGGED, EQUAL = [7, 3, 12, 12, 1], [6, 6, 6]
 GRAPHS = "aot_eager"
@@ -54,19 +63,19 @@ def compile_layers_once(config: ModelConfig, device: str) -> None:
         task(batch)
 
 
-if __name__ == "__main__":
+def of_tasks(device: str) -> float:
     config = ModelConfig(
         channels=2, position_dims=2, encoder=Size(width=24, heads=2, depth=1), decoder=Size(width=12, heads=1, depth=1)
     )
-    compile_layers_once(config, sys.argv[1])
+    compile_layers_once(config, device)
     headless, half = replace(config, cls=False, positions="absolute"), UniformTokens(ratio=0.5)
-    whole = "inductor" if sys.argv[1] == "cuda" else GRAPHS
+    whole = "inductor" if device == "cuda" else GRAPHS
     torch.manual_seed(0)
     cases = [
         (Classification(config, 3), RAGGED, whole),
         (MaskedReconstruction(replace(headless, queries="joint")), RAGGED, GRAPHS),
     ]
-    if sys.argv[1] == "cuda":
+    if device == "cuda":
         cases += [
             (Classification(headless, 3), EQUAL, GRAPHS),
             (MaskedReconstruction(config), RAGGED, GRAPHS),
@@ -74,4 +83,44 @@ if __name__ == "__main__":
             (Regression(config, per="token"), RAGGED, GRAPHS),
         ]
     # A tensor's maximum is nan where any entry is; Python's max would overlook it.
-    print(torch.stack([difference(*case, sys.argv[1]) for case in cases]).max().item())
+    return torch.stack([difference(*case, device) for case in cases]).max().item()
+
+
+def of_the_padded_baseline(device: str) -> tuple[float, int]:
+    workload = replace(WORKLOAD, longest=20, size="tiny-shallow", n_samples=4)
+    task = workload.task()
+    batch, found = batch_for(task, workload, "padded", torch.device(device)), []
+    for is_compiled in (False, True):
+        model = PaddedReconstruction(task)
+        if is_compiled:
+            model.compile_blocks(GRAPHS)
+        loss = model(batch).mean
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        found.append(torch.cat([x.flatten() for x in (loss, *gradients)]))
+    error = float((found[0] - found[1]).norm() / found[0].norm())
+    return error, torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+
+def of_blocks(device: str) -> list[list[float]]:
+    found = []
+    for is_compiled in (False, True):
+        torch.manual_seed(0)
+        task = TASKS["classification"]()
+        config = TrainConfig(epochs=2, batch_size=8, lr=1e-3, device=device, compile=is_compiled)
+        history = train(task, series(16, target=True), config)  # alone: each other form of a block takes many seconds
+        found.append([record["loss"] for record in history.records])
+        assert all(module._compiled_call_impl is None for module in task.modules())
+        assert (torch._dynamo.utils.counters["stats"]["calls_captured"] > 0) == is_compiled
+    return found
+
+
+PARTS = {"tasks": of_tasks, "padded": of_the_padded_baseline, "blocks": of_blocks}
+
+if __name__ == "__main__":
+    device, *parts = sys.argv[1:]
+    results = {}
+    for part in parts:
+        torch.compiler.reset()
+        torch._dynamo.utils.counters.clear()
+        results[part] = PARTS[part](device)
+    print(json.dumps(results))

@@ -29,7 +29,9 @@ LONG = ("test_compile.py", "test_docs.py")  # half a minute a test
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.name not in LONG)  # first, so that the end of the suite waits for none
+    # What is long comes first, so that the end of the suite waits for none; then tests that share what is read once:
+    # where they stand together, one process runs them all.
+    items.sort(key=lambda item: (item.path.name not in LONG, "stays_read_once" not in item.fixturenames))
     if not torch.cuda.is_available():
         for item in items:
             if "cuda" in item.keywords:

@@ -99,7 +99,7 @@ def test_import_reference_writes_a_checkpoint_of_ours(theirs, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_demo_ends_in_numbers_a_picture_a_page_and_commands_that_work(tmp_path):
+def test_the_demo_ends_in_numbers_a_picture_a_page_and_commands_that_work(tmp_path, without_shape_checks):
     done = romae("demo", "--quick", "--out", tmp_path / "demo", "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
@@ -162,7 +162,7 @@ def test_a_demo_says_in_words_whether_the_model_wins(tmp_path, monkeypatch, wins
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 5))
-def test_a_log_is_filled_better_than_by_lines_whatever_the_seed(tmp_path, seed):
+def test_a_log_is_filled_better_than_by_lines_whatever_the_seed(tmp_path, seed, without_shape_checks):
     result = demo_station.filled(tmp_path, seed)
     ours, *others = result.errors.values()
     assert result.wins and ours < 0.8 * min(others) and 0.8 < result.coverage < 0.99
@@ -252,7 +252,7 @@ def test_json_that_is_nested_without_end_is_refused(tmp_path, name, depth):
 @pytest.mark.parametrize("name", ["interpolation.png", "series.csv", "demo.html", "filled.csv"])
 def test_a_demo_leaves_what_no_demo_has_written(tmp_path, monkeypatch, name):
     (tmp_path / name).write_text("mine")
-    monkeypatch.setattr("romae.experiments.demo.oscillators", mock.Mock(side_effect=RuntimeError("it was begun")))
+    monkeypatch.setattr(demo_station, "filled", mock.Mock(side_effect=RuntimeError("it was begun")))
     done = romae("demo", "--out", tmp_path)
     assert done.returncode == 2 and (tmp_path / name).read_text() == "mine"
     assert_says(done.stderr, name, "--force")

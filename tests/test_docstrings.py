@@ -112,50 +112,55 @@ def page_of(name: str) -> Page:
     return parsed(docstring)
 
 
-@pytest.mark.parametrize("name", [*PUBLIC, *MEMBERS])
-def test_every_public_name_has_a_line(name):
-    cls, _, own = name.rpartition(".")
-    docstring = inspect.getdoc(inspect.getattr_static(CLASSES[cls], own) if cls else PUBLIC[name])
-    assert docstring, f"{name} has no docstring"
-    page = parsed(docstring)
-    assert page.summary.endswith((".", "?", ":")) or "." in page.summary, f"a sentence: {page.summary}"
-    wrong = [title for title in page.sections if title not in SECTIONS]
-    assert not wrong, f"{name} has the sections {wrong}"
-    order = [SECTIONS.index(title) for title in page.sections]
-    assert order == sorted(order), f"the sections of {name} are in the order {list(page.sections)}"
+# Each of the next four looks at hundreds of names, which as tests of their own would take seconds to hand out.
 
 
-@pytest.mark.parametrize("name", [*PUBLIC, *METHODS])
-def test_exactly_the_parameters_are_described(name):
-    thing = PUBLIC.get(name) or METHODS[name]
-    if isinstance(thing, type) and (issubclass(thing, Exception) or getattr(thing, "_is_protocol", False)):
-        assert page_of(name).parameters == []
-    elif hasattr(thing, "_fields"):  # a named tuple has no __init__ of its own, and the site knows its attributes alone
-        assert described(page_of(name).sections["Attributes"]) == expected_parameters(thing)
-    else:
-        assert page_of(name).parameters == expected_parameters(thing)
+def test_every_public_name_has_a_line():
+    for name in [*PUBLIC, *MEMBERS]:
+        cls, _, own = name.rpartition(".")
+        docstring = inspect.getdoc(inspect.getattr_static(CLASSES[cls], own) if cls else PUBLIC[name])
+        assert docstring, f"{name} has no docstring"
+        page = parsed(docstring)
+        assert page.summary.endswith((".", "?", ":")) or "." in page.summary, f"{name}: a sentence: {page.summary}"
+        wrong = [title for title in page.sections if title not in SECTIONS]
+        assert not wrong, f"{name} has the sections {wrong}"
+        order = [SECTIONS.index(title) for title in page.sections]
+        assert order == sorted(order), f"the sections of {name} are in the order {list(page.sections)}"
 
 
-@pytest.mark.parametrize("name", [*FUNCTIONS, *METHODS])
-def test_what_comes_back_is_described(name):
-    function = FUNCTIONS.get(name) or METHODS[name]
-    has_result = inspect.signature(function).return_annotation not in (None, "None")
-    sections = page_of(name).sections
-    assert ("Returns" in sections or "Yields" in sections) == has_result
+def test_exactly_the_parameters_are_described():
+    for name in [*PUBLIC, *METHODS]:
+        thing = PUBLIC.get(name) or METHODS[name]
+        page = page_of(name)
+        if isinstance(thing, type) and (issubclass(thing, Exception) or getattr(thing, "_is_protocol", False)):
+            assert page.parameters == [], name
+        elif hasattr(thing, "_fields"):  # a named tuple has no __init__ of its own; the site knows its attributes alone
+            assert described(page.sections["Attributes"]) == expected_parameters(thing), name
+        else:
+            assert page.parameters == expected_parameters(thing), name
 
 
-@pytest.mark.parametrize("name", [*PUBLIC, *METHODS])
-def test_what_is_refused_is_described(name):
-    thing = PUBLIC.get(name) or METHODS[name]
-    checks = [thing]
-    if isinstance(thing, type):
-        checks = [getattr(thing, one) for one in ("__init__", "__post_init__") if hasattr(thing, one)]
-        checks = [one for one in checks if getattr(one, "__module__", "").startswith("romae.")]
-    assert "Raises" in page_of(name).sections or not any(map(refuses, checks)), f"{name} raises, and does not say so"
+def test_what_comes_back_is_described():
+    for name in [*FUNCTIONS, *METHODS]:
+        function = FUNCTIONS.get(name) or METHODS[name]
+        has_result = inspect.signature(function).return_annotation not in (None, "None")
+        sections = page_of(name).sections
+        assert ("Returns" in sections or "Yields" in sections) == has_result, name
+
+
+def test_what_is_refused_is_described():
+    for name in [*PUBLIC, *METHODS]:
+        thing = PUBLIC.get(name) or METHODS[name]
+        checks = [thing]
+        if isinstance(thing, type):
+            checks = [getattr(thing, one) for one in ("__init__", "__post_init__") if hasattr(thing, one)]
+            checks = [one for one in checks if getattr(one, "__module__", "").startswith("romae.")]
+        is_said = "Raises" in page_of(name).sections
+        assert is_said or not any(map(refuses, checks)), f"{name} raises, and does not say so"
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_the_examples_run(name, tmp_path, monkeypatch):
+def test_the_examples_run(name, tmp_path, monkeypatch, without_shape_checks):
     """Each in a namespace and a folder of its own, so that it can be copied as it stands."""
     for module in ("PIL", "soundfile"):
         pytest.importorskip(module, reason="the examples need pip install 'romae[audio,images]'")

@@ -3,6 +3,7 @@
 import ast
 import builtins
 import dis
+import functools
 import re
 import subprocess
 import sys
@@ -19,6 +20,7 @@ SOURCE = Path(romae.__file__).parent
 ARCHITECTURE = SOURCE.parents[1] / "docs" / "architecture.md"
 
 
+@functools.cache
 def table() -> list[str]:
     """The places of the table of layers, from the top: files, and folders whose files may import each other."""
     rows = ARCHITECTURE.read_text(encoding="utf-8").split("| file |")[1].split("\n\n")[0].splitlines()[2:]
@@ -43,6 +45,10 @@ def source_files() -> list[Path]:
     return plain + [path for path in SOURCE.rglob("__init__.py") if path.parent.name in ("datasets", "benchmark")]
 
 
+def called(call: ast.Call) -> str:
+    return getattr(call.func, "attr", "") or getattr(call.func, "id", "")
+
+
 def imported_names(path: Path) -> Iterator[str]:
     """What a file imports, at its top or within a function, with the module before it."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -51,7 +57,7 @@ def imported_names(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative imports hide the layer"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func) and node.args:
+        elif isinstance(node, ast.Call) and "import_module" in called(node) and node.args:
             name = str(getattr(node.args[0], "value", ""))  # one put together at run time is not followed
             if not SOURCE.parent.joinpath(*name.split(".")).is_dir():  # nor a folder, whose files are found by name
                 yield name

@@ -94,7 +94,9 @@ def on_card(folder, row, column):
     return float(line.split("|")[column])
 
 
-def test_the_model_of_intensive_care_is_as_good_as_its_card(real_data, monkeypatch, without_shape_checks):
+def test_the_model_of_intensive_care_is_as_good_as_its_card(
+    real_data, monkeypatch, stays_read_once, without_shape_checks
+):
     monkeypatch.setenv("ROMAE_DATA", str(real_data))
     test, _, _ = divided(physionet2012.load("ab").samples())
     task = romae.load(MODELS / "icu")

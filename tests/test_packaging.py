@@ -29,6 +29,21 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 # Built and installed
 
+# Prints where the package is, and what two commands say.
+ALONE = """
+import contextlib, io, json, sys
+import romae
+from romae.cli.main import main
+
+said = [romae.__file__]
+for words in (["data", "list", "--json"], ["list", "--json"]):
+    sys.argv = ["romae", *words]
+    with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.suppress(SystemExit):
+        main()
+    said.append(printed.getvalue())
+print(json.dumps(said))
+"""
+
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> Path:
@@ -89,13 +104,12 @@ def test_the_wheel_alone_gives_a_working_command_line(built, tmp_path):
     def said(*command: str | Path) -> str:
         return subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path, env=alone).stdout
 
-    assert Path(said(python, "-c", "import romae; print(romae.__file__)").strip()).is_relative_to(own)
     command = tmp_path / "venv" / "bin" / "romae"
     assert said(command, "--version") == f"romae {romae.__version__}\n"
-    assert {"name", "here", "title", "licence"} == set(
-        json.loads(said(command, "data", "list", "--json"))["datasets"][0]
-    )
-    assert len(json.loads(said(command, "list", "--json"))) > 10
+    place, datasets, experiments = json.loads(said(python, "-c", ALONE))
+    assert Path(place).is_relative_to(own)
+    assert {"name", "here", "title", "licence"} == set(json.loads(datasets)["datasets"][0])
+    assert len(json.loads(experiments)) > 10
 
 
 # Dependencies

@@ -1,13 +1,17 @@
 """What a signature says is held against every call while the tests run: were it not, they would notice nothing."""
 
-from collections.abc import Iterator
+import gc
+import random
+import weakref
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import jaxtyping
+import numpy as np
 import pytest
 import torch
-from jaxtyping import Float, Int64, TypeCheckError
+from jaxtyping import AnnotationError, Float, Int64, TypeCheckError, _storage
 from torch import Tensor
 
 import shape_checks
@@ -77,6 +81,51 @@ def test_the_fields_of_a_dataclass_and_its_methods_are_checked():
     for act in (lambda: Pair(torch.ones(2), torch.ones(2)), lambda: Pair.of(3).both, lambda: Pair.of("3")):
         with pytest.raises(TypeCheckError):
             act()
+
+
+def scaled(factor: Tensor) -> Callable[[Tensor], Tensor]:
+    @checked
+    def product(x: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
+        return x * factor
+
+    return product
+
+
+def test_a_function_within_another_is_checked_and_has_the_variables_of_its_own_call():
+    factors = [torch.tensor([2.0]), torch.tensor([3.0]), torch.ones(2, 1)]
+    made = [scaled(factor) for factor in factors]
+    assert [float(one(torch.ones(1))) for one in made[:2]] == [2, 3]
+    for one in made:
+        for wrong in (torch.ones(1, 1), torch.ones(1).long(), [1.0]):
+            with pytest.raises(TypeCheckError):
+                one(wrong)
+    with pytest.raises(TypeCheckError):
+        made[2](torch.ones(1))  # its result has two axes
+    kept = weakref.ref(factors[0])
+    del factors, made, one
+    gc.collect()
+    assert kept() is None
+
+
+DIMS = ("", "n", "n k", "n n", "n+1", "n k-n", "_ 2", "...", "n ... 2", "*s", "*s k", "n *s", "#n k", "*#s k")
+HINTS = [Int64[Tensor, "n"], Float[np.ndarray, "n k"], *(Float[Tensor, dims] for dims in DIMS)]
+SHAPES = ((), (1,), (2,), (3,), (1, 2), (2, 2), (2, 3), (3, 2), (2, 1, 2), (2, 3, 2))
+ARRAYS = [torch.zeros(2).long(), np.zeros((2, 3)), None, 1.0, [2.0], *map(torch.zeros, SHAPES)]
+
+
+def test_the_answers_and_the_letters_are_those_of_jaxtyping():
+    draws = random.Random(0)
+    for _ in range(1000):
+        questions = [(draws.choice(HINTS), draws.choice(ARRAYS)) for _ in range(4)]
+        found = []
+        for ask in (shape_checks._is_instance, shape_checks._asked_of_jaxtyping):
+            _storage.push_shape_memo({})
+            try:
+                found.append([ask(*question) for question in questions] + list(_storage.get_shape_memo()[:2]))
+            except AnnotationError as error:
+                found.append(str(error))
+            _storage.pop_shape_memo()
+        assert found[0] == found[1], questions
 
 
 @checked
