@@ -328,6 +328,8 @@ def _rows(
         tuned,
         name=f"physionet/{hide}-kinds",
         title=f"{paper.title}, kinds",
+        paper="beyond the paper",
+        published=None,
         protocol=f"{tuned.protocol}; an embedding of its own for each variable",
         model=replace(tuned.model, kinds=len(VARIABLES), kinds_spread=1.0),
     )
