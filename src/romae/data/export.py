@@ -5,7 +5,7 @@ Shapes: b samples, n tokens of one, t tokens of all, c columns of values.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -162,11 +162,11 @@ def to_sample_table(
     label = schema.label or "label"
     table: dict[str, Any] = {schema.id: ids_of(members)}
     if schema.classes is not None:
-        _require_probabilities(rows, members, schema.classes)
+        _require_probabilities(rows, members, schema.classes, "classes")
         table[label] = [schema.classes[i] for i in rows.argmax(1)]
         names = [f"probability_{name}" for name in schema.classes]
     elif schema.labels is not None and columns is None:
-        _require_probabilities_of_labels(rows, members, schema.labels)
+        _require_probabilities(rows, members, schema.labels, "labels")
         if schema.separator is None:
             table |= {str(name): (rows[:, i] >= 0.5).astype(np.int64) for i, name in enumerate(schema.labels)}
         else:
@@ -303,26 +303,24 @@ def position_columns(
     return table
 
 
-def _require_probabilities_of_labels(
-    rows: Float64[np.ndarray, "b k"], samples: Sequence[Sample], labels: Sequence[Any]
+def _require_probabilities(
+    rows: Float64[np.ndarray, "b k"], samples: Sequence[Sample], names: Sequence[Any], of: Literal["classes", "labels"]
 ) -> None:
-    if rows.shape[1] != len(labels):
-        raise ValueError(f"{rows.shape[1]} probabilities per sample for {len(labels)} labels {list(labels)}")
-    wrong = ~((rows >= 0) & (rows <= 1)).all(1)
-    if wrong.any():
+    """Those of classes sum to 1, and each of several labels has one of its own."""
+    if rows.shape[1] != len(names):
+        raise ValueError(f"{rows.shape[1]} probabilities per sample for {len(names)} {of} {list(names)}")
+    is_right = ((rows >= 0) & ((rows <= 1) | (of == "classes"))).all(1)
+    if of == "classes":
+        is_right &= np.isclose(rows.sum(1), 1, atol=1e-3)
+    if is_right.all():
+        return
+    i = int(is_right.argmin())
+    whose = _name(i, samples[i])
+    if of == "labels":
         raise ValueError(
-            f"a probability of {_name(int(wrong.argmax()), samples[int(wrong.argmax())])} lies outside 0 and 1; turn "
-            "logits into probabilities with a sigmoid"
+            f"a probability of {whose} lies outside 0 and 1; turn logits into probabilities with a sigmoid"
         )
-
-
-def _require_probabilities(rows: Float64[np.ndarray, "b k"], samples: Sequence[Sample], classes: Sequence[Any]) -> None:
-    if rows.shape[1] != len(classes):
-        raise ValueError(f"{rows.shape[1]} probabilities per sample for {len(classes)} classes {list(classes)}")
-    wrong = (rows < 0).any(1) | ~np.isclose(rows.sum(1), 1, atol=1e-3)
-    if wrong.any():
-        i = int(wrong.argmax())
-        raise ValueError(
-            f"the probabilities of {_name(i, samples[i])} do not sum to 1 ({rows[i].sum():.4g}); "
-            "turn logits into probabilities with softmax"
-        )
+    raise ValueError(
+        f"the probabilities of {whose} do not sum to 1 ({rows[i].sum():.4g}); "
+        "turn logits into probabilities with softmax"
+    )

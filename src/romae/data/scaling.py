@@ -31,7 +31,7 @@ from romae.tokens.tokens import PackedSamples, channel_index
 Origin = float | int | Literal["none", "first", "min"]
 Unit = float | int | Literal["gap"]
 # Median errors, at least, that "asinh" leaves nearly straight: a likelihood takes the noise of a value for that of a
-# small error, and where it is as wide as the bend, intervals of 50 % were seen to hold 59 % of what was measured.
+# small error, and where noise is as wide as the bend, intervals hold too much (docs/log.md has what was seen).
 IN_LINE = 6.0
 
 
