@@ -2,9 +2,11 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from messages import refused
 from romae.experiments import peers
@@ -111,6 +113,19 @@ def test_scores_of_samples_and_of_a_number():
     assert both["mae"] == point["mae"] and both["crps_of_curves"] == pytest.approx(np.abs(truth - 1).mean())
 
 
+def test_products_in_bfloat16_are_nearly_those_of_float32_and_gradients_reach_the_weights():
+    network = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4))
+    model = SimpleNamespace(model=SimpleNamespace(backbone=SimpleNamespace(diff_model=network)))
+    x = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
+    before = network(x)
+    peers.speed_up("csdi", model, Fit(device="cpu", precision="bf16"))
+    after = network(x)
+    assert after.dtype == torch.float32 and not torch.equal(after, before)
+    torch.testing.assert_close(after, before, rtol=0.05, atol=0.02)
+    after.sum().backward()
+    assert all(weight.grad is not None for weight in network.parameters())
+
+
 def test_answers_are_those_of_the_hidden_cells(parts):
     test = parts["test"]
     visible, truth = handed_over(parts)["test"]["X"], test.values[test.hidden]
@@ -152,6 +167,10 @@ def test_a_quick_run_has_tiny_models_and_patience_never_exceeds_the_passes():
         (["--minutes", "nan"], ("--minutes", "above 0")),
         (["--n-samples", "1"], ("--n-samples", "at least 2")),
         (["--device", "tpu"], ("--device", "auto, cpu or cuda")),
+        (["--n-validation", "0"], ("--n-validation", "at least 1")),
+        (["--precision", "int8"], ("--precision", "float32, tf32 or bf16")),
+        (["--precision", "bf16"], ("csdi", "saits without")),
+        (["--compile"], ("csdi", "saits without")),
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(tmp_path, capsys, arguments, said):

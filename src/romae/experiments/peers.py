@@ -5,7 +5,10 @@
 
 Steps a seed: 80 a pass, at most 100 passes, fewer where 10 of them bring nothing. CSDI is validated at each of its 50
 noise levels, 1 000 forward passes a pass, and its answers are 50 more for each sample and batch of stays, so it takes
-far longer than the others; `--minutes` ends a fit, and what was best by then answers.
+far longer than the others. It may have what our rows have, products in bfloat16 and a compiled network, and fewer
+validation stays to choose its pass by; `--minutes` ends a fit, and what was best by then answers. Its row here:
+
+    python -m romae.experiments.peers csdi --precision bf16 --compile --n-validation 160 --out … --device cuda
 
 Settings are those that the authors of PyPOTS found for this data set in their benchmark TSI-Bench (Awesome_Imputation,
 hpo_results/physionet2012.py); what these do not name is the default of PyPOTS. Each peer and seed has a file of its
@@ -27,6 +30,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -55,6 +59,7 @@ class Peer:
     settings: Mapping[str, Any]
     quick: Mapping[str, Any]
     answers: Literal["samples", "latent curves", "point"]
+    network: str | None = None  # the module that takes all the time, where it can be compiled or computed in bfloat16
 
 
 PEERS = {
@@ -71,6 +76,7 @@ PEERS = {
         },
         quick={"n_layers": 1, "n_heads": 2, "n_channels": 8, "d_diffusion_embedding": 16, "n_diffusion_steps": 3},
         answers="samples",
+        network="model.backbone.diff_model",
     ),
     "gp-vae": Peer(
         model="GPVAE",
@@ -116,6 +122,9 @@ class Fit:
     batch_size: int = 32
     n_samples: int = 20
     n_records: int | None = None  # of each part
+    n_validation: int | None = None  # the first of the validation stays, which choose the pass
+    precision: Literal["float32", "tf32", "bf16"] = "float32"
+    compile: bool = False
     device: str = "auto"
     is_quick: bool = False
 
@@ -127,6 +136,10 @@ class Fit:
             raise ValueError(f"--n-samples must be at least 2, or there is no spread, not {self.n_samples}")
         if self.minutes is not None and not 0 < self.minutes < math.inf:
             raise ValueError(f"--minutes must be above 0, not {self.minutes:g}")
+        if self.n_validation is not None and self.n_validation < 1:
+            raise ValueError(f"--n-validation must be at least 1, not {self.n_validation}")
+        if self.precision not in ("float32", "tf32", "bf16"):
+            raise ValueError(f"--precision must be float32, tf32 or bf16, not {self.precision!r}")
         if self.device not in ("auto", "cpu", "cuda"):
             raise ValueError(f"--device must be auto, cpu or cuda, not {self.device!r}")
         if self.device == "cuda" and not torch.cuda.is_available():
@@ -236,6 +249,7 @@ def run(name: str, seed: int, fit: Fit) -> dict[str, Any]:
     from pypots.utils.random import set_random_seed
 
     parts = {part: grid.first(fit.n_records) for part, grid in load(seed).items()}
+    parts["validation"] = parts["validation"].first(fit.n_validation)
     sets, test = handed_over(parts), parts["test"]
     peer, device = PEERS[name], fit.torch_device
     clock = Clock(math.ceil(len(parts["train"]) / fit.batch_size), fit.minutes)
@@ -257,6 +271,7 @@ def run(name: str, seed: int, fit: Fit) -> dict[str, Any]:
         verbose=False,
         **settings,
     )
+    speed_up(name, model, fit)
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     clock.began = time.monotonic()
@@ -281,6 +296,8 @@ def run(name: str, seed: int, fit: Fit) -> dict[str, Any]:
         "best_epoch": int(model.best_epoch),
         "ended_by": ended_by,
         "minutes": fit.minutes,
+        "precision": fit.precision,
+        "compiled": fit.compile,
         "seconds": seconds,
         "peak_memory_mb": round(_peak_memory(device) / 2**20),
         "device": device_name(device),
@@ -288,6 +305,35 @@ def run(name: str, seed: int, fit: Fit) -> dict[str, Any]:
         "commit": commit(),
         "quick": fit.is_quick,
     }
+
+
+def require_speed(name: str, fit: Fit) -> None:
+    """Refuse what `speed_up` could not do."""
+    if PEERS[name].network is None and (fit.compile or fit.precision == "bf16"):
+        able = " and ".join(other for other, peer in PEERS.items() if peer.network is not None)
+        raise ValueError(f"--compile and --precision bf16 are for {able}; run {name} without them")
+
+
+def speed_up(name: str, model: Any, fit: Fit) -> None:
+    """Compute the products of a model of PyPOTS in another precision, and compile its network."""
+    require_speed(name, fit)
+    if fit.precision == "tf32":
+        torch.set_float32_matmul_precision("high")
+    path = PEERS[name].network
+    if path is None:
+        return
+    network: torch.nn.Module = attrgetter(path)(model)
+    if fit.precision == "bf16":
+        inner, device = network.forward, fit.torch_device
+
+        def forward(*inputs: torch.Tensor) -> torch.Tensor:
+            with torch.autocast(device, torch.bfloat16):
+                return inner(*inputs).float()
+
+        network.forward = forward
+    if fit.compile:
+        # The last batch of a pass is smaller: a case of its own, since one for all sizes would be slower for each.
+        network.compile(dynamic=False)
 
 
 def answers_of(peer: Peer, model: Any, visible: Float[np.ndarray, "r h v"], test: Grid, n: int) -> Answers:
@@ -367,15 +413,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--patience", type=int, help=f"passes that may bring nothing; {FULL.patience} by default")
     parser.add_argument("--minutes", type=float, help="of a fit, answers not counted; no limit by default")
     parser.add_argument("--n-samples", type=int, help=f"of each hidden cell; {FULL.n_samples} by default")
+    parser.add_argument("--n-validation", type=int, help="the first of the validation stays; all by default")
+    parser.add_argument("--precision", help="of products: float32 (the default), tf32, or bf16 for csdi")
+    parser.add_argument("--compile", action="store_true", default=None, help="the network of csdi")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--quick", action="store_true", help="a few stays and tiny models; the numbers mean nothing")
     given = parser.parse_args(arguments)
-    options = {name: getattr(given, name) for name in ("epochs", "patience", "minutes", "n_samples", "device")}
+    names = ("epochs", "patience", "minutes", "n_samples", "n_validation", "precision", "compile", "device")
+    options = {name: getattr(given, name) for name in names}
     out = Path(given.out)
     try:
         fit = replace(
             QUICK if given.quick else FULL, **{name: value for name, value in options.items() if value is not None}
         )
+        for name in given.peers:
+            require_speed(name, fit)
         require_writable(out)
         todo = [(name, seed) for seed in read_seeds(given.seeds) for name in given.peers]
         for name, seed in todo:
