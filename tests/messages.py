@@ -5,7 +5,7 @@ A part is plain text of a few words, upper or lower case. Messages can be reword
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
@@ -31,11 +31,19 @@ def assert_says(text: str, *parts: str) -> None:
         pytest.fail(f"{missing} not in the message: {text}")
 
 
-@contextmanager
 def refused(
     error: type[Exception] | tuple[type[Exception], ...], *parts: str
+) -> AbstractContextManager[pytest.ExceptionInfo[Exception]]:
+    """The block of a `with` must raise `error` itself, not a kind of it, with a message that contains every part."""
+    if not all(isinstance(one, type) for one in (error if isinstance(error, tuple) else (error,))):
+        raise TypeError("write `with refused(ValueError, …):` above the call; a call that is handed over never runs")
+    return _refused(error, *parts)
+
+
+@contextmanager
+def _refused(
+    error: type[Exception] | tuple[type[Exception], ...], *parts: str
 ) -> Iterator[pytest.ExceptionInfo[Exception]]:
-    """The block must raise `error` itself, not a kind of it, with a message that contains every part."""
     __tracebackhide__ = True
     with pytest.raises(error) as caught:
         yield caught

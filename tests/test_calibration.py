@@ -20,7 +20,7 @@ from romae.config import from_dict, to_dict
 from romae.data.schema import SampleSet, Schema
 from romae.inference.calibrated_models import CalibrateConfig, calibrate_run, calibrate_table
 from romae.inference.calibration import conformal_of, held_out_distributions
-from romae.inference.distributions import Distribution
+from romae.inference.distributions import Distribution, joined
 from romae.inference.predictions import places_in
 from romae.inference.reliability import cross_fitted, reliability
 from romae.model.calibration import Calibration
@@ -245,6 +245,36 @@ def test_a_calibrated_model_covers_what_it_promises_and_keeps_its_mean(task):
     for channel in (0, 1):
         score = calibration.to_model(np.full(4, half), np.full(4, float(channel)))
         assert_allclose(on.quantile(0.9)[:, channel], learned.quantile(norm.cdf(score[0]))[:, channel], rtol=1e-6)
+
+
+@pytest.mark.parametrize("by", ["global", "channel"])
+def test_a_calibration_that_is_taken_afterwards_is_that_of_each_channel_as_well(task, by):
+    fresh = romae.hide(stars(20, 2), task.masking)
+    plain = romae.predict(task, fresh, returns="distribution")
+    calibration = romae.calibrate(task, stars(200, 1), by=by)
+    for told, learned in zip(romae.predict(task, fresh, returns="distribution"), plain, strict=True):
+        assert_array_equal(learned.with_calibration(calibration).quantile(0.9), told.quantile(0.9))
+        assert_array_equal(told.with_calibration(None).quantile(0.9), learned.quantile(0.9))
+
+
+def test_distances_that_nobody_has_measured_are_no_zeros(task):
+    [learned] = romae.predict(task, romae.hide(stars(1, 2), task.masking), returns="distribution")
+    calibration = romae.calibrate(task, stars(120, 1), by="distance")
+    with refused(ValueError, "distances", "task.calibration before predicting"):
+        learned.with_calibration(calibration)
+    bare = Distribution(learned.likelihood, learned.raw, learned.units)
+    with refused(ValueError, "channels"):
+        bare.with_calibration(romae.calibrate(task, stars(200, 1), by="channel"))
+
+
+def test_a_sample_that_is_asked_nothing_changes_no_other(task, monkeypatch):
+    romae.calibrate(task, stars(40, 1), by="global")
+    monkeypatch.setattr(task, "scaling", romae.fit_scaling(stars(24, 0), values="asinh"))
+    first, second = stars(2, 3)
+    at = np.array([[0.5, 0.0], [3.0, 1.0]])
+    alone = romae.interpolate(task, [second], [at], returns="distribution")
+    nothing, same = romae.interpolate(task, [first, second], [at[:0], at], returns="distribution")
+    assert_array_equal(joined([nothing, same]).quantile(0.8), alone[0].quantile(0.8).ravel())
 
 
 def test_units_change_no_map_and_intervals_as_they_change_data(task):

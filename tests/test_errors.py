@@ -13,6 +13,7 @@ from messages import refused
 from romae.config import from_dict, to_dict
 from romae.data.schema import SampleSet
 from romae.inference.baselines import filled_along_time, linear, truth
+from romae.inference.distributions import Distribution, Units
 from romae.inference.predictions import prepared
 from romae.model.likelihoods import LOG_RANGE, Mixture, Normal, Student
 from romae.tokens.errors import LEAST, variances
@@ -111,15 +112,21 @@ def test_errors_that_are_none_are_refused(change, words):
     table = curves()
     for name, number in change.items():
         table.loc[5, name] = number
-    refused(lambda: romae.from_table(table, **COLUMNS), *words)
+    with refused(ValueError, *words):
+        romae.from_table(table, **COLUMNS)
 
 
 def test_errors_that_fit_no_values_are_refused():
-    refused(lambda: romae.from_table(TABLE, **(COLUMNS | {"error": ["flux_err", "day"]})), "error of its own", "2")
-    refused(lambda: romae.from_arrays(np.zeros((1, 3, 1)), errors=np.zeros((1, 2, 1))), "[3, 1]", "[2, 1]")
-    refused(lambda: romae.from_arrays(np.zeros((1, 3, 1)), errors=-np.ones((1, 3, 1))), "sample 0", "row 0", "-1")
-    refused(lambda: romae.ModelConfig(channels=3, position_dims=1, errors=1), "half", "3 channels")
-    refused(lambda: romae.from_table_like(TABLE.drop(columns="flux_err"), SAMPLES.schema), "flux_err")
+    with refused(ValueError, "error of its own", "2 are named"):
+        romae.from_table(TABLE, **(COLUMNS | {"error": ["flux_err", "day"]}))
+    with refused(ValueError, "[3, 1]", "[2, 1]"):
+        romae.from_arrays(np.zeros((1, 3, 1)), errors=np.zeros((1, 2, 1)))
+    with refused(ValueError, "sample 0", "row 0", "-1"):
+        romae.from_arrays(np.zeros((1, 3, 1)), errors=-np.ones((1, 3, 1)))
+    with refused(ValueError, "half", "3 channels"):
+        romae.ModelConfig(channels=3, position_dims=1, errors=1)
+    with refused(ValueError, "flux_err"):
+        romae.from_table_like(TABLE.drop(columns="flux_err"), SAMPLES.schema)
 
 
 # Scaling
@@ -273,14 +280,16 @@ def test_the_container_changes_nothing(task, tmp_path):
     ],
 )
 def test_what_errors_do_not_go_with_is_refused(task, make, words):
-    refused(lambda: make(task.config), *words)
+    with refused(ValueError, *words):
+        make(task.config)
 
 
 def test_a_model_without_errors_refuses_samples_with_them():
     model = romae.ModelConfig(channels=2, position_dims=2, encoder=SIZE, decoder=SIZE)
     scaling = replace(romae.fit_scaling(SAMPLES), errors=0, method="none")
     task = romae.MaskedReconstruction(model)
-    refused(lambda: romae.train(task, SAMPLES, CONFIG, scaling=scaling), "measurement errors", "n_errors")
+    with refused(ValueError, "measurement errors", "n_errors"):
+        romae.train(task, SAMPLES, CONFIG, scaling=scaling)
 
 
 def test_a_checkpoint_of_before_loads_and_one_with_errors_answers_alike(task, tmp_path):
@@ -320,10 +329,23 @@ def test_a_distribution_with_noise_is_one(likelihood, method):
     assert np.median(drawn) == pytest.approx(noisy.median()[0, 0], abs=0.2 * noisy.std()[0, 0])
 
 
+@pytest.mark.parametrize("method", ["none", "asinh", "robust-asinh"])
+@pytest.mark.parametrize("error", [0.3, 3.0, 1e5])
+def test_two_thirds_of_what_is_mostly_noise_lie_within_one_error(method, error):
+    one = np.ones(3)
+    units, median = Units(one, 0 * one, one, 0 * one, method), np.array([-2.0, 0.0, 4.0])
+    exact = Distribution(Normal(), np.stack([units.to_model(median), -30 * one], -1), units)
+    noisy = exact.with_noise(error)
+    within = noisy.cdf(median + error) - noisy.cdf(median - error)
+    assert_allclose(within, 0.683, atol=0.06)
+
+
 def test_noise_is_refused_where_nothing_is_known_of_it(task):
-    refused(lambda: romae.predict(task, HIDDEN, noise=True), "distribution")
+    with refused(ValueError, "distribution"):
+        romae.predict(task, HIDDEN, noise=True)
     [plain] = romae.interpolate(task, SAMPLES[:1], [[[3.0, 0]]], returns="distribution")
-    refused(lambda: plain.with_noise(-1.0), "at least 0")
+    with refused(ValueError, "at least 0"):
+        plain.with_noise(-1.0)
 
 
 def test_answers_tables_features_and_baselines_are_of_values(task):
@@ -373,7 +395,8 @@ def test_estimators_read_errors_from_tables_and_triples():
     triples = romae.RoMAEInterpolator(**small).fit(X)
     assert triples.task_.config.errors == 1 and triples.n_features_in_ == 1
     assert triples.interpolate([(x[:2], y[:2], e[:2]) for x, y, e in X], [1.0]).shape == (6, 1, 1)
-    refused(lambda: triples.interpolate([(x, y) for x, y, _ in X], [1.0]), "measurement errors", "none")
+    with refused(ValueError, "measurement errors", "none"):
+        triples.interpolate([(x, y) for x, y, _ in X], [1.0])
 
 
 def test_a_table_is_trained_on_and_answered_with_its_errors(tmp_path):
@@ -401,7 +424,8 @@ def test_columns_of_a_table_bring_their_errors_in_any_order():
         [sample] = read_table(wide, columns.schema(schema), schema)
         assert_allclose(sample.values, [[3.0, 0.2], [1.0, 0.1], [2.0, 0.1]])
     task = romae.MaskedReconstruction(romae.ModelConfig(channels=2, position_dims=2, encoder=SIZE, decoder=SIZE))
-    refused(lambda: require_columns(task, SAMPLES.schema, "the model"), "flux_err", "--error")
+    with refused(ValueError, "flux_err", "--error"):
+        require_columns(task, SAMPLES.schema, "the model")
 
 
 def test_augmentation_leaves_errors_as_they_are():
@@ -428,4 +452,5 @@ def test_exact_numbers_are_told_by_channel_and_when_training_begins(capsys):
     for likelihood, is_told in (("normal", True), (None, False)):
         romae.train(romae.MaskedReconstruction(model, likelihood=likelihood), samples, CONFIG)
         assert ("of rain are 0" in capsys.readouterr().err) == is_told
-    refused(lambda: romae.atoms(samples, share=0), "share")
+    with refused(ValueError, "share"):
+        romae.atoms(samples, share=0)

@@ -48,6 +48,11 @@ def test_parts_of_different_warnings_do_not_add_up():
         warnings.warn("error", stacklevel=1)
 
 
+def test_a_call_that_is_handed_over_would_never_run_and_is_refused():
+    with pytest.raises(TypeError, match="with refused"):
+        refused(lambda: complain(), "HR")  # type: ignore[arg-type]
+
+
 def test_a_block_that_goes_through_fails():
     with pytest.raises(pytest.fail.Exception):
         with refused(ValueError, "HR"):

@@ -123,7 +123,7 @@ class Fit:
     n_samples: int = 20
     n_records: int | None = None  # of each part
     n_validation: int | None = None  # the first of the validation stays, which choose the pass
-    precision: Literal["float32", "tf32", "bf16"] = "float32"
+    precision: str = "float32"
     compile: bool = False
     device: str = "auto"
     is_quick: bool = False

@@ -19,7 +19,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from romae.data.bends import BENT, Method
-from romae.model.conformal import Conformal
+from romae.model.conformal import By, Conformal
 from romae.model.likelihoods import Likelihood, Mixture, Normal, Quantiles, Student, scale_of, with_noise
 
 N_LEVELS = 200  # for means of what is bent, and for scores
@@ -124,6 +124,8 @@ class Distribution:
         What is done to levels (`romae.calibrate`); None leaves them as the model has learned them.
     places : array, optional
         The number of the channel of each prediction, or its distance to what was observed, as the calibration asks.
+    by : {"channel", "distance"}, optional
+        Which of both places are; by default what the calibration goes by, channels without one.
 
     Attributes
     ----------
@@ -144,8 +146,18 @@ class Distribution:
         variance: Float64[np.ndarray, "..."] | None = None,
         calibration: Conformal | None = None,
         places: Any = None,
+        by: By | None = None,
     ) -> None:
         self.likelihood, self.raw, self.calibration = likelihood, raw, calibration
+        self.by = by
+        if by is None and places is not None:
+            self.by = "distance" if calibration is not None and calibration.by == "distance" else "channel"
+        if calibration is not None and calibration.groups and calibration.by != self.by:
+            of_what = "distances to the nearest observation" if calibration.by == "distance" else "channels"
+            raise ValueError(
+                f"this calibration has maps of its own for {of_what}, and these distributions do not know theirs; set "
+                "task.calibration before predicting"
+            )
         self.variance = None if variance is None else np.broadcast_to(variance, raw.shape[:-1])
         gain, level, scale, centre = (
             np.broadcast_to(part, raw.shape[:-1]) for part in (units.gain, units.level, units.scale, units.centre)
@@ -224,8 +236,9 @@ class Distribution:
         return part
 
     def _changed(self, **changes: Any) -> "Distribution":
-        names = ("likelihood", "raw", "units", "variance", "calibration", "places")
-        return Distribution(**({name: getattr(self, name) for name in names} | changes))
+        names = ("likelihood", "raw", "units", "variance", "calibration", "places", "by")
+        given = {name: getattr(self, name) for name in names} | changes
+        return Distribution(**(given if self.by is not None else given | {"places": None}))
 
     def with_calibration(self, calibration: Conformal | None) -> "Distribution":
         """The same distributions under another calibration.
@@ -239,6 +252,11 @@ class Distribution:
         -------
         Distribution
             Of the same shape.
+
+        Raises
+        ------
+        ValueError
+            If the calibration goes by the distance to the nearest observation, and these were predicted without it.
         """
         return self._changed(calibration=calibration)
 
@@ -261,8 +279,8 @@ class Distribution:
         """The distributions of measurements, which add noise of their own to what they measure.
 
         A model that was trained with measurement errors tells the distribution of what is measured, without their
-        noise. Noise is added to the scale of a prediction, or of each component of a mixture, as in training; where
-        values are bent, it is that of a small error at the median.
+        noise. Noise is added to the scale of a prediction, or of each component of a mixture, as in training. Where
+        values are bent, a measurement one error above the median and one below stay as far apart as they are.
 
         Parameters
         ----------
@@ -305,9 +323,12 @@ class Distribution:
         error = np.nan_to_num(self._fitting(error), nan=0.0, posinf=np.inf, neginf=-np.inf)
         if not ((error >= 0) & (error < np.inf)).all():
             raise ValueError("measurement errors are standard deviations, finite and at least 0")
-        slope = np.exp(self.units.log_slope(self.median()))
+        # Not the slope at the median: it knows nothing of the bend, and an error far beyond it would become a noise
+        # of thousands where bent values end at ten.
+        median = self.median()
+        noise = (self.units.to_model(median + error) - self.units.to_model(median - error)) / 2
         before = 0.0 if self.variance is None else self.variance
-        return self._changed(variance=before + (error * slope) ** 2)
+        return self._changed(variance=before + noise**2)
 
     def mean(self) -> Array:
         """The mean, which a calibration does not change.
@@ -847,7 +868,8 @@ def _mixture_quantile_at(
 
 def joined(parts: Sequence[Distribution]) -> Distribution:
     """All predictions of several distributions in one row; they have one likelihood, one bend and one calibration."""
-    first = parts[0]
+    # A sample that is asked nothing knows neither bend nor calibration.
+    first = next((part for part in parts if part.raw.size), parts[0])
 
     def row(arrays: Any) -> Any:
         return np.concatenate([array.reshape(-1) for array in arrays])
@@ -862,7 +884,7 @@ def joined(parts: Sequence[Distribution]) -> Distribution:
     has_noise = any(part.variance is not None for part in parts)
     noise = [np.zeros(part.shape) if part.variance is None else part.variance for part in parts]
     variance = row(noise) if has_noise else None
-    return Distribution(first.likelihood, raw, units, variance, first.calibration, places)
+    return Distribution(first.likelihood, raw, units, variance, first.calibration, places, first.by)
 
 
 def medians(parts: Sequence[Distribution]) -> list[Array]:

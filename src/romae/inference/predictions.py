@@ -646,8 +646,10 @@ def _distribution(
         level = torch.zeros_like(level)
     centre, scale = scaling.tables_at(places, task.config.n_values)
     units = Units(gain.numpy(), level.numpy(), scale.numpy(), centre.numpy(), scaling.method)
-    groups = None if calibration is None else places_in(task, calibration.by, visible, *where)
-    return Distribution(likelihood, numbers.numpy(), units, calibration=calibration, places=groups)
+    # Channels are known in any case, so that any calibration by channel can be taken afterwards; distances take time.
+    by: By = "distance" if calibration is not None and calibration.by == "distance" else "channel"
+    groups = places_in(task, by, visible, *where)
+    return Distribution(likelihood, numbers.numpy(), units, calibration=calibration, places=groups, by=by)
 
 
 def _parts(whole: Distribution, layout: Layout) -> list[Distribution]:
