@@ -127,6 +127,9 @@ def test_channels_and_distances_have_maps_of_their_own_where_there_are_enough_sa
     widths = [np.ptp(ends(by_distance, 0.5, place)) for place in (0.1, 3.9, np.inf)]
     assert widths[0] < widths[1] < widths[2]
     assert fitted_levels(scores, sample, by="distance", places=np.zeros(605)).by == "global"
+    lonely = np.where(np.arange(605) < 3, np.inf, random.uniform(0, 4, 605))
+    with_lonely = fitted_levels(scores, sample, by="distance", places=lonely)
+    assert len(with_lonely.groups) == 5 and with_lonely.groups[-1] == 0, "three of them undo no other group"
 
 
 def test_the_distance_is_to_what_is_seen_of_the_same_sample_and_channel():

@@ -175,12 +175,14 @@ def _edges(distances: Float64[np.ndarray, "t"], sample: Int64[np.ndarray, "t"], 
             break
         levels = np.arange(1, n_groups) / n_groups
         edges = np.unique(np.quantile(finite, levels, method="inverted_cdf"))
-        if not np.isfinite(distances).all():
+        has_lonely = not np.isfinite(distances).all()
+        if has_lonely:
             edges = np.unique([*edges, finite.max()])  # where there is no observation is a group of its own
         else:
             edges = edges[edges < finite.max()]
         number = np.searchsorted(edges, distances)
-        of_group = [len(np.unique(sample[number == i])) for i in range(len(edges) + 1)]
+        # The lonely ones may be too few for a map of their own, which says nothing of the others.
+        of_group = [len(np.unique(sample[number == i])) for i in range(len(edges) + (not has_lonely))]
         if len(edges) > 0 and min(of_group) >= enough:
             return tuple(edges.tolist())
     return ()
