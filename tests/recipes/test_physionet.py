@@ -11,7 +11,8 @@ from romae.experiments import baselines, metrics
 from romae.experiments.datasets import physionet2012
 from romae.experiments.datasets.physionet2012 import OUTCOME_COLUMNS, VARIABLES
 from romae.experiments.recipe import find
-from romae.experiments.recipes.physionet import MASKING, RECIPES, Mortality, Stays, _recall_by_alarms, _standardised
+from romae.experiments.recipes.physionet import MASKING, RECIPES, Mortality, Stays, _standardised
+from romae.experiments.stays import recall_by_alarms
 
 MEASURED = {"HR": (80, 15), "Temp": (37, 0.8), "MAP": (75, 10)}
 N_RECORDS = 60
@@ -39,6 +40,7 @@ def files(tmp_path, monkeypatch):
     monkeypatch.setenv("ROMAE_DATA", str(tmp_path))
     write_records(tmp_path / "physionet2012", "a", 1000)
     write_records(tmp_path / "physionet2012", "b", 2000)
+    write_records(tmp_path / "physionet2012", "c", 3000)
     return tmp_path
 
 
@@ -166,7 +168,7 @@ def test_a_row_with_kinds_is_the_row_without_but_for_them(row):
 
 def test_deaths_found_rise_from_none_to_all_and_a_perfect_score_finds_them_first():
     died = np.array([1, 0, 0, 0, 1, 0, 0, 0, 0, 0])
-    perfect, chance = _recall_by_alarms(died.astype(float), died), _recall_by_alarms(-np.arange(10.0), died)
+    perfect, chance = recall_by_alarms(died.astype(float), died), recall_by_alarms(-np.arange(10.0), died)
     assert perfect[0] == 0 and perfect[10] == 1 and perfect[-1] == 1 == chance[-1]
     assert chance[5] == 0.5 and (np.diff(chance) >= 0).all()
 

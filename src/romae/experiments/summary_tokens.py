@@ -47,9 +47,7 @@ class Numbers:
         place = np.full(max(int(self.variable.max(initial=0)), *variables) + 1, -1)
         place[list(variables)] = np.arange(len(variables))
         keep = place[self.variable] >= 0
-        return Numbers(
-            self.sample[keep], self.time[keep], place[self.variable[keep]], self.value[keep], self.n_samples
-        )
+        return Numbers(self.sample[keep], self.time[keep], place[self.variable[keep]], self.value[keep], self.n_samples)
 
 
 def statistics(numbers: Numbers, n_variables: int, *, recent: float = RECENT) -> Float64[np.ndarray, "b v s"]:
@@ -115,9 +113,7 @@ def without_counts_of_nothing(table: Float64[np.ndarray, "b v s"]) -> Float64[np
     return np.where((count > 0)[:, :, None], table, np.nan).reshape(len(table), -1)
 
 
-def with_tokens(
-    samples: Sequence[Sample], table: Float64[np.ndarray, "b k"], first_kind: int
-) -> list[Sample]:
+def with_tokens(samples: Sequence[Sample], table: Float64[np.ndarray, "b k"], first_kind: int) -> list[Sample]:
     """Samples with a token at time 0 for each number of their row, of the kinds from `first_kind` on."""
     return [_joined(sample, row, ~np.isnan(row), first_kind) for sample, row in zip(samples, table, strict=True)]
 

@@ -119,8 +119,8 @@ def _bad_row(names: list[str], texts: dict[str, bytes]) -> ValueError:
                 is_good = False
             if not is_good:
                 return ValueError(
-                    f"stay {name}, line {i}: cannot read {shortened(line)!r} as {len(COLUMNS)} numbers or NaN, of which "
-                    "the last, the label, is 0 or 1"
+                    f"stay {name}, line {i}: cannot read {shortened(line)!r} as {len(COLUMNS)} numbers or NaN, "
+                    "of which the last, the label, is 0 or 1"
                 )
     return ValueError("the stays cannot be read: no row in any of them")
 
