@@ -18,7 +18,11 @@ from romae.tokens.sample import Sample
 SPLIT = 5  # the seed of the split and of the test masks; docs/experiments.md says why 5
 PLAUSIBLE = 10.0  # standard deviations; what lies beyond is mostly a data-entry error
 ALARMS = tuple(np.linspace(0, 1, 51).tolist())
-MASKING: dict[str, Strategy] = {"rows": Rows(ratio=0.5, axis=0), "tokens": UniformTokens(ratio=0.5)}
+MASKING: dict[str, Strategy] = {
+    "rows": Rows(ratio=0.5, axis=0),
+    "tokens": UniformTokens(ratio=0.5),
+    "rows-30": Rows(ratio=0.3, axis=0),
+}
 LIMITS = (
     "For research, never for the care of a patient. It has seen adults in the intensive-care units of one hospital, in "
     "their first 48 hours, two decades ago; other hospitals measure other things at other times, and it was not judged "

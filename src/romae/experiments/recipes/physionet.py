@@ -22,7 +22,7 @@ ROMAE_DATA; `romae data get physionet2012` downloads them.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -54,6 +54,7 @@ from romae.experiments.summary_tokens import (
     with_tokens,
     without_counts_of_nothing,
 )
+from romae.inference.baselines import Method
 from romae.inference.predictions import interpolate, predict, predict_proba
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Task
@@ -71,13 +72,15 @@ N_PATIENTS, N_SHOWN, N_CURVE = 2, 3, 97
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stays(Source):
-    """Stays of sets a and b, of which half of the times or of the numbers is hidden in the test.
+    """Stays of sets a and b, of which half of the times or of the numbers, or 30 % of the times, is hidden in the test.
 
     Times are counted in units of `minutes`. `n_records` takes fewer records, of each part its share. To choose settings
     without a look at the test, `tested_on="validation"` puts the validation stays in its place.
     """
 
-    hide: Literal["rows", "tokens"] = "rows"
+    BESIDE: ClassVar[Mapping[str, Method]] = {"mean": baselines.mean, "linear": baselines.linear}
+
+    hide: Literal["rows", "tokens", "rows-30"] = "rows"
     tested_on: Literal["test", "validation"] = "test"
     minutes: float = STAY
     n_records: int | None = None
@@ -103,8 +106,10 @@ class Stays(Source):
         predictions = {
             "RoMAE": _standardised(list(predict(task, splits.test)), splits),
             "constant": np.zeros_like(truth),
-            "mean": np.concatenate([baselines.fill(baselines.mean, sample) for sample in test]),
-            "linear": np.concatenate([baselines.fill(baselines.linear, sample) for sample in test]),
+            **{
+                name: np.concatenate([baselines.fill(method, sample) for sample in test])
+                for name, method in self.BESIDE.items()
+            },
         }
         errors = {name: metrics.mse(prediction, truth) for name, prediction in predictions.items()}
         is_plausible = np.abs(truth) < PLAUSIBLE
