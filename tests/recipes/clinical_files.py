@@ -51,7 +51,7 @@ def write_p19(root) -> None:
     for letter, first in (("A", 1), ("B", 100_001)):
         with tarfile.open(folder / f"training_set{letter}.tar.gz", "w:gz") as archive:
             for i in range(N_P19 // 2):
-                name, level, n_hours = f"p{first + i:06d}", random.normal(), int(random.integers(8, 20))
+                name, level, n_hours = f"p{first + i:06d}", random.normal(), int(random.integers(12, 20))
                 is_positive = level > 0.6
                 values = {
                     variable: (mean + spread * (level + 0.2 * random.normal(size=n_hours))).tolist()
@@ -61,7 +61,7 @@ def write_p19(root) -> None:
                 if letter == "A" and i == 2:
                     is_positive, values = False, {}
                 facts = [60 + i % 7, i % 2, np.nan, np.nan, -3.5, 1]
-                text = p19_rows(name, n_hours, values, facts, 5 + i % 3 if is_positive else None)
+                text = p19_rows(name, n_hours, values, facts, 5 + i % 6 if is_positive else None)
                 entry = tarfile.TarInfo(f"training/training_set{letter}/{name}.psv")
                 entry.size = len(text)
                 archive.addfile(entry, io.BytesIO(text.encode()))

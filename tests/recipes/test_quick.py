@@ -8,7 +8,16 @@ from romae.experiments.recipe import discover
 
 # Of recipes with one reader, whose files take far longer to read than a quick run takes, one does so here. Real files
 # of the others are read in the tests of their data sets, and all recipes have tests of their own, on small files.
-READ_ELSEWHERE = ("asas", "esc50", "human_activity", "physionet2012", "plasticc", "ushcn")
+READ_ELSEWHERE = (
+    "asas",
+    "esc50",
+    "human_activity",
+    "physionet2012",
+    "plasticc",
+    "raindrop-p12",
+    "raindrop-p19",
+    "ushcn",
+)
 ON_REAL_FILES = {
     recipe.data_set.split("/")[0]: name
     for name, recipe in sorted(discover().items(), key=lambda item: ("tuned" in item[0], "epilepsy" in item[0]))

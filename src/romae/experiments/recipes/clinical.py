@@ -18,9 +18,15 @@ it (six statistics, five splits, one seed) had 0.880 and 0.580 on P12. Best publ
 Beside it: boosting and logistic regression on the same statistics and facts, which nobody prints. As baselines they
 learn from training and validation stays, as people would use them; `…_train` are those of the training stays alone.
 `…_with_boosting` is the sum of the ranks of the model and of boosting; `…_stacked` the weighted sum of their logits, of
-which the validation stays choose the weight (`weight_of_boosting`). A stay of P19 with sepsis ends where its label
-begins, so that its length alone has an AUROC of 0.741: that is the baseline `length`, and all models are told it. The
-files are read from ROMAE_DATA: raindrop/p12.npz and p19.npz, physionet2012/ (sets a, b, c) and physionet2019/.
+which the validation stays choose the weight (`weight_of_boosting`).
+
+P19 is answered to a large part by how long a stay is. One with sepsis ends where its label begins, so that its length
+alone has an AUROC of 0.741 (`length`). No stay without sepsis has fewer than 8 rows, and all 402 shorter ones have it:
+trees that know nothing but the length have 0.78 and an AUPRC of 0.49 on the first split (`boosting on length`), and
+with the statistics 0.93 and 0.68, above all that is published. Counts and times tell every model the length, so it is
+a token as well; `…_of_long` are the numbers of the stays of 8 rows and more, where boosting has 0.90 and 0.43.
+
+The files are read from ROMAE_DATA: raindrop/p12.npz and p19.npz, physionet2012/ (sets a, b, c) and physionet2019/.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,6 +64,7 @@ from romae.tokens.sample import Sample
 from romae.training.stages import Pretrain
 
 HOURS = "hours"  # how many rows a stay of P19 has, a channel behind the series
+SHORTEST = 8  # rows of a stay of P19 without sepsis; every shorter one has sepsis
 WEIGHTS = np.linspace(0, 1, 21)  # of boosting, in its sum with the model
 
 
@@ -146,6 +153,9 @@ class OfficialSplits(Source):
             scores = {name: score[:, 1] for name, score in scores.items()}
         if cohort.hours is not None:
             scores["length"] = -cohort.hours[asked].astype(np.float64)
+            lengths = cohort.hours[:, None].astype(np.float64)
+            trees = baselines.gradient_boosting(splits.seed).fit(lengths[labelled], cohort.labels[labelled])
+            scores["boosting on length"] = trees.predict_proba(lengths[asked])[:, 1]
         ours = predict_proba(task, splits.test)[:, 1].astype(np.float64)
         areas = _areas(truth, {**scores, "RoMAE": ours, "with_boosting": ranks(ours) + ranks(scores["boosting"])})
         if len(held_out):
@@ -161,6 +171,11 @@ class OfficialSplits(Source):
             network, boosting = pairs["test"]
             areas |= _areas(truth, {"stacked": (1 - weight) * network + weight * boosting})
             numbers["weight_of_boosting"] = weight
+        if cohort.hours is not None:
+            long = cohort.hours[asked] >= SHORTEST
+            if len(np.unique(truth[long])) == 2:
+                of_long = {"of_long": ours[long], "boosting_of_long": scores["boosting"][long]}
+                numbers |= _areas(truth[long], of_long)
         metrics = {"auroc": areas.pop("auroc_RoMAE"), "auprc": areas.pop("auprc_RoMAE")}
         beside = {name: areas.pop(f"auroc_{_key(name)}") for name in scores}
         return Measured(
