@@ -2,29 +2,25 @@
 
 import json
 import math
+import sys
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
-from messages import refused
-from romae.experiments import peers
+from clinical_files import write_p19
+from messages import assert_says, refused
+from romae.cli.main import main as romae_main
 from romae.experiments.datasets.physionet_grid import VARIABLES, Grid
-from romae.experiments.peers import (
-    PEERS,
-    QUICK,
-    Answers,
-    Clock,
-    Fit,
-    answers_of,
-    crps_of_samples,
-    handed_over,
-    main,
-    read_seeds,
-    scores,
-    settings_of,
-)
+from romae.experiments.datasets.raindrop import Cohort
+from romae.experiments.peers import command, imputation
+from romae.experiments.peers.classification import chosen, hourly, of_facts, standardised
+from romae.experiments.peers.command import main, read_seeds
+from romae.experiments.peers.fitting import QUICK, Clock, Fit, settings_of, speed_up
+from romae.experiments.peers.imputation import Answers, answers_of, crps_of_samples, handed_over, scores
+from romae.experiments.peers.models import PEERS
 from romae.experiments.zero_scores import crps_of_standard_normal
 from romae.extras import require_extra
 
@@ -43,7 +39,7 @@ def grid(n: int, seed: int) -> Grid:
 def parts(monkeypatch):
     """Grids of 24 records, in the place of those of the data set."""
     made = {name: grid(24, i) for i, name in enumerate(("train", "validation", "test"))}
-    monkeypatch.setattr(peers, "load", lambda seed: made)
+    monkeypatch.setattr(imputation, "load", lambda seed: made)
     return made
 
 
@@ -118,7 +114,7 @@ def test_products_in_bfloat16_are_nearly_those_of_float32_and_gradients_reach_th
     model = SimpleNamespace(model=SimpleNamespace(backbone=SimpleNamespace(diff_model=network)))
     x = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
     before = network(x)
-    peers.speed_up("csdi", model, Fit(device="cpu", precision="bf16"))
+    speed_up("csdi", model, Fit(device="cpu", precision="bf16"))
     after = network(x)
     assert after.dtype == torch.float32 and not torch.equal(after, before)
     torch.testing.assert_close(after, before, rtol=0.05, atol=0.02)
@@ -153,8 +149,10 @@ def test_a_fit_ends_with_its_time_but_not_within_the_first_pass():
 
 
 def test_a_quick_run_has_tiny_models_and_patience_never_exceeds_the_passes():
-    assert settings_of(PEERS["csdi"], QUICK)["n_channels"] == 8 and settings_of(PEERS["csdi"], QUICK)["patience"] == 1
-    assert settings_of(PEERS["csdi"], Fit())["n_channels"] == 128
+    assert settings_of(PEERS["csdi"], QUICK, 35)["n_channels"] == 8
+    assert settings_of(PEERS["csdi"], QUICK, 35)["patience"] == 1
+    assert settings_of(PEERS["csdi"], Fit(), 35)["n_channels"] == 128
+    assert settings_of(PEERS["raindrop"], Fit(), 36)["d_model"] == 144
     assert all(set(peer.quick) <= {*peer.settings, "n_diffusion_steps"} for peer in PEERS.values())
 
 
@@ -168,6 +166,7 @@ def test_a_quick_run_has_tiny_models_and_patience_never_exceeds_the_passes():
         (["--n-samples", "1"], ("--n-samples", "at least 2")),
         (["--device", "tpu"], ("--device", "auto, cpu or cuda")),
         (["--n-validation", "0"], ("--n-validation", "at least 1")),
+        (["--data", "p12"], ("saits", "p12", "gru-d, raindrop")),
         (["--precision", "int8"], ("--precision", "float32, tf32 or bf16")),
         (["--precision", "bf16"], ("csdi", "saits without")),
         (["--compile"], ("csdi", "saits without")),
@@ -178,6 +177,63 @@ def test_bad_input_is_refused_in_a_sentence(tmp_path, capsys, arguments, said):
         main(["saits", "--out", str(tmp_path / "out"), *arguments])
     errors = capsys.readouterr().err
     assert ended.value.code == 2 and errors.count("\n") == 1 and all(word in errors for word in said)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_hourly_grid_holds_the_means_of_hours_and_facts_in_each_of_them():
+    cohort = Cohort(
+        ids=("x", "y", "z"),
+        labels=np.array([0, 1, 0]),
+        offsets=np.array([0, 3, 3, 5]),
+        times=np.array([0.2, 0.9, 2.0, 1.5, 48.0]),
+        variables=np.array([0, 0, 1, 0, 0]),
+        values=np.array([1.0, 3.0, 7.0, 5.0, 99.0]),
+        facts=pd.DataFrame(),
+        hours=None,
+        parts={},
+    )
+    grids = hourly(cohort, 4)
+    nan = np.nan
+    np.testing.assert_array_equal(grids[0], [[2, nan], [nan, nan], [nan, 7], [nan, nan]])
+    assert np.isnan(grids[1]).all() and grids[2, 1, 0] == 5 and np.nansum(grids[2]) == 5, "hour 48 is none of four"
+    facts = of_facts(pd.DataFrame({"age": [50.0, 70.0, nan], "unit": ["a", "b", "a"]}))
+    scores = standardised(grids, facts, np.array([0, 1]))
+    assert scores.shape == (3, 4, 5) and scores.dtype == np.float32
+    np.testing.assert_allclose(scores[:, 0, 2], [-1, 1, nan])
+    np.testing.assert_allclose(scores[:, :, 2], np.broadcast_to(scores[:, :1, 2], (3, 4)))
+    assert scores[2, 1, 0] == 3, "a series that varies in no training record keeps its unit"
+
+
+def test_a_part_is_that_of_the_split_and_a_quick_one_has_both_classes():
+    labels, nothing = np.array([0] * 30 + [1] * 6), np.zeros(0)
+    cohort = Cohort(
+        ids=tuple(map(str, range(36))),
+        labels=labels,
+        offsets=np.zeros(37, dtype=np.int64),
+        times=nothing,
+        variables=nothing.astype(np.int64),
+        values=nothing,
+        facts=pd.DataFrame(),
+        hours=None,
+        parts={("validation", 2): np.arange(36)},
+    )
+    assert len(chosen(cohort, "validation", 2, Fit())) == 36
+    few = chosen(cohort, "validation", 2, QUICK)
+    assert set(labels[few]) == {0, 1} and len(few) < 24
+    assert len(chosen(cohort, "validation", 2, Fit(n_validation=8))) == 8
+
+
+def test_the_command_names_what_it_can_compare_with(tmp_path, capsys, monkeypatch):
+    for arguments, said in (
+        (["p12", "--with", "saits"], ("saits", "gru-d, raindrop")),
+        (["--with", "saits"], ("physionet-grid, p12, p19", "name it")),
+        (["p12", "physionet-grid", "--with", "gru-d"], ("physionet-grid, p12, p19", "name it")),
+    ):
+        monkeypatch.setattr(sys, "argv", ["romae", "compare", *arguments, "--results", str(tmp_path / "out")])
+        with pytest.raises(SystemExit) as ended:
+            romae_main()
+        assert ended.value.code == 2
+        assert_says(capsys.readouterr().err, *said)
     assert not (tmp_path / "out").exists()
 
 
@@ -197,13 +253,13 @@ def test_a_missing_library_is_named_with_the_command(tmp_path, capsys, monkeypat
 def test_what_is_there_is_not_run_again(tmp_path, capsys, monkeypatch):
     ran = []
 
-    def run(name, seed, fit):
+    def run(name, data, seed, fit):
         ran.append((name, seed))
         metrics = {"mae": 0.25, "mse": 0.3, "crps": 0.2}
-        seconds = {"fit": 1.0, "answer": 1.0}
-        return {"metrics": metrics, "epochs": 1.0, "ended_by": "epochs", "seconds": seconds, "quick": fit.is_quick}
+        spent = {"seconds": {"fit": 1.0, "answer": 1.0}, "peak_memory_mb": 7, "quick": fit.is_quick}
+        return {"peer": name, "seed": seed, "metrics": metrics, "epochs": 1.0, "ended_by": "epochs"} | spent
 
-    monkeypatch.setattr(peers, "run", run)
+    monkeypatch.setattr(command, "run", run)
     out = ["--out", str(tmp_path), "--device", "cpu"]
     main(["saits", "csdi", "--seeds", "0", *out])
     main(["saits", "--seeds", "0-1", *out])
@@ -222,13 +278,29 @@ def test_what_is_there_is_not_run_again(tmp_path, capsys, monkeypatch):
 @pytest.mark.slow
 def test_peers_run(parts, tmp_path, without_shape_checks):
     pytest.importorskip("pypots", reason="needs PyPOTS: pip install 'romae[peers]'")
-    main([*PEERS, "--seeds", "0", "--out", str(tmp_path), "--quick", "--device", "cpu"])
-    for name in PEERS:
+    imputers = [name for name, peer in PEERS.items() if peer.task == "imputation"]
+    main([*imputers, "--seeds", "0", "--out", str(tmp_path), "--quick", "--device", "cpu"])
+    for name in imputers:
         result = json.loads((tmp_path / f"{name}-0.json").read_text())
         metrics = result["metrics"]
         assert result["ended_by"] == "epochs" and result["steps"] == 3 and result["n_parameters"] > 0
         assert all(math.isfinite(value) for value in metrics.values()) and 0 < metrics["crps"] <= metrics["mae"]
-        assert ("coverage_90" in metrics) == (name != "saits") == (result["n_samples"] == 3)
+        assert ("coverage_90" in metrics) == (PEERS[name].answers != "point") == (result["n_samples"] == 3)
     main(["saits", "--seeds", "1", "--out", str(tmp_path), "--quick", "--epochs", "50", "--minutes", "1e-6"])
     stopped = json.loads((tmp_path / "saits-1.json").read_text())
     assert stopped["ended_by"] == "minutes" and stopped["best_epoch"] == 1 and stopped["steps"] == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, peer in PEERS.items() if peer.task == "classification"])
+def test_peers_tell_classes_of_stays(tmp_path, monkeypatch, without_shape_checks, name):
+    pytest.importorskip("pypots", reason="needs PyPOTS: pip install 'romae[peers]'")
+    for library in PEERS[name].needs:
+        pytest.importorskip(library, reason=f"{name} of PyPOTS needs {library}")
+    monkeypatch.setenv("ROMAE_DATA", str(tmp_path))
+    write_p19(tmp_path)
+    out = tmp_path / "out"
+    main([name, "--data", "p19", "--seeds", "1", "--quick", "--out", str(out), "--device", "cpu"])
+    result = json.loads((out / f"{name}-1.json").read_text())
+    assert set(result["metrics"]) == {"auroc", "auprc"} and 0 <= result["metrics"]["auroc"] <= 1
+    assert result["data"] == "p19" and result["n_records"]["train"] <= 24 and result["ended_by"] == "epochs"

@@ -12,6 +12,9 @@ from romae.files import require_free, write_whole_text
 if TYPE_CHECKING:
     from romae.experiments.compare.problems import Problem
 
+RESULTS = Path("results/compare")
+SHOWN_OF_PEERS = ("mae", "mse", "crps", "auroc", "auprc")
+
 
 def compare(
     names: Annotated[list[str] | None, typer.Argument(help="Problems, by default all; --list names them.")] = None,
@@ -19,7 +22,7 @@ def compare(
     methods: Annotated[
         list[str] | None, typer.Option("--method", help="A method to run, and no other; repeatable.")
     ] = None,
-    results: Annotated[Path, typer.Option("--results", help="The folder of trials.")] = Path("results/compare"),
+    results: Annotated[Path, typer.Option("--results", help="The folder of trials.")] = RESULTS,
     markdown: Annotated[Path | None, typer.Option(help="Write the tables of all machines to this file.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, or one GPU of several: cuda:1.")] = "auto",
     quick: Annotated[bool, typer.Option("--quick", help="A few samples; the numbers mean nothing.")] = False,
@@ -30,6 +33,17 @@ def compare(
             help='Settings of our estimator as JSON, on a part of the training data: {"epochs": 9}; repeatable.',
         ),
     ] = None,
+    peers: Annotated[
+        str | None,
+        typer.Option("--with", help="Peers of PyPOTS to run on physionet-grid, p12 or p19: saits,brits,csdi."),
+    ] = None,
+    seeds: Annotated[str | None, typer.Option(help="Of peers: 0-2, or 0,3,5; by default those of our rows.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Of a peer's fit at most.")] = None,
+    n_validation: Annotated[int | None, typer.Option(help="The first of a peer's validation stays.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="Of a peer's products: float32, tf32, or bf16 for csdi.")
+    ] = None,
+    compiled: Annotated[bool | None, typer.Option("--compile", help="Compile the network of csdi.")] = None,
     only_list: Annotated[bool, typer.Option("--list", help="Name the problems, and run nothing.")] = False,
     only_table: Annotated[bool, typer.Option("--table", help="Show what there is, and run nothing.")] = False,
     force: Force = False,
@@ -42,8 +56,17 @@ def compare(
     rest, and what comes of it is written to RESULTS/choices; test data take no part (--method "RoMAE vectors" tries
     the embedder). The data are read from ROMAE_DATA; `romae data list` says where they come from.
 
+    With --with, models of PyPOTS run on the very arrays, masks and splits of our rows instead (physionet-grid:
+    uncertainty/physionet-grid; p12 and p19: clinical/…), with their authors' settings; what comes of them is written to
+    results/peers, or to the folder --results.
+
     Example: romae compare Epilepsy-complete LSST-complete --device cpu
+    Example: romae compare p12 --with gru-d,raindrop --seeds 1-5
     """
+    if peers is not None:
+        options = {"minutes": minutes, "n_validation": n_validation, "precision": precision, "compile": compiled}
+        _with_peers(names or [], peers, seeds, results, options | {"device": device}, quick=quick, as_json=as_json)
+        return
     from romae.experiments.compare import trial
     from romae.experiments.compare.problems import PROBLEMS, find
     from romae.experiments.compare.table import TITLE, completed, mean_ranks, rows, to_markdown
@@ -97,6 +120,47 @@ def compare(
         typer.echo(f"mean ranks on {home}: " + ", ".join(f"{name} {rank:.2f}" for name, rank in of.items()))
     if markdown is not None:
         typer.echo(f"written to {markdown}")
+
+
+def _with_peers(
+    names: list[str],
+    peers: str,
+    seeds: str | None,
+    results: Path,
+    options: dict[str, Any],
+    *,
+    quick: bool,
+    as_json: bool,
+) -> None:
+    from romae.experiments.peers.command import DATA, FIRST_SEEDS, compare, fit_of, read_seeds
+
+    if len(names) != 1 or names[0] not in DATA:
+        raise ValueError(
+            f"--with runs peers on one of {', '.join(DATA)}; name it, as in `romae compare p12 --with gru-d`"
+        )
+    data = names[0]
+    out = (Path("results/peers") if results == RESULTS else results) / data
+    wanted = [name.strip() for name in peers.split(",")]
+    fit = fit_of(options, is_quick=quick)
+    found = compare(
+        wanted, data, read_seeds(seeds or FIRST_SEEDS[data]), out, fit, lambda text: typer.echo(text, err=True)
+    )
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    shown = [
+        {
+            "peer": one["peer"],
+            "seed": one["seed"],
+            **{name: round(score, 4) for name, score in one["metrics"].items() if name in SHOWN_OF_PEERS},
+            "passes": round(one["epochs"]),
+            "fit, s": one["seconds"]["fit"],
+            "answers, s": one["seconds"]["answer"],
+            "memory, MB": one["peak_memory_mb"],
+        }
+        for one in found
+    ]
+    print_table(f"Peers on {data}", shown)
 
 
 def _choose(
