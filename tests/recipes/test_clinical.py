@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from clinical_files import p19_rows, write_p19, write_splits
 from quick import check_quick
 from scipy.stats import norm
@@ -15,7 +16,9 @@ from romae.experiments.recipes import clinical
 from romae.experiments.recipes.clinical import OfficialSplits, best_weight
 from romae.experiments.recipes.physionet import SUMMARISED, VARIABLES
 from romae.experiments.summary_tokens import STATISTICS, NormalScores, Numbers, statistics, summary_names
+from romae.model.autoencoder import Encoder
 from romae.tokens.sample import Sample
+from romae.tokens.tokens import collate
 
 
 @pytest.fixture
@@ -111,6 +114,20 @@ def test_statistics_are_tokens_of_kinds_of_their_own_behind_the_measurements(roo
         assert int(is_statistic.sum()) == n_variables * len(STATISTICS)
         assert bool((with_them.positions[is_statistic, 0] == 0).all())
     assert [fact.name for fact in splits.schema.static] == list(physionet2019.FACTS)
+
+
+def test_a_stay_that_measures_nothing_can_be_learned_from_and_asked(root, without_shape_checks):
+    """It has its facts and its length."""
+    recipe = find("clinical/p19").overridden(*find("clinical/p19").quick)
+    splits = OfficialSplits(cohort="p19").splits(1)
+    whole = [*splits.train, *splits.validation, *splits.test]
+    empty = next(sample for sample in whole if sample.id == "p000003")
+    assert empty.positions[:, 1].tolist()[0] == 34 and len(empty) == 5, "hours, age, sex and two times of admission"
+    scaled = splits.scaling.apply(empty)
+    for stage in recipe.stages:
+        task = stage.task(Encoder(recipe.model))
+        batch = task.prepare(collate([scaled, scaled]), torch.Generator().manual_seed(0))
+        assert bool(torch.isfinite(task(batch).total))
 
 
 def test_statistics_by_hand_and_by_brute_force():
