@@ -10,11 +10,13 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from test_physionet import files  # noqa: F401
 
 from messages import refused
+from romae.experiments import clinical_ensembles
 from romae.experiments.datasets import physionet2012, physionet2019, raindrop
 from romae.experiments.recipe import find
 from romae.experiments.recipes import clinical
 from romae.experiments.recipes.clinical import OfficialSplits, best_weight
 from romae.experiments.recipes.physionet import SUMMARISED, VARIABLES
+from romae.experiments.results import Result, results_of, write_result
 from romae.experiments.summary_tokens import STATISTICS, NormalScores, Numbers, statistics, summary_names
 from romae.model.autoencoder import Encoder
 from romae.tokens.sample import Sample
@@ -149,6 +151,43 @@ def test_normal_scores_are_those_of_ranks_and_know_the_training_stays_alone():
     assert scores(np.array([[-5.0], [np.nan], [1e9]]))[[0, 2], 0] == pytest.approx(norm.ppf([0.0005, 0.9995]))
     ties = NormalScores.of(np.array([[1.0], [1.0], [1.0], [2.0]]))(np.array([[1.0], [2.0]]))
     assert ties[:, 0] == pytest.approx(norm.ppf([0.4, 0.8])), "equal values share the middle of their ranks"
+
+
+def test_ensembles_are_means_of_logits_of_the_seeds_of_a_split(tmp_path, capsys):
+    labels, random = np.array([0, 1] * 20), np.random.default_rng(0)
+    noise = random.normal(size=40) * 3
+    for seed, logits in ((1, noise + labels), (2, labels), (6, labels - noise)):
+        figure = {"labels": labels, "logits": logits, "logits_of_boosting": random.normal(size=40)}
+        write_result(
+            Result(
+                recipe="clinical/p12",
+                protocol="",
+                seed=seed,
+                metrics={"auroc": 0.5},
+                baselines={},
+                floor=None,
+                published=None,
+                config={},
+                overrides=(),
+                quick=False,
+                commit="",
+                device="cpu",
+                versions={},
+                seconds=1.0,
+                figure=figure,
+            ),
+            tmp_path,
+        )
+    splits = clinical_ensembles.by_split(results_of("clinical/p12", tmp_path))
+    assert {split: len(part) for split, part in splits.items()} == {1: 2, 2: 1}
+    areas = clinical_ensembles.areas_of_split(splits[1])
+    assert areas[0, 0] < 1 and areas[1] == pytest.approx(1), "noise cancels"
+    clinical_ensembles.main(["--results", str(tmp_path)])
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 3 and "split 1, 2 seeds" in printed[0] and "ensemble 100.0 | 100.0" in printed[0]
+    with pytest.raises(SystemExit):
+        clinical_ensembles.main(["--results", str(tmp_path / "none")])
+    assert "no results" in capsys.readouterr().err
 
 
 def test_the_weight_of_boosting_is_that_of_the_better_score():

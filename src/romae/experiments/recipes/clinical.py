@@ -4,7 +4,8 @@ A token is one measurement at (hours, variable). Beside them stand facts of the 
 never hidden, and summary statistics (minimum, maximum, mean, last, first, count, mean of the last 12 hours of the
 variable), each of them brought to a normal distribution by its rank among the training stays, a token of a kind of its
 own at time 0, hidden and predicted in pre-training like any other (`data.summary=false` leaves them out). Seed k is
-split k; seeds 6 to 10 are the same splits with other first weights, and so on. Pre-training is on the training stays,
+split k; seeds 6 to 10 are the same splits with other first weights, and so on, of which
+`python -m romae.experiments.clinical_ensembles` makes ensembles. Pre-training is on the training stays,
 and the validation stays choose the weights of both stages.
 
     romae run clinical/p12 --seeds 1-5    3 600 steps of pre-training and 2 400 of fine-tuning a seed
@@ -91,7 +92,7 @@ class OfficialSplits(Source):
         if self.n_records is not None and self.n_records < 1:
             raise ValueError(f"data.n_records must be at least 1, or none for all stays, not {self.n_records}")
         cohort, table = _read(self.cohort, data_root())
-        split = (seed - 1) % raindrop.N_SPLITS + 1
+        split = raindrop.split_of(seed)
         share = min((self.n_records or len(cohort)) / len(cohort), 1.0)
         chosen = {
             part: _some(cohort.parts[part, split], cohort.labels, share) for part in ("train", "validation", "test")
@@ -183,8 +184,9 @@ class OfficialSplits(Source):
             baselines={"constant": 0.5, **beside},
             figure={
                 **{name: recall_by_alarms(score, truth) for name, score in {"RoMAE": ours, **scores}.items()},
-                # For ensembles of seeds of one split.
+                # For ensembles of seeds of one split (experiments/clinical_ensembles.py).
                 "logits": np.round(_logits(ours), 4),
+                "logits_of_boosting": np.round(_logits(scores["boosting"]), 4),
                 "labels": truth,
             },
         )

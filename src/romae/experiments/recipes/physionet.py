@@ -20,7 +20,7 @@ only. Mortality is learned from set a, its encoder pre-trained on set a alone or
 AUROC 0.861 and 0.862, and 0.854 from scratch, where variables have embeddings of their own (`-kinds`), and 0.833, 0.838
 and 0.821 without. Logistic regression and boosting on summary features have 0.862 and 0.864. As a target, the row with
 summary statistics is above both. On set c a trial with the settings of `mortality-kinds` has 0.857. The files are read
-from ROMAE_DATA; `romae data get physionet2012` downloads them.
+from ROMAE_DATA; `romae data get physionet2012` downloads them, and physionet2012-c set c.
 """
 
 from collections.abc import Mapping, Sequence
