@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 N_COLUMNS = 3
 MODES = {
-    "padded": BASELINE,
+    "padded": "#b0b0b0",
     "padded graph": "#b8b8b8",
     "padded compiled": "#8c8c8c",
     "padded compiled graph": "#5f5f5f",

@@ -109,6 +109,42 @@ def filled_along_time(method: Method, samples: SampleSet) -> Float64[np.ndarray,
     return np.concatenate(rows)
 
 
+def filled_along_axes(samples: SampleSet) -> Float64[np.ndarray, "t c"]:
+    """Linear interpolation that uses all axes: linear in the further ones, and along time in what that leaves.
+
+    Without further axes it is linear interpolation along time, as it is in channels of few points.
+    """
+    schema = samples.schema
+    if not schema.positions:
+        return filled_along_time(linear, samples)
+    first, averages, rows = schema.coordinates.index(schema.positions[0]), _averages(samples), []
+    for sample in samples:
+        channel, hidden, values = channels_of(sample, schema), sample.hidden.numpy(), measured_values(sample)
+        positions, values = sample.positions.double().numpy(), values.double().numpy()
+        times, further = positions[:, 0], positions[:, first : first + len(schema.positions)]
+        filled = averages[channel]
+        for number in np.unique(channel[hidden]):
+            seen, asked = (channel == number) & ~hidden, (channel == number) & hidden
+            if seen.any():
+                slopes = _slopes(times[seen], further[seen], values[seen])
+                along_time = linear(times[seen], values[seen] - further[seen] @ slopes, times[asked])
+                filled[asked] = along_time + further[asked] @ slopes
+        rows.append(filled[hidden])
+    return np.concatenate(rows)
+
+
+def _slopes(times: Times, further: Float64[np.ndarray, "n k"], values: Values) -> Float64[np.ndarray, "k c"]:
+    """The slopes along further axes of the plane of least squares over these and time; 0 where points are few."""
+    n, k = further.shape
+    if n < 2 * (k + 2):  # two points for each number of the plane
+        return np.zeros((k, values.shape[1]))
+    axes = np.column_stack([times, further])
+    axes, centred = axes - axes.mean(axis=0), values.astype(np.float64) - values.mean(axis=0)
+    spread = axes.std(axis=0)
+    scale = np.where(spread > 0, spread, 1.0)
+    return (np.linalg.lstsq(axes / scale, centred, rcond=1e-9)[0] / scale[:, None])[1:]
+
+
 def channels_of(sample: Sample, schema: Schema) -> Int64[np.ndarray, "n"]:
     """The channel of each token; without a column of channels, all are of the first."""
     if schema.channel is None:

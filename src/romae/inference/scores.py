@@ -265,7 +265,13 @@ def _score_hidden(task: MaskedReconstruction, samples: SampleSet, split: Literal
         others = {"last value": baselines.last_value, "linear trend": baselines.trend}
     truth = np.concatenate([baselines.truth(sample) for sample in masked])
     predictions = {"RoMAE": np.concatenate(inference.predict(task, masked))}
-    predictions |= {name: baselines.filled_along_time(method, masked) for name, method in others.items()}
+    predictions |= {
+        # Among further axes, linear interpolation uses them too.
+        name: baselines.filled_along_axes(masked)
+        if method is baselines.linear
+        else baselines.filled_along_time(method, masked)
+        for name, method in others.items()
+    }
     channel = np.concatenate([baselines.channels_of(sample, schema)[sample.hidden.numpy()] for sample in masked])
     parts: dict[str, dict[str, float]] = {}
     omitted: dict[str, str] = {}

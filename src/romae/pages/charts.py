@@ -4,6 +4,7 @@ Every function returns a `plotly.graph_objects.Figure`. Shapes: b samples, k cla
 """
 
 import html
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,11 +22,13 @@ _BEFORE_AND_AFTER = (HIDDEN, PREDICTED)
 _SYMBOLS = ("circle", "diamond-open", "cross", "square-open", "triangle-up", "star-open", "x")
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 _WIDE = 30  # times the smallest value: beyond that, small ones could not be told apart
+_BAR = 48  # pixels of a scale of colours above panels
 _MANY = 20  # classes, beyond which there is no room to name or number each
 _AXIS = {"gridcolor": "#e6e6e6", "zeroline": False, "linecolor": OBSERVED, "automargin": True}
 _TEMPLATE = {
     "layout": {
         "font": {"family": "system-ui, sans-serif", "size": 13, "color": OBSERVED},
+        "paper_bgcolor": "#fff",  # page.js has the counterparts of all these colours on a dark screen
         "plot_bgcolor": "#fff",
         "hovermode": "closest",
         "height": 380,
@@ -63,15 +66,18 @@ class Marked(NamedTuple):
 
 
 def loss_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> "Figure":
-    """The losses of runs by their names, against steps; training has one colour, validation another."""
+    """The losses of runs by their names, against steps; training has one colour and dash, validation another."""
     traces = []
     width, mode = (2, "lines+markers") if len(runs) == 1 else (1, "lines")
-    for key, label, colour in (("loss", "training", PREDICTED), ("validation", "validation", HIDDEN)):
+    looks = (("loss", "training", PREDICTED), ("validation", "validation", HIDDEN))
+    for number, (key, label, colour) in enumerate(looks):
         for name, records in runs.items():
             points = [(record["step"], record[key]) for record in records if record.get(key) is not None]
             hover = f"{plain(name)}, step %{{x}}: %{{y}}" if name else None
             if points:
-                traces.append(_scatter(label, np.array(points).T, mode, colour, width=width, hovertemplate=hover))
+                look: dict[str, Any] = {"symbol": _SYMBOLS[number], "hovertemplate": hover}
+                trace = _scatter(label, np.array(points).T, mode, colour, width=width, **look)
+                traces.append(trace.update(line_dash=_DASHES[number]))
     _name_once(traces)
     is_positive = all(bool((trace.y > 0).all()) for trace in traces)
     return _figure(traces, xaxis=_titled("step"), yaxis=_titled("loss", log=is_positive))
@@ -85,12 +91,13 @@ def reconstruction(
     predicted: str = "predicted",
     cut: Any = None,
     folded: Sequence[Panel] = (),
+    beside: str = "phase",
 ) -> "Figure":
     """Observed, hidden and predicted points of one sample, one panel above the other.
 
     Curves and bands are drawn where there are any; `baseline` names the grey curve, `predicted` the points that were
     predicted. At `cut`, a time where a forecast begins, there is a dotted line. The same channels over their phase are
-    `folded`, which stand beside them.
+    `folded`, or over another axis, which `beside` names; they stand on the right.
     """
     traces = []
     for column, part in enumerate((panels, folded), start=1):
@@ -126,7 +133,7 @@ def reconstruction(
         | {"line": {"dash": "dot", "width": 1, "color": BASELINE}}
         for row in range(1, len(panels) + 1 if cut is not None else 1)
     ]
-    return _figure(traces, shapes=lines, **_panels(panels, x, is_folded=bool(folded)))
+    return _figure(traces, shapes=lines, **_panels(panels, x, beside if folded else ""))
 
 
 def light_curve(
@@ -180,11 +187,12 @@ def marked(
     band: str = "",
     signed: bool = False,
     folded: Sequence[Marked] = (),
+    beside: str = "phase",
 ) -> "Figure":
     """Measurements of one sample, one panel above the other, in colours and sizes by a number of each.
 
-    `number` and `band` name what is drawn; `signed` numbers have one colour below 0 and another above. The same
-    channels over their phase are `folded`, which stand beside them.
+    `number` and `band` name what is drawn; `signed` numbers have one colour and symbol below 0 and another above. The
+    same channels over their phase are `folded`, or over another axis, which `beside` names; they stand on the right.
     """
     traces: list[Any] = []
     sizes = np.concatenate([np.abs(np.nan_to_num(panel.number)) for panel in panels])
@@ -214,19 +222,35 @@ def marked(
             size=5 + 11 * np.abs(numbers) / most,
             line={"color": OBSERVED, "width": 0.5},
             showscale=(row, column) == (1, 1),
-            colorbar={"title": {"text": plain(number)}},
+            # Above the panels: beside them it would take half the width of a phone.
+            colorbar={
+                "title": {"text": plain(number), "side": "top"},
+                "orientation": "h",
+                "thickness": 10,
+                "len": 0.6,
+                "x": 0,
+                "xanchor": "left",
+                "y": 1,
+                "yanchor": "bottom",
+                "nticks": 5,
+                "outlinewidth": 0,
+            },
         )
+        if signed:
+            points.marker.symbol = np.where(numbers < 0, "triangle-down", "triangle-up")
         traces += [trace.update(yaxis=f"y{row}", xaxis=f"x{column}") for trace in (*drawn, points)]
     _name_once(traces)
-    return _figure(traces, **_panels(panels, x, is_folded=bool(folded)))
+    layout = _panels(panels, x, beside if folded else "")
+    layout["height"] += _BAR
+    return _figure(traces, margin={**_TEMPLATE["layout"]["margin"], "t": 36 + _BAR}, **layout)
 
 
-def _panels(panels: Sequence[Panel | Marked], x: str, *, is_folded: bool = False) -> dict[str, Any]:
-    """Panels one above the other, with one axis of x, and beside them one of the phase."""
+def _panels(panels: Sequence[Panel | Marked], x: str, beside: str = "") -> dict[str, Any]:
+    """Panels one above the other, with one axis of x, and with another on the right where one is named."""
     axes = {f"yaxis{row}": _values_axis(panel.title, panel.inverted) for row, panel in enumerate(panels, start=1)}
-    if is_folded:
-        axes["xaxis2"] = _titled("phase")
-    grid = {"rows": len(panels), "columns": 1 + is_folded, "pattern": "coupled", "ygap": 0.15}
+    if beside:
+        axes["xaxis2"] = _titled(beside)
+    grid = {"rows": len(panels), "columns": 1 + bool(beside), "pattern": "coupled", "ygap": 0.15}
     return {"height": 120 + 220 * len(panels), "grid": grid, "xaxis": _titled(x)} | axes
 
 
@@ -289,7 +313,8 @@ def calibration(
     traces = [_scatter(line, ([0, 1], [0, 1]), "lines", BASELINE)]
     for number, (name, (promised, came)) in enumerate(curves.items()):
         points = np.array(promised), np.array(came)
-        traces.append(_scatter(name, points, "lines+markers", _BEFORE_AND_AFTER[number % 2]))
+        trace = _scatter(name, points, "lines+markers", _BEFORE_AND_AFTER[number % 2], symbol=_SYMBOLS[number % 2])
+        traces.append(trace.update(line_dash=_DASHES[number % 2]))
     return _figure(traces, xaxis=_titled(x) | {"range": [0, 1]}, yaxis=_titled(y) | {"range": [0, 1]})
 
 
@@ -300,7 +325,8 @@ def pit_histogram(shares: Mapping[str, Sequence[float]]) -> "Figure":
         edges = np.linspace(0, 1, len(part) + 1)
         density = np.array(part) * len(part)
         steps = np.repeat(edges, 2)[1:-1], np.repeat(density, 2)
-        traces.append(_scatter(name, steps, "lines", _BEFORE_AND_AFTER[number % 2]))
+        trace = _scatter(name, steps, "lines", _BEFORE_AND_AFTER[number % 2])
+        traces.append(trace.update(line_dash=_DASHES[number % 2]))
     title = "probability of at most the true number (PIT)"
     return _figure(traces, xaxis=_titled(title), yaxis=_titled("density") | {"rangemode": "tozero"})
 
@@ -362,9 +388,21 @@ def heat_map(table: Float[np.ndarray, "n m"], *, x: str, y: str, title: str) -> 
         customdata=table,
         hovertemplate="%{x}, %{y}: %{customdata:.4g}<extra></extra>",
         colorscale="Viridis",
-        colorbar={"title": {"text": plain(title)}, "tickprefix": "10<sup>", "ticksuffix": "</sup>"},
+        colorbar={"title": {"text": plain(title)}, "thickness": 12, **_log_ticks(table)},
     )
     return _figure([trace], height=460, xaxis=_titled(x) | {"constrain": "domain"}, yaxis=_titled(y) | _SQUARE)
+
+
+def _log_ticks(numbers: Float[np.ndarray, "n m"]) -> dict[str, Any]:
+    """Ticks of a scale of logarithms as the numbers themselves: powers of ten, and 2 and 5 times these if few."""
+    known = numbers[np.isfinite(numbers) & (numbers > 0)]
+    if not known.size:
+        return {}
+    low, high = math.log10(known.min()), math.log10(known.max())
+    steps = (1, 2, 5) if high - low <= 2 else (1,)
+    ticks = [step * 10.0**power for power in range(math.floor(low), math.ceil(high) + 1) for step in steps]
+    ticks = [tick for tick in ticks if low - 1e-9 <= math.log10(tick) <= high + 1e-9] or [10**low, 10**high]
+    return {"tickvals": [math.log10(tick) for tick in ticks], "ticktext": [f"{tick:.3g}" for tick in ticks]}
 
 
 def path(
@@ -437,8 +475,8 @@ def _name_once(traces: "Sequence[Scatter]") -> None:
 
 
 def _titled(title: str, log: bool = False) -> dict[str, Any]:
-    """An axis with its title."""
-    return {"title": {"text": plain(title)}} | ({"type": "log"} if log else {})
+    """An axis with its title; a logarithmic one has whole numbers at its ticks, not the digits 2 and 5 alone."""
+    return {"title": {"text": plain(title)}} | ({"type": "log", "tickformat": "~g"} if log else {})
 
 
 def _values_axis(title: str, inverted: bool) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Float64, Int64
+from jaxtyping import Bool, Float, Float64, Int64, Shaped
 
+from romae.data.dates import dates_from_numbers
 from romae.data.periods import columns_with_errors
 from romae.data.schema import SampleSet, Schema, measured_values
 from romae.data.subsets import balanced, evenly_spread
@@ -94,15 +95,16 @@ def panels(
     cut: float | None = None,
     grid: Float[np.ndarray, "q"] | None = None,
     most: int | None = N_CHANNELS,
+    axis: int = 0,
 ) -> list[Panel]:
     """The first channels of a sample with its observed points, its hidden ones, and what was predicted there.
 
     With a task, and with no position beside the time, there are also the curve of the model and that of linear
     interpolation, and bands of a model with a likelihood; with a cut both curves begin there, and the latter is the
     last value. Curves go over the times of the `grid`, or else over the whole sample. With `most=None` all channels are
-    there.
+    there. Points lie along another `axis` than time where one is given, without curves.
     """
-    times, values = sample.positions[:, 0].numpy(), measured_values(sample).double().numpy().copy()
+    times, values = sample.positions[:, axis].numpy(), measured_values(sample).double().numpy().copy()
     hidden = np.zeros(len(sample), dtype=bool) if sample.hidden is None else sample.hidden.numpy()
     prediction = np.full(values.shape, np.nan)
     if predicted is not None:
@@ -112,7 +114,7 @@ def panels(
         grid = np.linspace(begin, end, N_TIMES)
     method = baselines.linear if cut is None else baselines.last_value
     drawn, parts = [], channels(sample, schema, most)
-    has_curves = task is not None and schema is not None and not schema.positions
+    has_curves = task is not None and schema is not None and not schema.positions and axis == 0
     for name, _, is_here, column in parts:
         seen, unseen = is_here & ~hidden, is_here & hidden
         panel = Panel(
@@ -206,9 +208,29 @@ def _says_magnitudes(name: str) -> bool:
 
 
 def time_axis(schema: Schema) -> str:
-    """What the axis of time is called."""
-    since = "" if schema.durations else " since 1970"
-    return schema.time if schema.time_unit is None else f"{schema.time} ({schema.time_unit}s{since})"
+    """What the axis of time is called, with the unit of durations and the zone of dates."""
+    told = f"{schema.time_unit}s" if schema.durations else schema.time_zone
+    return schema.time if schema.time_unit is None or told is None else f"{schema.time} ({told})"
+
+
+def value_axis(schema: Schema, channel: str) -> str:
+    """What the axis of a channel's values is called: what was measured, and in which channel."""
+    return channel if schema.channel is None else f"{schema.values[0]}, {channel}"
+
+
+def as_read(times: Shaped[np.ndarray, "m"], schema: Schema) -> Shaped[np.ndarray, "m"]:
+    """Times as they are read: dates in their own zone where they were dates."""
+    if schema.time_unit is None or schema.durations:
+        return times
+    dates = dates_from_numbers(np.asarray(times, dtype=np.float64), schema.time_unit, schema.time_zone)
+    return (dates if dates.tz is None else dates.tz_localize(None)).to_numpy()
+
+
+def dated(panel: Panel, schema: Schema) -> Panel:
+    """A panel over time with its dates as they are read."""
+    parts = {name: getattr(panel, name) for name in ("observed", "hidden", "curve", "baseline", "predicted")}
+    bands = tuple(band._replace(times=as_read(band.times, schema)) for band in panel.bands)
+    return panel._replace(bands=bands, **{name: (as_read(x, schema), y) for name, (x, y) in parts.items()})
 
 
 def _agreement(task: Regression, samples: Sequence[Sample]) -> dict[str, Any]:

@@ -8,16 +8,24 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64, Shaped
+from jaxtyping import Bool, Float64
 
-from romae.data.dates import dates_from_numbers
 from romae.data.schema import SampleSet, Schema, measured_values
 from romae.data.subsets import evenly_spread
 from romae.inference.distributions import Distribution
 from romae.inference.filling import Answered, by_columns, times_and_channels
 from romae.inference.self_check import HeldOutScore
 from romae.pages import charts, page
-from romae.pages.diagnostics import BANDS, N_CHANNELS, Channel, are_magnitudes, channels
+from romae.pages.diagnostics import (
+    BANDS,
+    N_CHANNELS,
+    Channel,
+    are_magnitudes,
+    as_read,
+    channels,
+    time_axis,
+    value_axis,
+)
 from romae.pages.page import Block, Chart, Section, Table, Text, choice
 from romae.pages.plots import Band, Panel
 from romae.tokens.sample import Sample
@@ -104,9 +112,9 @@ def _charts(answered: Answered, *, is_forecast: bool) -> dict[str, Chart]:
         panels = [
             _panel(sample, part, stretch, curve[:, :, number], answered, i, schema) for number, part in enumerate(parts)
         ]
-        begin = str(_as_dates(stretch.grid[:1], schema)[0]) if is_forecast else None
+        begin = str(as_read(stretch.grid[:1], schema)[0]) if is_forecast else None
         points = "forecast" if is_forecast else "filled"
-        figure = charts.reconstruction(panels, x=schema.time, predicted=points, cut=begin)
+        figure = charts.reconstruction(panels, x=time_axis(schema), predicted=points, cut=begin)
         name = "All of the table" if len(answered.samples) == 1 else str(sample.id)
         part_shown = "" if stretch.is_whole else "; a stretch of it is shown"
         caption = f"{len(sample):,} values measured, {len(answered.positions[i]):,} {points}{part_shown}."
@@ -195,21 +203,13 @@ def _panel(
         is_here &= answered.columns[number] == channel.column
     points = told.median() if isinstance(told, Distribution) else np.asarray(told, dtype=np.float64)
     points = points[is_here, channel.column if points.shape[1] > 1 else 0]
-    x, seen = _as_dates(stretch.grid, schema), channel.is_here & stretch.holds(times)
+    x, seen = as_read(stretch.grid, schema), channel.is_here & stretch.holds(times)
     bands = [Band(level, x, curve[1 + 2 * i], curve[2 + 2 * i]) for i, level in enumerate(BANDS) if len(curve) > 1]
     return Panel(
-        channel.name,
-        (_as_dates(times[seen], schema), values[seen, channel.column]),
+        value_axis(schema, channel.name),
+        (as_read(times[seen], schema), values[seen, channel.column]),
         curve=(x, curve[0]),
-        predicted=(_as_dates(asked[is_here, 0], schema), points),
+        predicted=(as_read(asked[is_here, 0], schema), points),
         bands=tuple(bands),
         inverted=are_magnitudes(schema, channel.name),
     )
-
-
-def _as_dates(times: Float64[np.ndarray, "m"], schema: Schema) -> Shaped[np.ndarray, "m"]:
-    """Times as they are read: dates in their own zone where they were dates."""
-    if schema.time_unit is None or schema.durations:
-        return times
-    dates = dates_from_numbers(times, schema.time_unit, schema.time_zone)
-    return (dates if dates.tz is None else dates.tz_localize(None)).to_numpy()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 require_extra("plots", "figures need", "matplotlib")
 
-OBSERVED, HIDDEN, PREDICTED, BASELINE = "#1b1b1b", "#d1495b", "#00798c", "#b0b0b0"
+OBSERVED, HIDDEN, PREDICTED, BASELINE = "#1b1b1b", "#d1495b", "#00798c", "#8c8c8c"
 COLOURS = (PREDICTED, HIDDEN, "#edae49", OBSERVED, "#8e6c8a", "#66a182", "#2e4057", BASELINE)
 BAND_OPACITY = 0.18  # of one band; where two lie above each other it is about a third
 NOWHERE = (np.zeros(0), np.zeros(0))
