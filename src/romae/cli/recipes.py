@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -215,8 +215,13 @@ def page(
     ] = None,
     label: Annotated[str | None, typer.Option(help="The column of labels, if not the one of the training.")] = None,
     kept_out: Annotated[
-        bool, typer.Option("--kept-out", help="Show the ids alone that the run did not train on; --data is its table.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--kept-out/--all",
+            help="Show the ids alone that the run did not train on, or all. By default those alone where --data is the "
+            "table of the run.",
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="One setting, as key=value: ratio=0.3, columns.id=star; repeatable."),
@@ -228,14 +233,15 @@ def page(
 
     Reconstructions at hidden points or a confusion matrix, and a map of the embeddings.
 
-    Example: romae page run --data curves.parquet --kept-out
+    Example: romae page run --data curves.parquet
     """
     from romae.config import override
     from romae.pages import run_page
 
-    if data is None and (kept_out or label or settings):
-        raise ValueError("--label, --kept-out and --set say how to show a table; give it with --data")
-    config = run_page.PageConfig(label=label, samples="kept out" if kept_out else "all")
+    if data is None and (kept_out is not None or label or settings):
+        raise ValueError("--label, --kept-out, --all and --set say how to show a table; give it with --data")
+    shown: Literal["auto", "kept out", "all"] = "auto" if kept_out is None else "kept out" if kept_out else "all"
+    config = run_page.PageConfig(label=label, samples=shown)
     config = override(config, *(settings or ()))
     typer.echo(f"written to {run_page.write(run, data=data, config=config, out=out, force=force)}")
 

@@ -15,7 +15,7 @@ from romae.pages.page import Chart, Section, Table, Text
 from romae.pages.plots import Band, Panel, interpolation
 
 N_TIMES, LEVELS = 600, (0.9, 0.5)
-UNITS = {"temperature": "temperature, °C", "humidity": "relative humidity, %"}
+UNITS = {"temperature": "temperature (°C)", "humidity": "relative humidity (%)"}
 OURS = "RoMAE"
 FILES = ("station.csv", "filled.csv", "filled.png")
 
@@ -71,7 +71,7 @@ def filled(folder: Path, seed: int) -> Filled:
     errors, inside = _errors(log, answered)
     result = Filled(errors, inside, int(log.lacks.sum()), _panels(log, answered))
     title = "A log with holes, filled without training: curves, bands of 50 and 90 %, and what was missing"
-    figure = interpolation(result.panels, n_columns=1, title=title)
+    figure = interpolation(result.panels, n_columns=1, title=title, x="date")
     write_whole(folder / "filled.png", lambda to: figure.savefig(to, dpi=110, format="png"))
     return result
 
@@ -94,7 +94,7 @@ def section(result: Filled) -> Section:
             Chart(
                 caption="Curves are medians; a reading lies in the dark band with a probability of 50 %, in the light "
                 "one with 90 %.",
-                figure=charts.reconstruction(result.panels, x="time"),
+                figure=charts.reconstruction(result.panels, x="date"),
             ),
         ],
     )

@@ -119,8 +119,8 @@ def filled_along_axes(samples: SampleSet) -> Float64[np.ndarray, "t c"]:
         return filled_along_time(linear, samples)
     first, averages, rows = schema.coordinates.index(schema.positions[0]), _averages(samples), []
     for sample in samples:
-        channel, hidden, values = channels_of(sample, schema), sample.hidden.numpy(), measured_values(sample)
-        positions, values = sample.positions.double().numpy(), values.double().numpy()
+        channel, hidden = channels_of(sample, schema), sample.hidden.numpy()
+        positions, values = sample.positions.double().numpy(), measured_values(sample).double().numpy()
         times, further = positions[:, 0], positions[:, first : first + len(schema.positions)]
         filled = averages[channel]
         for number in np.unique(channel[hidden]):

@@ -22,9 +22,11 @@ _BEFORE_AND_AFTER = (HIDDEN, PREDICTED)
 _SYMBOLS = ("circle", "diamond-open", "cross", "square-open", "triangle-up", "star-open", "x")
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 _WIDE = 30  # times the smallest value: beyond that, small ones could not be told apart
+_DEEP = "#00788b"  # behind white numbers, on a dark screen too
 _BAR = 48  # pixels of a scale of colours above panels
 _MANY = 20  # classes, beyond which there is no room to name or number each
 _AXIS = {"gridcolor": "#e6e6e6", "zeroline": False, "linecolor": OBSERVED, "automargin": True}
+_MARGIN = {"l": 56, "r": 12, "t": 36, "b": 44}
 _TEMPLATE = {
     "layout": {
         "font": {"family": "system-ui, sans-serif", "size": 13, "color": OBSERVED},
@@ -32,7 +34,7 @@ _TEMPLATE = {
         "plot_bgcolor": "#fff",
         "hovermode": "closest",
         "height": 380,
-        "margin": {"l": 56, "r": 12, "t": 36, "b": 44},
+        "margin": _MARGIN,
         "legend": {"orientation": "h", "x": 0, "y": 0, "xanchor": "left", "yanchor": "bottom", "yref": "container"},
         "xaxis": _AXIS,
         "yaxis": _AXIS,
@@ -57,7 +59,7 @@ class Marked(NamedTuple):
     """
 
     title: str
-    x: Float[np.ndarray, "n"]
+    x: Shaped[np.ndarray, "n"]
     y: Float[np.ndarray, "n"]
     number: Float[np.ndarray, "n"]
     band: tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]] | None = None
@@ -213,7 +215,8 @@ def marked(
             drawn.append(_scatter(band, (places[there_and_back], edges), "lines", width=0, **look))
         points = _scatter(number, (places, values), "markers", text=[f"{one:.3g}" for one in numbers])
         points.update(hovertemplate=f"%{{x}}: %{{y}}<br>{plain(number)} %{{text}}<extra></extra>")
-        points.update(error_y=_error_bars(None if panel.errors is None else panel.errors[order]))
+        bars = _error_bars(None if panel.errors is None else panel.errors[order])
+        points.update(error_y=bars and bars | {"color": BASELINE})
         points.marker.update(
             color=numbers,
             colorscale=scale,
@@ -242,7 +245,7 @@ def marked(
     _name_once(traces)
     layout = _panels(panels, x, beside if folded else "")
     layout["height"] += _BAR
-    return _figure(traces, margin={**_TEMPLATE["layout"]["margin"], "t": 36 + _BAR}, **layout)
+    return _figure(traces, margin=_MARGIN | {"t": _MARGIN["t"] + _BAR}, **layout)
 
 
 def _panels(panels: Sequence[Panel | Marked], x: str, beside: str = "") -> dict[str, Any]:
@@ -266,7 +269,7 @@ def confusion(counts: Int64[np.ndarray, "k k"], names: Sequence[Any]) -> "Figure
         text=counts.tolist(),
         texttemplate="%{text}" if len(labels) <= _MANY else None,
         hovertemplate="true %{y}<br>predicted %{x}<br>%{text} samples, %{z:.1%} of the class<extra></extra>",
-        colorscale=["#ffffff", PREDICTED],
+        colorscale=["#ffffff", _DEEP],
         zmin=0,
         zmax=1,
         showscale=False,

@@ -215,7 +215,8 @@ def time_axis(schema: Schema) -> str:
 
 def value_axis(schema: Schema, channel: str) -> str:
     """What the axis of a channel's values is called: what was measured, and in which channel."""
-    return channel if schema.channel is None else f"{schema.values[0]}, {channel}"
+    says_nothing = schema.channel is None or schema.values[0].lower() in ("value", "values")
+    return channel if says_nothing else f"{schema.values[0]}, {channel}"
 
 
 def as_read(times: Shaped[np.ndarray, "m"], schema: Schema) -> Shaped[np.ndarray, "m"]:
@@ -230,7 +231,8 @@ def dated(panel: Panel, schema: Schema) -> Panel:
     """A panel over time with its dates as they are read."""
     parts = {name: getattr(panel, name) for name in ("observed", "hidden", "curve", "baseline", "predicted")}
     bands = tuple(band._replace(times=as_read(band.times, schema)) for band in panel.bands)
-    return panel._replace(bands=bands, **{name: (as_read(x, schema), y) for name, (x, y) in parts.items()})
+    as_dates: dict[str, Any] = {name: (as_read(x, schema), y) for name, (x, y) in parts.items()}
+    return panel._replace(bands=bands, **as_dates)
 
 
 def _agreement(task: Regression, samples: Sequence[Sample]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from romae.inference.zero import ZERO, zero_model
 from romae.model.tasks import MaskedReconstruction
 from romae.pages import charts, plots
 from romae.pages.charts import Marked
-from romae.pages.diagnostics import N_TIMES, channels, panels, time_axis
+from romae.pages.diagnostics import N_TIMES, channels, dated, panels, time_axis
 from romae.pages.plots import Band, Panel
 from romae.tokens.sample import Sample
 
@@ -173,6 +173,8 @@ def light_curve(
         magnitudes = all(panel.inverted for panel in drawn)
     if cycles is not None:
         drawn = [cycles.folded(panel) for panel in drawn]
+    else:
+        drawn = [dated(panel, schema) for panel in drawn]
     x = time_axis(schema) if cycles is None else f"phase, in periods of {cycles.period:.6g}"
     if title is None:
         title = "" if sample.id is None else f"{schema.id} {sample.id}"

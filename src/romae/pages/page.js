@@ -15,6 +15,7 @@ const dark = window.matchMedia("(prefers-color-scheme: dark)");
 
 // Colours stand under keys that say so; what else looks like one, such as the name of a class, stays.
 function darkened(value, key = "") {
+  if (key === "opacity" && value < 0.3) return 1.6 * value; // bands, which would hardly be seen
   if (typeof value === "string") return /color/.test(key) ? ON_DARK[value.toLowerCase()] ?? value : value;
   if (Array.isArray(value)) return /color/.test(key) ? value.map((part) => darkened(part, key)) : value.map((part) => darkened(part));
   if (value === null || typeof value !== "object") return value;

@@ -68,7 +68,12 @@ class Frame(NamedTuple):
 
 
 def interpolation(
-    panels: Sequence[Panel], *, n_columns: int = 2, title: str = "", baseline: str = "linear interpolation"
+    panels: Sequence[Panel],
+    *,
+    n_columns: int = 2,
+    title: str = "",
+    baseline: str = "linear interpolation",
+    x: str = "time",
 ) -> "Figure":
     """Observed points, hidden points, the curves that were drawn through them, and bands where a model has them."""
     n_rows = -(-len(panels) // n_columns)
@@ -88,7 +93,7 @@ def interpolation(
             axis.invert_yaxis()
         axis.spines[["top", "right"]].set_visible(False)
     for axis in axes[-1]:
-        axis.set_xlabel("time")
+        axis.set_xlabel(x)
     handles, labels = axes.flat[0].get_legend_handles_labels()
     n_side_by_side = 6 if n_columns > 1 else 3  # of these, what fits into the width
     figure.legend(

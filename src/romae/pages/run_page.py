@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Bool, Float, Float64
 
 from romae.checkpoints.native import read_json
@@ -35,13 +36,16 @@ from romae.pages import charts, page
 from romae.pages.diagnostics import (
     Channel,
     are_magnitudes,
+    as_read,
     channels,
     class_names,
     confusion,
+    dated,
     measured_errors,
     panels,
     principal_components,
     time_axis,
+    value_axis,
 )
 from romae.pages.light_curves import Cycles
 from romae.pages.page import Block, Chart, Choice, Section, Table, Text, choice
@@ -56,6 +60,8 @@ from romae.training.tables import load_model, read_table, require_columns, schem
 N_SHOWN, N_DRAWN = 12, 2000
 N_JUDGED = 500  # samples whose probabilities are held against the truth
 N_SCORED, N_MARKED = 60, 6  # samples that are looked through for anomalies, and those that are drawn
+_PLAIN_NAMES = ("run", "out", "output", "model")
+_FURTHER = " The model also knows {}; on the right the same points over {}."
 _PHASE = " Beside the time the phase, in periods of {:.6g}, with each measurement in two cycles."
 
 
@@ -64,11 +70,11 @@ class PageConfig(InferenceConfig):
     """What a page is told. `ratio` is the share of a series' points to hide, chosen by `seed`.
 
     `samples="kept out"` shows the ids alone that the run did not train on; it needs the table that the run was made
-    from.
+    from. "auto" shows these where there are any, and else all.
     """
 
     label: str | None = None
-    samples: Literal["all", "kept out"] = "all"
+    samples: Literal["auto", "all", "kept out"] = "auto"
     ratio: float = 0.5
     seed: int = 0
 
@@ -106,8 +112,17 @@ def write(
         has_model = any((folder / name).is_dir() for name in ("best", "last"))
         sections += _predictions(folder if has_model else stages[-1].parent, data, config or PageConfig())
     sections += [_settings(stage.parent, folder) for stage in stages]
-    name = folder.resolve().name
-    return page.write(place, name if "run" in name.lower() else f"Run {name}", sections)
+    return page.write(place, _name(folder), sections)
+
+
+class NothingKeptOut(ValueError):
+    """Nobody knows which samples a run did not train on, or there are none."""
+
+
+def _name(folder: Path) -> str:
+    """What a page is called: the folder of its run, and the one around it where the name alone says nothing."""
+    place = folder.resolve()
+    return f"{place.parent.name}/{place.name}" if place.name in _PLAIN_NAMES and place.parent.name else place.name
 
 
 def _training(history: Path, folder: Path) -> Section:
@@ -178,8 +193,12 @@ def _predictions(folder: Path, data: Any, config: PageConfig) -> list[Section]:
     task = load_model(folder).cpu()
     samples = _read(data, task, config, f"the model in {folder}")
     origin = f"All {len(samples):,} ids of the data. If the model was trained on them, this flatters it."
-    if config.samples == "kept out":
-        samples, origin = _kept_out(samples, folder)
+    if config.samples != "all":
+        try:
+            samples, origin = _kept_out(samples, folder)
+        except NothingKeptOut:
+            if config.samples == "kept out":
+                raise
     sections = []
     if isinstance(task, MaskedReconstruction):
         title = "Forecasts" if futures_in(task.masking) else "Reconstructions"
@@ -213,13 +232,13 @@ def _kept_out(samples: SampleSet, folder: Path) -> tuple[SampleSet, str]:
     """The samples that the run was tested on, or else validated on, and which these are; of another table none are."""
     for name in (JOB, CONFIG):
         if not (folder / name).is_file():
-            raise ValueError(f"{folder} holds no {name}, so that nobody knows what was kept out; show all samples")
+            raise NothingKeptOut(f"{folder} holds no {name}, so that nobody knows what was kept out; show all samples")
     job = read_json(folder / JOB)
     if not isinstance(job, dict) or not isinstance(job.get("validation"), dict):
         raise ValueError(f"{folder / JOB} is torn or was altered: it does not say what was kept out; show all samples")
     config = from_dict(SplitConfig, job["validation"], where="validation")
     label = f" with the label {job['label']}" if job.get("label") else ""
-    not_its_own = ValueError(
+    not_its_own = NothingKeptOut(
         f"these are not the samples that the run in {folder} was made from, so that nobody knows which of them it kept "
         f"out; give its own table{label}, or show all samples"
     )
@@ -235,7 +254,7 @@ def _kept_out(samples: SampleSet, folder: Path) -> tuple[SampleSet, str]:
     test, rest = as_trained_on[is_test], as_trained_on[~is_test]  # type: ignore[call-overload]
     training, validation = validation_split(rest, config)
     if validation is None and not test_ids:
-        raise ValueError("the run kept nothing out of training (validation.share=0); show all samples")
+        raise NothingKeptOut("the run kept nothing out of training (validation.share=0); show all samples")
     validation_source = None if validation is None else as_source(validation)
     if not (was_made_from(folder, as_source(training), validation_source) and was_tested_on(folder, test)):
         raise not_its_own
@@ -292,15 +311,20 @@ def _hidden(sample: Sample, ratio: float, random: np.random.Generator) -> Bool[n
 
 
 def _errors(samples: SampleSet, predicted: Sequence[np.ndarray], *, ahead: bool = False) -> Table:
-    """RoMAE beside methods that know time and channel alone, whatever other positions there are."""
+    """RoMAE beside simple methods, of which linear interpolation uses all axes that there are."""
     from sklearn.metrics import root_mean_squared_error
 
+    further = samples.schema.positions
     others = {"linear interpolation": baselines.linear}
     if ahead:
         others = {"last value": baselines.last_value, "linear trend": baselines.trend}
     others["mean of the series"] = baselines.mean
     predictions = {"RoMAE": np.concatenate(predicted)}
     predictions |= {name: baselines.filled_along_time(method, samples) for name, method in others.items()}
+    if further and not ahead:
+        along = f"linear interpolation along {samples.schema.time}, linear in {_listed(further)}"
+        predictions = {along if name == "linear interpolation" else name: x for name, x in predictions.items()}
+        predictions[along] = baselines.filled_along_axes(samples)
     truth = np.concatenate([baselines.truth(sample) for sample in samples]).ravel()
     rows = [
         (name, f"{root_mean_squared_error(truth, prediction.ravel()):.4g}") for name, prediction in predictions.items()
@@ -319,15 +343,46 @@ def _reconstruction(
         cut = float(times[(times < times[sample.hidden].min()) & ~sample.hidden].max())
         caption, beside = f"{caption} The forecast begins at the dotted line.", "last value"
     drawn = panels(sample, predicted, schema, task, cut=cut)
-    cycles, folded = Cycles.of(sample, task.schema), []
+    cycles, folded, beside_time = Cycles.of(sample, task.schema), [], "phase"
     if cycles is not None:
         caption += _PHASE.format(cycles.period)
         folded = [
             cycles.folded(panel._replace(baseline=NOWHERE))
             for panel in panels(sample, predicted, schema, task, grid=cycles.grid)
         ]
-    figure = charts.reconstruction(drawn, x=time_axis(schema), baseline=beside, cut=cut, folded=folded)
-    return Chart(caption=caption, figure=figure)
+    elif schema.positions:
+        beside_time = schema.positions[0]
+        folded = panels(sample, predicted, schema, axis=schema.coordinates.index(beside_time))
+        caption += _FURTHER.format(_listed(schema.positions), beside_time)
+    drawn, folded = (
+        [panel._replace(title=value_axis(schema, panel.title)) for panel in part] for part in (drawn, folded)
+    )
+    figure = charts.reconstruction(
+        [dated(panel, schema) for panel in drawn],
+        x=time_axis(schema),
+        baseline=beside,
+        cut=None if cut is None else _moment(cut, schema),
+        folded=folded,
+        beside=beside_time,
+    )
+    return Chart(caption=caption + _left_out(schema, sample), figure=figure)
+
+
+def _listed(names: Sequence[Any]) -> str:
+    """Names as a sentence has them."""
+    return " and ".join(filter(None, (", ".join(map(str, names[:-1])), str(names[-1]))))
+
+
+def _moment(time: float, schema: Schema) -> Any:
+    """A time as it is read."""
+    at = as_read(np.array([time]), schema)[0]
+    return str(at) if isinstance(at, np.datetime64) else float(at)
+
+
+def _left_out(schema: Schema, sample: Sample) -> str:
+    """Which channels are not drawn, where there are many."""
+    n_drawn, n = len(channels(sample, schema)), len(channels(sample, schema, None))
+    return "" if n_drawn == n else f" Of {n} channels the first {n_drawn} are drawn."
 
 
 def _anomalies(task: MaskedReconstruction, samples: SampleSet, config: PageConfig) -> list[Block]:
@@ -344,7 +399,7 @@ def _anomalies(task: MaskedReconstruction, samples: SampleSet, config: PageConfi
         }
         panels = [
             charts.Marked(
-                channel.name,
+                value_axis(samples.schema, channel.name),
                 sample.positions[:, 0].numpy()[channel.is_here],
                 sample.values[:, channel.column].double().numpy()[channel.is_here],
                 by_token["score"][channel.is_here, channel.column],
@@ -358,9 +413,7 @@ def _anomalies(task: MaskedReconstruction, samples: SampleSet, config: PageConfi
             for channel in channels(sample, samples.schema)
         ]
         caption = f"{samples.schema.id} {sample.id}: score {scores[i]:.3g}; the larger a point, the more surprising."
-        folded, told = _folded(sample, task, panels)
-        axis = time_axis(samples.schema)
-        figure = charts.marked(panels, x=axis, number="score", band=f"{LEVEL:.0%} interval", folded=folded)
+        figure, told = _marked(sample, task, panels, number="score", band=f"{LEVEL:.0%} interval")
         charted[str(sample.id)] = Chart(caption=caption + told, figure=figure)
     worst = table.nlargest(N_MARKED, "score")
     names = [name for name in worst.columns if name != "score"]
@@ -384,7 +437,7 @@ def _explanations(task: Classification, samples: SampleSet, config: PageConfig) 
         start = stop
         panels = [
             charts.Marked(
-                channel.name,
+                value_axis(samples.schema, channel.name),
                 sample.positions[:, 0].numpy()[channel.is_here],
                 sample.values[:, channel.column].double().numpy()[channel.is_here],
                 contribution[channel.is_here, channel.column],
@@ -395,9 +448,7 @@ def _explanations(task: Classification, samples: SampleSet, config: PageConfig) 
         ]
         target = found.samples["target"][i]
         caption = f"{samples.schema.id} {sample.id}: what speaks for {target} (to the log odds), and against it."
-        folded, told = _folded(sample, task, panels)
-        axis = time_axis(samples.schema)
-        figure = charts.marked(panels, x=axis, number="contribution", signed=True, folded=folded)
+        figure, told = _marked(sample, task, panels, number="contribution", signed=True)
         charted[str(sample.id)] = Chart(caption=caption + told, figure=figure)
     lead = (
         f"Integrated gradients of the predicted class for the first {len(shown):,} samples: contributions add up to "
@@ -410,12 +461,21 @@ def _explanations(task: Classification, samples: SampleSet, config: PageConfig) 
     return blocks
 
 
-def _folded(sample: Sample, task: Task, panels: Sequence[charts.Marked]) -> tuple[list[charts.Marked], str]:
-    """Measurements over the phase that a model adds, and the words for it; nothing where there is no period."""
-    cycles = Cycles.of(sample, task.schema)
-    if cycles is None:
-        return [], ""
-    return [cycles.folded_marks(panel) for panel in panels], _PHASE.format(cycles.period)
+def _marked(sample: Sample, task: Task, panels: Sequence[charts.Marked], **how: Any) -> tuple[Any, str]:
+    """Measurements over time and over the phase or a further axis, and what is to be said of these."""
+    schema, cycles = sample.schema, Cycles.of(sample, task.schema)
+    dates = [panel._replace(x=as_read(panel.x, schema)) for panel in panels]
+    told, how = _left_out(schema, sample), {"x": time_axis(schema), **how}
+    if cycles is not None:
+        how["folded"] = [cycles.folded_marks(panel) for panel in panels]
+        told = _PHASE.format(cycles.period) + told
+    elif schema.positions:
+        name = how["beside"] = schema.positions[0]
+        places = sample.positions[:, schema.coordinates.index(name)].double().numpy()
+        shown = zip(panels, channels(sample, schema), strict=True)
+        how["folded"] = [panel._replace(x=places[channel.is_here], band=None) for panel, channel in shown]
+        told = _FURTHER.format(_listed(schema.positions), name) + told
+    return charts.marked(dates, **how), told
 
 
 def _errors_of(sample: Sample, schema: Schema, channel: Channel) -> Float64[np.ndarray, "m"] | None:
@@ -432,6 +492,8 @@ def _by_token(sample: Sample, rows: Float[np.ndarray, "rows"], n: int) -> Float6
 
 
 def _cell(value: Any) -> str:
+    if isinstance(value, pd.Timestamp):
+        return str(value.round("s"))
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
@@ -502,7 +564,8 @@ def _agreements(
 ) -> Block:
     ids = [f"{samples.schema.id} {sample.id}" for sample in samples]
     if task.per == "token":
-        times = ([f"{time:.6g}" for time in sample.positions[:, 0].tolist()] for sample in samples)
+        moments = (as_read(sample.positions[:, 0].double().numpy(), samples.schema) for sample in samples)
+        times = ([_as_text(time) for time in row] for row in moments)
         ids = [f"{name}, {samples.schema.time} {time}" for name, row in zip(ids, times, strict=True) for time in row]
     caption = f"One point for each {task.per}, {len(truth):,} in all. On the grey line a prediction is right."
     drawn = {
@@ -510,6 +573,11 @@ def _agreements(
         for i, name in enumerate(names)
     }
     return choice("Number", drawn)
+
+
+def _as_text(time: Any) -> str:
+    """A time in a hover text: a date to the second, or a number."""
+    return str(time.astype("datetime64[s]")).replace("T", " ") if isinstance(time, np.datetime64) else f"{time:.6g}"
 
 
 def _target_names(task: Regression, label: str) -> list[str]:
