@@ -103,17 +103,21 @@ def test_the_demo_ends_in_numbers_a_picture_a_page_and_commands_that_work(tmp_pa
     done = romae("demo", "--quick", "--out", tmp_path / "demo", "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert {row["method"] for row in result["rows"]} >= {"RoMAE", "linear interpolation"}
-    assert {row["method"] for row in result["classification"]} >= {"RoMAE", "boosted trees on summary features"}
-    assert all(0 <= row["accuracy"] <= 1 for row in result["classification"])
-    ours, *others = [row["rmse"] for row in result["rows"][:-1]]
-    assert result["rows"][-1]["method"] == demo.FLOOR and ours < 0.7 * min(others)
-    ours, *others = [row["accuracy"] for row in result["classification"]]
-    assert result["wins"] and ours > max(others) + 0.1
-    ours, *others = [row["mean absolute error"] for row in result["filled"]]
-    assert ours < 0.75 * min(others)
+    errors = {row["method"]: row["rmse"] for row in result["rows"]}
+    accuracies = {row["method"]: row["accuracy"] for row in result["classification"]}
+    filled = {row["method"]: row["mean absolute error"] for row in result["filled"]}
+    assert result["wins"] and all(0 <= accuracy <= 1 for accuracy in accuracies.values())
+    told_more = demo.FLOOR, demo.FORMULA
+    assert errors["RoMAE"] < 0.8 * min(x for name, x in errors.items() if name not in ("RoMAE", *told_more))
+    assert "Gaussian process of each sensor" in errors and errors[demo.FORMULA] < errors["RoMAE"]
+    assert accuracies[demo.OURS_FOR_CLASSES] > accuracies[demo.LINES_FOR_CLASSES] + 0.08
+    assert accuracies[demo.LINES_FOR_CLASSES] > accuracies["boosted trees on summary features"]
+    assert filled["RoMAE"] < 0.75 * filled["linear interpolation"] and filled["RoMAE"] < filled["a Gaussian process"]
     assert Path(result["picture"]).read_bytes().startswith(b"\x89PNG")
-    assert "<h2>Classification</h2>" in Path(result["page"]).read_text()
+    page = Path(result["page"]).read_text()
+    assert_says(
+        page, "<h2>Classification</h2>", "masked", "(V)", "(°C)", "time (s)", "What to do next", *result["next"]
+    )
     commands = [shlex.split(command) for command in result["next"]]
     assert len(commands) == 4 and all(command[0] == "romae" for command in commands)
     for command in commands:
@@ -131,10 +135,7 @@ def test_the_quick_demo_is_the_one_that_was_measured():
         encoder=Size(**size, depth=2),
         decoder=Size(**size, depth=1),
         epochs=5,
-        finetune_epochs=4,
         lr=4e-3,
-        finetune_lr=2e-3,
-        drop_tokens=0.0,
     )
 
 
@@ -142,36 +143,42 @@ def test_the_quick_demo_is_the_one_that_was_measured():
 def test_a_demo_says_in_words_whether_the_model_wins(tmp_path, monkeypatch, wins):
     """Whatever the numbers are: here a model that is always right, or always wrong."""
     small = Size(width=8, heads=2, depth=1)
-    tiny = replace(demo.QUICK, n_train=12, n_test=6, encoder=small, decoder=small, epochs=1, finetune_epochs=1)
+    tiny = replace(demo.QUICK, n_train=12, n_test=6, encoder=small, decoder=small, epochs=1)
     monkeypatch.setattr(demo, "QUICK", tiny)
     monkeypatch.setattr(demo.inference, "predict", lambda task, samples: [truth(x) + 9 * (not wins) for x in samples])
-    monkeypatch.setattr(
-        demo.inference,
-        "predict_proba",
-        lambda task, samples: np.eye(3)[[(int(sample.target) + (not wins)) % 3 for sample in samples]],
-    )
+
+    def speeds(curves_of, training, testing, seed):
+        is_right = wins and curves_of is not demo.demo_rivals.by_lines
+        return np.array([(int(sample.target) + (not is_right)) % 3 for sample in testing])
+
+    monkeypatch.setattr(demo.demo_rivals, "rocket", speeds)
     done = romae("demo", "--quick", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "demo.html").read_text()
     for text in (done.stdout, page):
-        assert_says(text, "Without training", "best", "linear interpolation")
+        assert_says(text, "Without training", "best", "Gaussian process", "linear interpolation")
         assert_says(text, *(["RoMAE wins: its error", "RoMAE wins: its accuracy"] if wins else ["does not win here"]))
         assert ("does not win" in text) != wins and ("RoMAE wins" in text) == wins
     assert ("does not win in all" in done.stderr) != wins and ("without --quick" in done.stderr) != wins
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 5))
-def test_a_log_is_filled_better_than_by_lines_whatever_the_seed(tmp_path, seed, without_shape_checks):
-    result = demo_station.filled(tmp_path, seed)
-    ours, *others = result.errors.values()
-    assert result.wins and ours < 0.8 * min(others) and 0.8 < result.coverage < 0.99
-    assert_says(result.verdict, "best", f"{ours:.2f}", "linear interpolation")
-    assert "not the best" in result._replace(errors=result.errors | {"lines": 0.0}).verdict
+def test_a_log_is_filled_better_than_by_lines_whatever_the_seed_and_than_by_a_process_on_average(
+    tmp_path, without_shape_checks
+):
+    logs = [demo_station.filled(tmp_path, seed) for seed in range(1, 5)]
+    for result in logs:
+        assert result.errors["RoMAE"] < 0.8 * result.errors["linear interpolation"] and 0.8 < result.coverage < 0.99
+        assert_says(result.verdict, "best", f"{result.errors['RoMAE']:.2f}", "Gaussian process")
+        assert result.wins != (
+            "not the best" in result.verdict
+        )  # a smooth log suits a Gaussian process, such as that of 4
+    ours, theirs = (np.mean([one.errors[name] for one in logs]) for name in ("RoMAE", "a Gaussian process"))
+    assert ours < 0.95 * theirs
 
 
 def test_a_draw_is_no_win():
-    assert "does not win" in demo.accuracy_verdict({"RoMAE": 0.5, "trees": 0.5})
+    assert "does not win" in demo.accuracy_verdict({demo.OURS_FOR_CLASSES: 0.5, "trees": 0.5, demo.FORMULA: 1.0})
     assert "does not win" in demo.errors_verdict({"RoMAE": 0.5, "lines": 0.5, demo.FLOOR: 0.1})
     assert_says(demo.errors_verdict({"RoMAE": 0.4, "lines": 0.5, "mean": 0.7, demo.FLOOR: 0.1}), "wins", "0.5", "lines")
 

@@ -137,8 +137,8 @@ def demo(
     print_table(
         "A log with holes, filled without training: error at missing readings, in deviations", outcome.filled.rows()
     )
-    print_table("A model trained on oscillators: error at readings that were hidden from it", rows)
-    print_table("Share of new series whose speed was told", accuracies)
+    print_table("A model trained on oscillators: error (V) at readings that were hidden from it", rows)
+    print_table("Share of new series whose speed was told, from the same half of the readings", accuracies)
     for sentence in outcome.verdicts:
         typer.echo(sentence)
     if not outcome.wins:

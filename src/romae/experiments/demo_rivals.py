@@ -109,7 +109,7 @@ class Process(NamedTuple):
         root = np.linalg.cholesky(self._covariance(times, times) + self.noise**2 * np.eye(len(times)))
         return float(-0.5 * np.sum(np.linalg.solve(root, values) ** 2) - np.log(np.diag(root)).sum())
 
-    def __call__(self, times: np.ndarray, values: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    def predict(self, times: np.ndarray, values: np.ndarray, queries: np.ndarray) -> np.ndarray:
         """The posterior mean, a method as `fill` takes it."""
         covariance = self._covariance(times, times) + self.noise**2 * np.eye(len(times))
         return self._covariance(queries, times) @ np.linalg.solve(covariance, values.astype(np.float64))

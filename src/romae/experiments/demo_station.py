@@ -4,8 +4,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float64
 
 from romae.experiments.datasets.station import SENSORS, Station, dates, station
+from romae.experiments.zero_baselines import KERNELS, Process
 from romae.files import write_whole
 from romae.inference.filling import Answered, FillConfig, fill_table
 from romae.inference.interpolation import interpolate
@@ -81,8 +83,8 @@ def section(result: Filled) -> Section:
     text = (
         "A weather station reads two sensors at uneven times. A quarter of the readings is missing, and each sensor "
         "was out for two days once. A model that was trained on random functions alone, on no measurement, fills "
-        "the log: it goes by the daily cycle, and by what one sensor says of the other. romae fill does the same with "
-        "a table of yours."
+        "the log: it goes by the daily cycle, and by what one sensor says of the other. The Gaussian process is fitted "
+        "to each sensor. romae fill does the same with a table of yours."
     )
     rows = [(name, f"{error:.3g}") for name, error in result.errors.items()]
     return Section(
@@ -110,6 +112,7 @@ def _errors(log: Station, answered: Answered) -> tuple[dict[str, float], float]:
         before = (np.searchsorted(times, asked) - 1).clip(min=0)
         answers = {
             OURS: answered.table[sensor].to_numpy()[lacks],
+            "a Gaussian process": _fitted_process(times, values, asked),
             "linear interpolation": np.interp(asked, times, values),
             "the last value": values[before],
             "the mean": np.full(len(asked), values.mean()),
@@ -120,6 +123,18 @@ def _errors(log: Station, answered: Answered) -> tuple[dict[str, float], float]:
         inside.append((low <= truth) & (truth <= high))
     errors = {name: float(np.concatenate(parts).mean()) for name, parts in told.items()}
     return errors, float(np.concatenate(inside).mean())
+
+
+def _fitted_process(
+    times: Float64[np.ndarray, "n"], values: Float64[np.ndarray, "n"], asked: Float64[np.ndarray, "q"]
+) -> Float64[np.ndarray, "q"]:
+    """What the Gaussian process says that suits one sensor best: smooth, rough, or with a cycle of any length."""
+    begin, extent = times[0], np.ptp(times)
+    level, scale, errors = values.mean(), values.std(), np.zeros(len(values))
+    x, y = (times - begin) / extent, (values - level) / scale
+    fits = [Process.fitted(kernel, x, y, errors) for kernel in KERNELS]
+    middle, _ = max(fits, key=lambda fit: fit.log_likelihood).predict((asked - begin) / extent)
+    return middle * scale + level
 
 
 def _panels(log: Station, answered: Answered) -> list[Panel]:
