@@ -115,9 +115,8 @@ def test_the_demo_ends_in_numbers_a_picture_a_page_and_commands_that_work(tmp_pa
     assert filled["RoMAE"] < 0.75 * filled["linear interpolation"] and filled["RoMAE"] < filled["a Gaussian process"]
     assert Path(result["picture"]).read_bytes().startswith(b"\x89PNG")
     page = Path(result["page"]).read_text()
-    assert_says(
-        page, "<h2>Classification</h2>", "masked", "(V)", "(°C)", "time (s)", "What to do next", *result["next"]
-    )
+    assert_says(page, "<h2>Classification</h2>", "masked", "(V)", "time (s)", "What to do next")
+    assert all(command in page for command in result["next"])
     commands = [shlex.split(command) for command in result["next"]]
     assert len(commands) == 4 and all(command[0] == "romae" for command in commands)
     for command in commands:
