@@ -35,9 +35,9 @@ from romae.training.tables import Columns, FinetuneConfig, PretrainConfig, finet
 from test_report import LOSSES, VIEWS, judge, result
 from test_training_tables import CURVES
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SCREENS = {"phone": (390, 844), "desktop": (1440, 900)}
 SIZE = "{width=8,heads=2,depth=1}"
+ALL = PageConfig(samples="all")
 COLUMNS = {"id": "star", "time": "mjd", "channel": "band", "values": ("flux",)}
 
 
@@ -181,7 +181,7 @@ def test_without_data_a_page_shows_losses_and_settings(runs, tmp_path):
 
 
 def test_hidden_points_are_those_that_are_predicted(runs, tmp_path):
-    text = run_page.write(runs / "run", data=CURVES, out=tmp_path / "page.html").read_text()
+    text = run_page.write(runs / "run", data=CURVES, config=ALL, out=tmp_path / "page.html").read_text()
     for chart in figures_of(text)[1]:
         named = {(trace["name"], trace["yaxis"]): trace for trace in chart["data"]}
         for (name, axis), trace in named.items():
@@ -190,12 +190,30 @@ def test_hidden_points_are_those_that_are_predicted(runs, tmp_path):
     assert "this flatters it" in text
 
 
-def test_kept_out_samples_alone_are_shown(runs, tmp_path):
-    told = PageConfig(samples="kept out")
-    text = run_page.write(runs / "run", data=CURVES, config=told, out=tmp_path / "page.html").read_text()
+@pytest.mark.parametrize("samples", ["kept out", "auto"])
+def test_kept_out_samples_alone_are_shown(runs, tmp_path, samples):
+    told, place = PageConfig(samples=samples), tmp_path / "page.html"
+    text = run_page.write(runs / "run", data=CURVES, config=told, out=place).read_text()
     n_kept_out = round(0.1 * CURVES["star"].nunique())
     assert len(figures_of(text)[1]) == n_kept_out
     assert_says(text, "kept out of training")
+
+
+def test_all_samples_are_shown_where_nobody_knows_which_were_kept_out(runs, tmp_path):
+    other = CURVES.assign(flux=CURVES["flux"] + 1)
+    text = run_page.write(runs / "run", data=other, out=tmp_path / "page.html").read_text()
+    assert len(figures_of(text)[1]) == run_page.N_SHOWN
+    assert_says(text, "All 16 ids", "flatters")
+    with refused(ValueError, "torn"):
+        folder = shutil.copytree(runs / "run", tmp_path / "run")
+        (folder / "job.json").write_text("[]")
+        run_page.write(folder, data=CURVES)
+
+
+@pytest.mark.parametrize(("folder", "title"), [("stars", "stars"), ("run-3", "run-3"), ("stars/run", "stars/run")])
+def test_a_page_is_called_like_its_run(runs, tmp_path, folder, title):
+    run = shutil.copytree(runs / "run", tmp_path / folder)
+    assert f"<title>{title}</title>" in run_page.write(run).read_text()
 
 
 @pytest.mark.parametrize("run", ["run", "classifier"])
@@ -236,7 +254,50 @@ def test_simple_methods_go_along_time_whatever_other_positions_there_are(positio
     table = pd.DataFrame({"id": 0, "time": times, "depth": depth, "width": depth, "x": 2 * times, "y": -times})
     samples = romae.from_table(table, id="id", time="time", values=["x", "y"], positions=positions)
     shown = errors_of(samples, [0, 1, 0, 1, 0])
-    assert shown["linear interpolation"] == "0" and shown["mean of the series"] != "0"
+    (linear,) = (name for name in shown if "linear interpolation" in name)
+    assert shown[linear] == "0" and shown["mean of the series"] != "0"
+    assert all(name in linear for name in positions)
+
+
+@pytest.mark.parametrize("channel", [None, "band"])
+def test_linear_interpolation_uses_further_axes(channel):
+    random = np.random.default_rng(0)
+    table = pd.DataFrame({"id": np.repeat([0, 1], 40), "time": random.uniform(0, 9, 80), "band": ["g", "r"] * 40})
+    table["depth"], table["width"] = random.uniform(0, 50, 80), 3.0
+    table["x"] = 2 * table["time"] - 0.3 * table["depth"] + (table["band"] == "r")
+    read = {"id": "id", "time": "time", "values": ["x"], "positions": ["depth", "width"], "channel": channel}
+    if channel is None:
+        table = table.assign(x=table["x"] - (table["band"] == "r"))
+    samples = romae.from_table(table, **read)
+    hidden = (random.random((2, 40)) < 0.3).tolist()
+    shown = errors_of(samples, *hidden)
+    error = float(shown["linear interpolation along time, linear in depth and width"])
+    assert error < 0.2 < float(shown["mean of the series"])
+
+
+@pytest.mark.parametrize("positions", [[], ["depth"]])
+def test_times_are_dates_where_they_were_and_further_axes_have_panels(tmp_path, positions):
+    random, noon = np.random.default_rng(0), pd.Timestamp("2024-03-01 12:00", tz="Europe/Vienna")
+    table = pd.DataFrame({"buoy": np.repeat(range(6), 8), "date": noon})
+    table["date"] += pd.to_timedelta(np.tile(np.arange(8), 6), "D")
+    table["depth"], table["salinity"] = random.uniform(0, 50, 48), random.normal(size=48)
+    samples = romae.from_table(table, id="buoy", time="date", values="salinity", positions=positions)
+    scaling = romae.fit_scaling(samples, origin="first")
+    model = ModelConfig.for_samples(samples, scaling=scaling, encoder=Size(width=8, heads=2, depth=1))
+    task = romae.MaskedReconstruction(model, likelihood="normal")
+    task.scaling = scaling
+    romae.train(task, samples, romae.TrainConfig(epochs=1, device="cpu"), scaling=scaling, out=tmp_path, quiet=True)
+    groups = figures_of(run_page.write(tmp_path, data=samples).read_text())
+    axis = "date (Europe/Vienna)"
+    charted = [chart for group in groups for chart in group]
+    shown = [chart for chart in charted if chart["layout"].get("xaxis", {}).get("title", {}).get("text") == axis]
+    assert len(shown) == 6 + 6  # reconstructions and anomalies
+    for chart in shown:
+        over = {axis: [x for one in chart["data"] if one["xaxis"] == axis for x in one["x"]] for axis in ("x", "x2")}
+        assert {str(x)[:10] for x in over["x"]} <= set(table["date"].dt.strftime("%Y-%m-%d"))
+        assert "2024-03-01T12:00" in str(over["x"])
+        assert chart["layout"].get("xaxis2", {}).get("title", {}).get("text") == (positions[0] if positions else None)
+        assert bool(over["x2"]) == bool(positions) and all(0 <= x <= 50 for x in over["x2"])
 
 
 @pytest.mark.parametrize("positions", [[], ["depth"]])
@@ -249,7 +310,7 @@ def test_a_channel_that_is_not_seen_has_the_averages_of_its_own_columns(position
 
 
 def test_a_classifier_shows_each_sample_in_its_confusion_matrix(runs, tmp_path):
-    text = run_page.write(runs / "classifier", data=CURVES, out=tmp_path / "page.html").read_text()
+    text = run_page.write(runs / "classifier", data=CURVES, config=ALL, out=tmp_path / "page.html").read_text()
     (matrix,) = (group[0]["data"][0] for group in figures_of(text) if group[0]["data"][0]["type"] == "heatmap")
     per_class = CURVES.drop_duplicates("star")["kind"].value_counts()
     assert {name: sum(row) for name, row in zip(matrix["y"], matrix["text"], strict=True)} == per_class.to_dict()
@@ -262,7 +323,7 @@ def marked(text: str, number: str) -> list[dict[str, Any]]:
 
 
 def test_a_classifier_shows_what_speaks_for_its_classes(runs, tmp_path):
-    text = run_page.write(runs / "classifier", data=CURVES, out=tmp_path / "page.html").read_text()
+    text = run_page.write(runs / "classifier", data=CURVES, config=ALL, out=tmp_path / "page.html").read_text()
     task = romae.load(runs / "classifier" / "best")
     samples = romae.from_table_like(CURVES, task.schema)[: run_page.N_MARKED]
     expected = romae.explain(task, samples).contributions
@@ -300,7 +361,8 @@ def page_of(task: romae.model.tasks.Task, samples: romae.SampleSet, folder: Path
     config = romae.TrainConfig(epochs=1, device="cpu")
     romae.train(task, samples, config, scaling=task.scaling, out=folder, quiet=True)
     charts_of = [chart for group in figures_of(run_page.write(folder, data=samples).read_text()) for chart in group]
-    return [chart for chart in charts_of if chart["layout"].get("yaxis", {}).get("title", {}).get("text") in ("g", "r")]
+    bands = {f"{samples.schema.values[0]}, {band}" for band in ("g", "r")}
+    return [chart for chart in charts_of if chart["layout"].get("yaxis", {}).get("title", {}).get("text") in bands]
 
 
 @pytest.mark.parametrize("value", ["mag", "flux"])
@@ -353,7 +415,7 @@ def agreements(text: str) -> list[dict[str, list]]:
 def test_a_regression_shows_the_number_of_each_sample_beside_the_true_one(runs, tmp_path, label):
     told = override(FinetuneConfig(label=label, kind="regress"), "train.epochs=1", "train.device=cpu")
     task = finetune(told, CURVES, runs / "run", tmp_path / "numbers").task
-    (shown,) = agreements(run_page.write(tmp_path / "numbers", data=CURVES).read_text())
+    (shown,) = agreements(run_page.write(tmp_path / "numbers", data=CURVES, config=ALL).read_text())
     truth = CURVES.groupby("star")[label].first()
     assert_allclose(shown["x"], truth)
     assert shown["text"] == [f"star {name}" for name in truth.index]
@@ -439,18 +501,6 @@ def test_bad_input_is_one_sentence_and_leaves_no_page(runs, monkeypatch, capsys,
 
 
 # In a browser
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        pytest.skip(f"needs a browser: one of {', '.join(BROWSERS)}")
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")

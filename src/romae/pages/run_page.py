@@ -115,7 +115,7 @@ def write(
     return page.write(place, _name(folder), sections)
 
 
-class NothingKeptOut(ValueError):
+class _NothingKeptOut(ValueError):
     """Nobody knows which samples a run did not train on, or there are none."""
 
 
@@ -196,9 +196,9 @@ def _predictions(folder: Path, data: Any, config: PageConfig) -> list[Section]:
     if config.samples != "all":
         try:
             samples, origin = _kept_out(samples, folder)
-        except NothingKeptOut:
+        except _NothingKeptOut as reason:
             if config.samples == "kept out":
-                raise
+                raise ValueError(str(reason)) from None
     sections = []
     if isinstance(task, MaskedReconstruction):
         title = "Forecasts" if futures_in(task.masking) else "Reconstructions"
@@ -232,13 +232,13 @@ def _kept_out(samples: SampleSet, folder: Path) -> tuple[SampleSet, str]:
     """The samples that the run was tested on, or else validated on, and which these are; of another table none are."""
     for name in (JOB, CONFIG):
         if not (folder / name).is_file():
-            raise NothingKeptOut(f"{folder} holds no {name}, so that nobody knows what was kept out; show all samples")
+            raise _NothingKeptOut(f"{folder} holds no {name}, so that nobody knows what was kept out; show all samples")
     job = read_json(folder / JOB)
     if not isinstance(job, dict) or not isinstance(job.get("validation"), dict):
         raise ValueError(f"{folder / JOB} is torn or was altered: it does not say what was kept out; show all samples")
     config = from_dict(SplitConfig, job["validation"], where="validation")
     label = f" with the label {job['label']}" if job.get("label") else ""
-    not_its_own = NothingKeptOut(
+    not_its_own = _NothingKeptOut(
         f"these are not the samples that the run in {folder} was made from, so that nobody knows which of them it kept "
         f"out; give its own table{label}, or show all samples"
     )
@@ -254,7 +254,7 @@ def _kept_out(samples: SampleSet, folder: Path) -> tuple[SampleSet, str]:
     test, rest = as_trained_on[is_test], as_trained_on[~is_test]  # type: ignore[call-overload]
     training, validation = validation_split(rest, config)
     if validation is None and not test_ids:
-        raise NothingKeptOut("the run kept nothing out of training (validation.share=0); show all samples")
+        raise _NothingKeptOut("the run kept nothing out of training (validation.share=0); show all samples")
     validation_source = None if validation is None else as_source(validation)
     if not (was_made_from(folder, as_source(training), validation_source) and was_tested_on(folder, test)):
         raise not_its_own
