@@ -25,6 +25,7 @@ SCHEMES = ("light", "dark")
 READABLE = 4.5  # the contrast of text that WCAG asks for at level AA
 SIZE = "{width=8,heads=2,depth=1}"
 DRAW_ALL = "document.querySelectorAll(':not([hidden]) > div.chart:not(.js-plotly-plot)').forEach((one) => draw(one))"
+WIDEST = "document.documentElement.scrollWidth"
 UNDRAWN = """() => [...document.querySelectorAll('div.chart')].filter((one) => one.offsetParent
     && !one.querySelector('.trace, .heatmaplayer image, .heatmaplayer path')).length"""
 # All text outside of coloured cells, with its contrast against what lies behind it: the page, or the paper of a chart.
@@ -115,9 +116,11 @@ def test_pages_are_whole_and_readable_at_any_width_and_in_both_schemes(browser, 
         for scheme in SCHEMES:
             opened.emulate_media(color_scheme=scheme)
             where = f"{which}, {screen}, {scheme}"
-            # Charts follow the width of the page and its colours a moment later.
-            opened.wait_for_timeout(200)
-            opened.wait_for_function(f"document.documentElement.scrollWidth <= {width}", timeout=20_000)
+            for _ in range(50):  # charts follow the width of the page and its colours a moment later
+                opened.wait_for_timeout(200)
+                if opened.evaluate(WIDEST) <= width:
+                    break
+            assert opened.evaluate(WIDEST) <= width, where
             assert opened.evaluate(UNDRAWN) == 0, where
             assert opened.evaluate(PALE, READABLE) == [], where
             papers.add((scheme, opened.evaluate("getComputedStyle(document.body).backgroundColor")))
