@@ -17,6 +17,7 @@ from romae.benchmark.loading import loading
 from romae.benchmark.picture import write_picture
 from romae.benchmark.positions import positions
 from romae.benchmark.steps import steps
+from romae.benchmark.streaming import streaming
 from romae.benchmark.timing import machine
 from romae.config import parsed_json
 from romae.files import require_free, require_writable, write_whole_text
@@ -29,13 +30,16 @@ SECTIONS: dict[str, Callable[..., dict[str, Any]]] = {
     "attention": attention,
     "loading": loading,
     "answers": answers,
+    "streaming": streaming,
 }
 
 
-def run(names: Sequence[str], folder: str | Path, *, force: bool = False) -> tuple[Path, dict[str, Any]]:
+def run(
+    names: Sequence[str], folder: str | Path, *, force: bool = False, n_rows: int | None = None
+) -> tuple[Path, dict[str, Any]]:
     """Measure these sections, one after the other, and write each as soon as it is done.
 
-    Figures of before stay; files that are no benchmark are only overwritten by `force`.
+    `n_rows` is the length of the table of `streaming`. Figures of before stay; files that are no benchmark are only overwritten by `force`.
     """
     unknown = [name for name in names if name not in SECTIONS]
     if unknown:
@@ -46,7 +50,8 @@ def run(names: Sequence[str], folder: str | Path, *, force: bool = False) -> tup
     previous, measured = _previous_sections(path, force), {}
     require_free(path.with_suffix(".svg"), force=force, is_ours=lambda picture: path.is_file())
     for name in names:
-        measured[name] = SECTIONS[name]() | {"machine": here}
+        settings = {"n_rows": n_rows} if name == "streaming" and n_rows is not None else {}
+        measured[name] = SECTIONS[name](**settings) | {"machine": here}
         write_whole_text(path, json.dumps(previous | measured, indent=1) + "\n")
         write_picture(previous | measured, path.with_suffix(".svg"))
     return path, measured

@@ -23,7 +23,7 @@ from romae.data.store import write_store
 from romae.inference.predictions import Precision, embed, interpolate, predict_proba, prepared
 from romae.inference.predictor import Predictor
 from romae.inference.streaming import answer_file
-from romae.model.config import SIZES, ModelConfig
+from romae.model.config import SIZES, ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Task
 from romae.tokens.layout import Layout
 from romae.tokens.tokens import PackedSamples
@@ -38,7 +38,8 @@ def answers(folder: str | Path = ".", *, n_samples: int = 20_000) -> dict[str, A
     """Tokens and queries per second from memory, from a store and from a Parquet file to answers, in each precision."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     samples = night(n_samples)
-    classifier, interpolator = _tasks(samples, "tiny" if device == "cuda" else "mini", device)
+    size = SIZES["tiny" if device == "cuda" else "mini"]
+    classifier, interpolator = classifier_of(samples, size).to(device), interpolator_of(samples, size).to(device)
     n_tokens = int(as_source(samples).lengths.sum())
     precisions: tuple[Precision, ...] = ("float32", "tf32", "bf16") if device == "cuda" else ("float32",)
     queries = [np.column_stack([np.linspace(0, 900, N_QUERIES), np.zeros(N_QUERIES)])] * n_samples
@@ -48,7 +49,7 @@ def answers(folder: str | Path = ".", *, n_samples: int = 20_000) -> dict[str, A
     with tempfile.TemporaryDirectory(dir=folder) as name:
         place = Path(name)
         store = write_store(samples, place / "night.arrow")
-        _write_table(samples, place / "night.parquet")
+        table_of(samples, place / "night.parquet")
         classifier.save(place / "model")
         for precision in precisions:
             asked: dict[str, tuple[int, Callable[[], Any]]] = {
@@ -94,23 +95,30 @@ def night(n_samples: int) -> SampleSet:
     return SampleSet(InMemory.of_packed(packed, schema), schema)
 
 
-def _tasks(samples: SampleSet, size: str, device: str) -> tuple[Classification, MaskedReconstruction]:
+def classifier_of(samples: SampleSet, size: Size) -> Classification:
+    """A classifier of such light curves that has learned nothing, which makes no difference to the time."""
     torch.manual_seed(0)
-    few = samples[:500]
-    scaling = fit_scaling(few, origin=("first", "none"))
-    config = ModelConfig(
-        channels=1, position_dims=2, encoder=SIZES[size], decoder=SIZES["mini"], kinds=len(BANDS), cls=False
-    )
-    classifier, interpolator = Classification(config, len(CLASSES)), MaskedReconstruction(config)
-    for task in (classifier, interpolator):
-        task.scaling = scaling
-        task.to(device).eval()
-    interpolator.schema = samples.schema
-    classifier.schema = replace(samples.schema, label="type", classes=CLASSES)
-    return classifier, interpolator
+    task = Classification(_config(size), len(CLASSES))
+    task.scaling = fit_scaling(samples[:500], origin=("first", "none"))
+    task.schema = replace(samples.schema, label="type", classes=CLASSES)
+    return task.eval()
 
 
-def _write_table(samples: SampleSet, path: Path) -> None:
+def interpolator_of(samples: SampleSet, size: Size) -> MaskedReconstruction:
+    """Likewise a model that answers for any time and band."""
+    torch.manual_seed(0)
+    task = MaskedReconstruction(_config(size))
+    task.scaling, task.schema = fit_scaling(samples[:500], origin=("first", "none")), samples.schema
+    return task.eval()
+
+
+def _config(size: Size) -> ModelConfig:
+    decoder = min(size, SIZES["mini"], key=lambda one: one.width)
+    return ModelConfig(channels=1, position_dims=2, encoder=size, decoder=decoder, kinds=len(BANDS), cls=False)
+
+
+def table_of(samples: SampleSet, path: Path) -> None:
+    """Write light curves as a Parquet file, a row for each measurement."""
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -76,13 +76,13 @@ def read_all(path: str, budget: int) -> None:
     batches = Loader(Store(path, memory_budget=budget), batch_size=64, shuffle=True).epoch()
     for _ in range(5):
         next(batches)
-    before = peak = _resident_bytes()
+    before = peak = resident_bytes()
     for _ in batches:
-        peak = max(peak, _resident_bytes())
+        peak = max(peak, resident_bytes())
     print(peak - before)
 
 
-def _resident_bytes() -> int:
+def resident_bytes() -> int:
     """The memory that this process has now; the most that it ever had where the system does not tell more."""
     try:
         n_pages = Path("/proc/self/statm").read_text().split()[1]

@@ -235,16 +235,17 @@ def check_reference(
 def benchmark(
     names: Annotated[list[str] | None, typer.Argument(help="What to measure; everything by default.")] = None,
     out: Annotated[Path, typer.Option(help="The folder for the result.")] = Path("results/benchmark"),
+    rows: Annotated[int | None, typer.Option(min=1, help="How many rows the table of streaming has.")] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Measure speed and memory on this machine: steps, attached, positions, lengths, attention, loading, answers.
+    """Measure speed and memory: steps, attached, positions, lengths, attention, loading, answers, streaming.
 
     Example: romae benchmark steps attached
     """
     from romae import benchmark
 
-    path, sections = benchmark.run(names or list(benchmark.SECTIONS), out, force=force)
+    path, sections = benchmark.run(names or list(benchmark.SECTIONS), out, force=force, n_rows=rows)
     if as_json:
         typer.echo(json.dumps(sections))
         return
