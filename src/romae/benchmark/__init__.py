@@ -39,7 +39,7 @@ def run(
 ) -> tuple[Path, dict[str, Any]]:
     """Measure these sections, one after the other, and write each as soon as it is done.
 
-    `n_rows` is the length of the table of `streaming`. Figures of before stay; files that are no benchmark are only overwritten by `force`.
+    With `n_rows`, `streaming` takes a table of that length, whose figures stand beside those of the usual one. Figures of before stay; files that are no benchmark are only overwritten by `force`.
     """
     unknown = [name for name in names if name not in SECTIONS]
     if unknown:
@@ -50,8 +50,10 @@ def run(
     previous, measured = _previous_sections(path, force), {}
     require_free(path.with_suffix(".svg"), force=force, is_ours=lambda picture: path.is_file())
     for name in names:
-        settings = {"n_rows": n_rows} if name == "streaming" and n_rows is not None else {}
-        measured[name] = SECTIONS[name](**settings) | {"machine": here}
+        if name == "streaming" and n_rows is not None:
+            measured[f"{name} of {n_rows} rows"] = streaming(n_rows=n_rows) | {"machine": here}
+        else:
+            measured[name] = SECTIONS[name]() | {"machine": here}
         write_whole_text(path, json.dumps(previous | measured, indent=1) + "\n")
         write_picture(previous | measured, path.with_suffix(".svg"))
     return path, measured

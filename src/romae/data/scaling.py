@@ -542,8 +542,9 @@ class Scaling:
         if positions is None:
             raise ValueError("this scaling differs by channel: hand over the positions, whose last axis is the channel")
         channel = channel_index(positions, len(scale)).to(values.device)
+        has_unseen = any(entry == 0 for row in self.scale for entry in row)  # told from the table, not the tokens
         centre, scale = centre[channel], scale[channel]
-        if bool((scale == 0).any()):
+        if has_unseen and bool((scale == 0).any()):
             unseen = int(channel[(scale == 0).any(1)][0])
             raise ValueError(f"channel {unseen} was not in the training data, so it has no scale; leave it out")
         return centre, scale

@@ -111,7 +111,7 @@ class TableFile:
         import pyarrow as pa
         from pyarrow import parquet
 
-        with parquet.ParquetFile(self.path) as file:
+        with parquet.ParquetFile(self.path, pre_buffer=False) as file:  # else all that was read stays in memory
             groups, before, begin = [], 0, 0
             for i in range(file.num_row_groups):
                 before += file.metadata.row_group(i).num_rows

@@ -354,6 +354,11 @@ def require_kinds(tokens: Tokens, n_kinds: int, ids: Sequence[Hashable] = ()) ->
 
 def _first_beyond(numbers: Float[Tensor, "n"], n: int) -> int | None:
     """The first that is no whole number from 0 to n - 1."""
+    if len(numbers) == 0:
+        return None
+    lowest, highest = torch.stack(numbers.aminmax()).tolist()
+    if lowest >= 0 and highest < n and bool((numbers == numbers.long()).all()):  # as nearly always
+        return None
     wrong = (numbers != numbers.round()) | (numbers < 0) | (numbers >= n)
     return int(wrong.int().argmax()) if bool(wrong.any()) else None
 
@@ -519,6 +524,8 @@ class PackedSamples:
 
     def take(self, indices: Int64[np.ndarray, "b"], *, by_row: bool = False) -> "PackedSamples":
         """The samples at these indices, in this order; `by_row` leaves their values where they are and names them."""
+        if not by_row and _is_run(indices):
+            return self._run(int(indices[0]), int(indices[-1]) + 1)
         chosen = torch.from_numpy(indices)
         layout = Layout.of(self.layout.lengths[chosen])
         # Token j of a batch comes from row j + shift, where the shift belongs to its sample:
@@ -539,6 +546,24 @@ class PackedSamples:
             rows=rows.int() if by_row else None,
             weight=None if self.weight is None else self.weight.index_select(0, chosen),
             origins=None if self.origins is None else self.origins.index_select(0, chosen),
+        )
+
+    def _run(self, start: int, stop: int) -> "PackedSamples":
+        """The samples from start to stop, whose tensors are parts of these: nothing is copied."""
+        first, last = self.layout.host_offsets[[start, stop]].tolist()
+        target = self.target
+        if target is not None:
+            target = target[first:last] if self.is_target_per_token else target[start:stop]
+        return replace(
+            self,
+            values=self.values[first:last],
+            positions=self.positions[first:last],
+            layout=Layout.of(self.layout.lengths[start:stop]),
+            target=target,
+            ids=self.ids[start:stop],
+            hidden=None if self.hidden is None else self.hidden[first:last],
+            weight=None if self.weight is None else self.weight[start:stop],
+            origins=None if self.origins is None else self.origins[start:stop],
         )
 
     @property
@@ -581,6 +606,11 @@ class PackedSamples:
             return batch
         _require_alike((self.n_hidden > 0).tolist(), "masks of their own (True: has one)")
         return replace(batch, tokens=tokens.select(~self.hidden), hidden=tokens.select(self.hidden))
+
+
+def _is_run(indices: Int64[np.ndarray, "b"]) -> bool:
+    """Whether these are neighbours in their order."""
+    return len(indices) > 0 and indices[-1] - indices[0] == len(indices) - 1 and bool((np.diff(indices) == 1).all())
 
 
 def collate(samples: Sequence[Sample]) -> Batch:
@@ -642,13 +672,24 @@ def _require_alike(properties: list[Any], name: str) -> None:
             )
 
 
+def _mean_gaps(positions: Float[Tensor, "t d"], layout: Layout) -> Float[Tensor, "b d"]:
+    """How far apart neighbours of each sample are on the average, on each axis."""
+    extent = sample_extreme(positions, layout, "max") - sample_extreme(positions, layout, "min")
+    return extent / (layout.device_lengths - 1).clamp(min=1).unsqueeze(-1)
+
+
 def to_single(positions: Float[Tensor, "t d"], layout: Layout, ids: Sequence[Hashable] = ()) -> Float32[Tensor, "t d"]:
     """Positions in single precision, refused where rounding would move them by a twentieth of the mean gap."""
     single = positions.float()
     if positions.dtype == torch.float32:
         return single
     moved = (single - positions).abs()
-    if not bool(moved.any()):
+    most = moved.amax(0) if len(moved) else moved.sum(0)
+    if not bool((most != 0).any()):
+        return single
+    gaps = _mean_gaps(positions[:, most != 0], layout)
+    gaps = torch.where(gaps > 0, gaps, torch.inf).amin(0)
+    if bool((most[most != 0] <= 0.05 * gaps).all()) and bool(torch.isfinite(most).all()):  # whoever moved most
         return single
     worst = sample_extreme(moved, layout, "max")
     extent = sample_extreme(positions, layout, "max") - sample_extreme(positions, layout, "min")

@@ -178,7 +178,7 @@ def _parquet_points(path: Path) -> _Points:
     from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path, pre_buffer=False) as file:
             names = file.schema_arrow.names
             if absent := [name for name in ("SNID", *POINT_COLUMNS) if name not in names]:
                 raise ValueError(f"{path} lacks the columns {absent}; it has {names}")
