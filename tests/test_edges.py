@@ -14,7 +14,8 @@ from messages import refused
 from romae.checkpoints.authors import _config
 from romae.checkpoints.native import read_json
 from romae.inference import baselines
-from romae.inference.predictions import _runs, embed
+from romae.inference.long_jobs import runs
+from romae.inference.predictions import embed
 from romae.model.autoencoder import Decoder
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification
@@ -29,7 +30,7 @@ CONFIG = ModelConfig(channels=1, position_dims=1, encoder=SIZE, decoder=SIZE)
 
 @given(st.lists(st.integers(1, 9), max_size=12), st.integers(1, 12))
 def test_runs_take_all_in_order_and_as_many_as_fit(costs, budget):
-    runs = list(_runs(costs, budget))
+    runs = list(runs(costs, budget))
     assert [i for run in runs for i in range(len(costs))[run]] == list(range(len(costs)))
     assert all(run.start < run.stop for run in runs)
     sums = [sum(costs[run]) for run in runs]

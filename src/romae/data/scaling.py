@@ -367,7 +367,8 @@ class Scaling:
         tuple of two Float64 Tensors [n, c] or [1, c]
             Centres and scales.
         """
-        return self._tables_of(torch.zeros(len(positions), n_columns, dtype=torch.float64), positions)
+        zeros = torch.zeros(len(positions), n_columns, dtype=torch.float64, device=positions.device)
+        return self._tables_of(zeros, positions)
 
     def _tables_of(
         self, values: Float64[Tensor, "n c"], positions: Float[Tensor, "n d"] | None

@@ -66,6 +66,11 @@ class Outside:
         self.positions: dict[tuple[str, int], _Count] = {}
         self.gaps = _Count()
         self.value_limits = _limits_of_values(self.scaling, self.seen)
+        # What lies within these lies within the limits of every channel; channels that the data did not have, have none.
+        self.inner_limits: tuple[np.ndarray, np.ndarray] | None = None
+        if all(len(low) for low, _ in self.value_limits):
+            lows, highs = zip(*self.value_limits, strict=True)
+            self.inner_limits = np.max(lows, axis=0), np.min(highs, axis=0)
         # The last axis is no coordinate where it is the index of a channel.
         # How many cycles a sample covers says nothing of its phase, of which fractions alone matter.
         without = (PHASE_AXIS,) if self.schema.phase is not None else ()
@@ -77,11 +82,40 @@ class Outside:
             return
         shown = packed.visible() if packed.hidden is not None else packed
         n_values = shown.values.shape[1] - self.scaling.errors
-        values = shown.values[:, :n_values].double().cpu().numpy()
+        values = shown.values[:, :n_values].double()
         if self.schema.fluxes == "difference":
-            self._add_fluxes(shown, values[:, 0])
+            self._add_fluxes(shown, values[:, 0].cpu().numpy())
         if self.seen is None:
             return
+        if not self._are_values_within(values, shown):
+            self._add_values(values.cpu().numpy(), shown)
+        origins = self.scaling.origins_of(packed)
+        own = packed.positions
+        if any(rule != "none" for rule in self.scaling.origins):
+            own = own - origins[packed.layout.sample_of_token]
+        self.add_positions(own, "tokens")
+        if self.seen.shortest_gap is not None and self.seen.shortest_span is not None:
+            self._add_gaps(packed, self.seen.shortest_gap / DENSER, self.seen.shortest_span / DENSER)
+
+    def _are_values_within(self, values: Float64[torch.Tensor, "t c"], shown: PackedSamples) -> bool:
+        """Whether all lie within the limits of every channel, as most do; they are counted if so."""
+        if self.inner_limits is None or len(values) == 0:
+            return False
+        low, high = (torch.from_numpy(limit).to(values.device) for limit in self.inner_limits)
+        lowest, highest = values.aminmax(dim=0)
+        if not bool(((lowest >= low) & (highest <= high)).all()):
+            return False
+        counts = [len(values)]
+        if self.seen is not None and self.seen.by_channel:
+            n = len(self.seen.lowest)
+            counts = torch.bincount(channel_index(shown.positions, n), minlength=n).tolist()
+        for row, count in enumerate(counts):
+            for column in range(values.shape[1] if count else 0):
+                self.values.setdefault((row, column), _Count()).n += count
+        return True
+
+    def _add_values(self, values: Float64[np.ndarray, "t c"], shown: PackedSamples) -> None:
+        assert self.seen is not None
         channel = np.zeros(len(values), dtype=np.int64)
         if self.seen.by_channel:
             channel = channel_index(shown.positions, len(self.seen.lowest)).cpu().numpy()
@@ -92,12 +126,26 @@ class Outside:
                 # A channel that the data did not have has no limits.
                 is_outside = (x < low[column]) | (x > high[column]) if len(low) else np.ones(len(x), dtype=bool)
                 self.values.setdefault((row, column), _Count()).add(x, is_outside)
-        self.add_positions(packed.positions - self.scaling.origins_of(packed)[packed.layout.sample_of_token], "tokens")
+
+    def _add_gaps(self, packed: PackedSamples, gap: float, span: float) -> None:
+        """Count samples that are denser and shorter than that."""
+        times = packed.positions[:, 0].double()
+        offsets = packed.layout.offsets.to(times.device).long()
+        if len(times) == 0 or not bool(packed.layout.lengths.all()):
+            return self._add_gaps_of(packed, gap, span)
+        steps = times.diff()
+        steps[offsets[1:-1] - 1] = 0  # between two samples
+        spans = times[offsets[1:] - 1] - times[offsets[:-1]]
+        if bool((steps < 0).any() | ((spans > 0) & (spans < span)).any()):
+            return self._add_gaps_of(packed, gap, span)
+        self.gaps.n += int((spans > 0).sum())
+        return None
+
+    def _add_gaps_of(self, packed: PackedSamples, gap: float, span: float) -> None:
         times = packed.positions[:, 0].double().cpu().numpy()
         gaps, spans = gaps_and_spans(times, packed.layout.sample_of_token.cpu().numpy(), len(packed))
-        if self.seen.shortest_gap is not None and self.seen.shortest_span is not None:
-            is_dense = (gaps < self.seen.shortest_gap / DENSER) & (spans < self.seen.shortest_span / DENSER)
-            self.gaps.add(gaps[gaps > 0], is_dense[gaps > 0])
+        is_dense = (gaps < gap) & (spans < span)
+        self.gaps.add(gaps[gaps > 0], is_dense[gaps > 0])
 
     def _add_fluxes(self, shown: PackedSamples, flux: Float64[np.ndarray, "t"]) -> None:
         """Count samples whose fluxes are far above 0 in most bands: no difference fluxes, as the model was taught."""
@@ -113,13 +161,22 @@ class Outside:
         """Count coordinates from which the origins of their samples are subtracted."""
         if self.seen is None:
             return
-        x = positions.double().cpu().numpy()
-        for axis in self.axes:
-            low, high = _limits(
+        limits = {
+            axis: _limits(
                 self.seen.earliest[axis],
                 self.seen.latest[axis],
                 BEYOND if self._has_own_origin(axis) else BEYOND_ON_A_SHARED_CLOCK,
             )
+            for axis in self.axes
+        }
+        if len(positions):
+            lowest, highest = torch.stack(positions.double().aminmax(dim=0)).tolist()
+            if all(low <= lowest[axis] and highest[axis] <= high for axis, (low, high) in limits.items()):
+                for axis in self.axes:  # as nearly always
+                    self.positions.setdefault((of, axis), _Count()).n += len(positions)
+                return
+        x = positions.double().cpu().numpy()
+        for axis, (low, high) in limits.items():
             is_outside = (x[:, axis] < low) | (x[:, axis] > high)
             self.positions.setdefault((of, axis), _Count()).add(x[:, axis], is_outside)
 

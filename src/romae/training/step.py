@@ -124,8 +124,11 @@ class Captured:
     """Work on the device, recorded once and played back; it must read and write the same memory every time."""
 
     @torch.no_grad()
-    def __init__(self, work: Callable[[], Tensor], changed: Callable[[], Sequence[Tensor]]) -> None:
-        """`changed` are the tensors that the work changes: they are put back after the trials that recording needs."""
+    def __init__(self, work: Callable[[], Tensor], changed: Callable[[], Sequence[Tensor]], pool: Any = None) -> None:
+        """`changed` are the tensors that the work changes: they are put back after the trials that recording needs.
+
+        Recordings of one `pool` share their memory: the result of one is gone once another is played.
+        """
         before = [(x, x.clone()) for x in changed()]
         # Trials come first, on a stream of their own: they make what is made once, such as the moments of an optimiser,
         # the workspaces of cuBLAS and compiled kernels, none of which may be made while a graph is recorded.
@@ -144,7 +147,7 @@ class Captured:
         gc.collect()  # what is freed later, while the graph is recorded, would break it
         self.graph = torch.cuda.CUDAGraph()
         # Other threads may go on meanwhile, such as one that makes the next batch.
-        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"), torch.enable_grad():
+        with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"), torch.enable_grad():
             self.result = work()
 
     def play(self) -> Tensor:
