@@ -200,5 +200,14 @@ def test_answers_are_measured_end_to_end_and_by_stage(tmp_path, without_shape_ch
     asked = {row["what"] for row in measured["rows"]}
     assert len(asked) == 5 and any("Parquet" in what for what in asked) and any("store" in what for what in asked)
     assert all(row["per_second"] > 0 and row["precision"] == "float32" for row in measured["rows"])
-    assert set(measured["stages"]) == {"preparing", "encoding_in_float32"}
+    [stages] = measured["stages_in_seconds"]
+    assert {"pack", "copy", "scale", "encode", "gather"} < set(stages) and stages["mode"] == "as they come"
+    assert set(measured["reading_seconds"]) == {"parquet", "store"}
     assert not list(tmp_path.iterdir()), "what was written to be read is taken away"
+
+
+def test_a_long_table_is_answered_at_once_and_killed_and_resumed(tmp_path, without_shape_checks):
+    measured = benchmark.SECTIONS["streaming"](tmp_path, n_rows=1000)
+    assert measured["table_rows"] == 1000 and measured["at_once"]["series"] == measured["series"]
+    assert measured["resumed_gives_the_same_answers"] and measured["at_once"]["rows_per_second"] > 0
+    assert not list(tmp_path.iterdir()), "what was written is taken away"

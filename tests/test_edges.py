@@ -30,12 +30,12 @@ CONFIG = ModelConfig(channels=1, position_dims=1, encoder=SIZE, decoder=SIZE)
 
 @given(st.lists(st.integers(1, 9), max_size=12), st.integers(1, 12))
 def test_runs_take_all_in_order_and_as_many_as_fit(costs, budget):
-    runs = list(runs(costs, budget))
-    assert [i for run in runs for i in range(len(costs))[run]] == list(range(len(costs)))
-    assert all(run.start < run.stop for run in runs)
-    sums = [sum(costs[run]) for run in runs]
-    assert all(total <= budget or run.stop - run.start == 1 for run, total in zip(runs, sums, strict=True))
-    firsts = [costs[run.start] for run in runs[1:]]
+    found = list(runs(costs, budget))
+    assert [i for run in found for i in range(len(costs))[run]] == list(range(len(costs)))
+    assert all(run.start < run.stop for run in found)
+    sums = [sum(costs[run]) for run in found]
+    assert all(total <= budget or run.stop - run.start == 1 for run, total in zip(found, sums, strict=True))
+    firsts = [costs[run.start] for run in found[1:]]
     assert all(total + first > budget for total, first in zip(sums, firsts, strict=False))  # the next one did not fit
 
 

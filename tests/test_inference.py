@@ -22,6 +22,7 @@ from romae.data.series import from_arrays
 from romae.data.store import write_store
 from romae.data.tables import from_table
 from romae.inference import predictions as inference
+from romae.inference.long_jobs import in_advance
 from romae.inference.predictions import embed, interpolate, predict, predict_proba
 from romae.inference.tables import InferenceConfig, predict_table
 from romae.model.config import ModelConfig, Size
@@ -657,7 +658,7 @@ def test_batches_that_a_thread_prepares_change_nothing(name, monkeypatch):
     ahead = []
 
     def through_a_thread(task, works):
-        for work in inference._ahead(works, 2):
+        for work in in_advance(works, 2):
             ahead.append(work)
             yield work
 
@@ -676,15 +677,15 @@ def test_what_is_prepared_ahead_comes_in_order_is_bounded_and_fails_in_its_place
             made.append(i)
             yield i
 
-    assert list(inference._ahead(items(20), 3)) == list(range(20)) and list(inference._ahead(items(0), 3)) == []
+    assert list(in_advance(items(20), 3)) == list(range(20)) and list(in_advance(items(0), 3)) == []
     made.clear()
-    few = inference._ahead(items(20), 3)
+    few = in_advance(items(20), 3)
     assert [next(few), next(few)] == [0, 1]
     few.close()
     assert made == list(range(len(made))) and len(made) <= 2 + 3
     seen = []
     with pytest.raises(ValueError, match="no 4"):
-        for item in inference._ahead(items(9, fails_at=4), 3):
+        for item in in_advance(items(9, fails_at=4), 3):
             seen.append(item)
     assert seen == [0, 1, 2, 3]
 

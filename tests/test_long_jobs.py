@@ -14,7 +14,7 @@ import romae
 from messages import refused, warned
 from romae.data.schema import Schema
 from romae.inference import long_jobs
-from romae.inference.long_jobs import FEWEST_BATCHES, Job, answering, classes_of, recorder_of
+from romae.inference.long_jobs import FEWEST_BATCHES, answering, classes_of, recorder_of
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, MultiLabel, Regression
 
@@ -291,7 +291,13 @@ def test_shapes_follow_from_classes_of_length_not_from_the_samples():
     found = classes_of(first, None, 32_768, cls=False)
     assert found == classes_of(second, None, 32_768, cls=False)
     assert [one.longest for one in found] == [64, 128, 256] and FEWEST_BATCHES == 8
-    waste = [sum(one.shape.tokens.n_tokens for _ in one.cuts(first[long_jobs._class_of_samples(found, first, None) == i], None)) for i, one in enumerate(found)]
+    waste = [
+        sum(
+            one.shape.tokens.n_tokens
+            for _ in one.cuts(first[long_jobs._class_of_samples(found, first, None) == i], None)
+        )
+        for i, one in enumerate(found)
+    ]
     assert sum(waste) < 1.1 * first.sum()
 
 

@@ -39,7 +39,8 @@ def run(
 ) -> tuple[Path, dict[str, Any]]:
     """Measure these sections, one after the other, and write each as soon as it is done.
 
-    With `n_rows`, `streaming` takes a table of that length, whose figures stand beside those of the usual one. Figures of before stay; files that are no benchmark are only overwritten by `force`.
+    With `n_rows`, `streaming` takes a table of that length, whose figures stand beside those of the usual one. Figures
+    of before stay; files that are no benchmark are only overwritten by `force`.
     """
     unknown = [name for name in names if name not in SECTIONS]
     if unknown:

@@ -5,8 +5,7 @@ model is RoMAE-tiny, on a CPU the size that estimators take there. Shapes: b sam
 """
 
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,33 +14,47 @@ from typing import Any
 import numpy as np
 import torch
 
-from romae.benchmark.timing import milliseconds, wait
+from romae.benchmark.timing import milliseconds
 from romae.data.scaling import fit_scaling
 from romae.data.schema import SampleSet, Schema
 from romae.data.sources import InMemory, as_source
-from romae.data.store import write_store
-from romae.inference.predictions import Precision, embed, interpolate, predict_proba, prepared
+from romae.data.store import Store, write_store
+from romae.inference.long_jobs import answering
+from romae.inference.predictions import (
+    TOKENS_PER_BATCH,
+    Precision,
+    embed,
+    interpolate,
+    predict_proba,
+    seconds_by_stage,
+)
 from romae.inference.predictor import Predictor
 from romae.inference.streaming import answer_file
 from romae.model.config import SIZES, ModelConfig, Size
-from romae.model.tasks import Classification, MaskedReconstruction, Task
+from romae.model.tasks import Classification, MaskedReconstruction
 from romae.tokens.layout import Layout
 from romae.tokens.tokens import PackedSamples
 
 N_RUNS = 3
 N_QUERIES = 50  # of each sample
+SURE = 1.0  # spread of the weights of a head, with which two classes are close in one sample of a hundred
+MODES: dict[str, dict[str, bool]] = {
+    "as they come": {"slabs": False},
+    "slabs": {"slabs": True, "graph": False},
+    "recorded": {"slabs": True, "compile": False},
+    "compiled and recorded": {"slabs": True, "compile": True},
+}
 BANDS = tuple("ugrizY")
 CLASSES = tuple("abcdefghijklmn")
 
 
 def answers(folder: str | Path = ".", *, n_samples: int = 20_000) -> dict[str, Any]:
-    """Tokens and queries per second from memory, from a store and from a Parquet file to answers, in each precision."""
+    """Tokens and queries per second from memory, a store and a Parquet file to answers, by precision and mode."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     samples = night(n_samples)
     size = SIZES["tiny" if device == "cuda" else "mini"]
     classifier, interpolator = classifier_of(samples, size).to(device), interpolator_of(samples, size).to(device)
-    n_tokens = int(as_source(samples).lengths.sum())
-    precisions: tuple[Precision, ...] = ("float32", "tf32", "bf16") if device == "cuda" else ("float32",)
+    n_tokens, n_queries = int(as_source(samples).lengths.sum()), n_samples * N_QUERIES
     queries = [np.column_stack([np.linspace(0, 900, N_QUERIES), np.zeros(N_QUERIES)])] * n_samples
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -51,31 +64,52 @@ def answers(folder: str | Path = ".", *, n_samples: int = 20_000) -> dict[str, A
         store = write_store(samples, place / "night.arrow")
         table_of(samples, place / "night.parquet")
         classifier.save(place / "model")
-        for precision in precisions:
-            asked: dict[str, tuple[int, Callable[[], Any]]] = {
-                "predict_proba, samples in memory": (
-                    n_tokens,
-                    partial(predict_proba, classifier, samples, precision=precision),
-                ),
-                "embed, samples in memory": (n_tokens, partial(embed, classifier, samples, precision=precision)),
-                "predict_proba, a store": (n_tokens, partial(predict_proba, classifier, store, precision=precision)),
-                "predict, Parquet to Parquet": (n_tokens, partial(_from_table, place, device, precision)),
-                "interpolate, queries": (
-                    n_samples * N_QUERIES,
-                    partial(interpolate, interpolator, samples, queries, precision=precision),
-                ),
-            }
+        asked: dict[str, tuple[int, Callable[..., Any]]] = {
+            "predict_proba, samples in memory": (n_tokens, partial(predict_proba, classifier, samples)),
+            "embed, samples in memory": (n_tokens, partial(embed, classifier, samples)),
+            "predict_proba, a store": (n_tokens, partial(predict_proba, classifier, store)),
+            "predict, Parquet to Parquet": (n_tokens, partial(_from_table, place, device)),
+            "interpolate, queries": (n_queries, partial(interpolate, interpolator, samples, queries)),
+        }
+        for mode, precision, how in _ways(device):
             for what, (n, ask) in asked.items():
-                spread = milliseconds(ask, N_RUNS, n_warm=1)
-                per_second = round(1e3 * n / spread.median)
-                rows.append({"what": what, "precision": precision, "per_second": per_second, "ms": spread.rounded()})
-    return {
-        "samples": n_samples,
-        "tokens": n_tokens,
-        "queries": n_samples * N_QUERIES,
-        "rows": rows,
-        "stages": _stages(classifier, samples),
+                with answering(**MODES[mode]):
+                    spread = milliseconds(partial(ask, precision=precision, **how), N_RUNS, n_warm=1)
+                row = {"what": what, "mode": mode, "precision": precision, **how}
+                rows.append(row | {"per_second": round(1e3 * n / spread.median), "ms": spread.rounded()})
+        reading = _reading(place, store)
+    stages = []
+    for mode, precision, how in _ways(device):
+        if mode != "as they come" or device == "cpu":
+            with answering(**MODES[mode]):
+                seconds_by_stage(classifier, samples, precision=precision, **how)  # whatever is made once
+                found = seconds_by_stage(classifier, samples, precision=precision, **how)
+            taken = {stage: round(seconds, 4) for stage, seconds in found.items()}
+            stages.append({"mode": mode, "precision": precision, **how, **taken})
+    figures = {"samples": n_samples, "tokens": n_tokens, "queries": n_queries, "rows": rows}
+    return figures | {"reading_seconds": reading, "stages_in_seconds": stages}
+
+
+def _ways(device: str) -> Iterator[tuple[str, Precision, dict[str, int]]]:
+    """In which modes and precisions, and with how many tokens at once where that is not as it is by default."""
+    if device == "cpu":
+        yield "as they come", "float32", {}
+        return
+    for mode in ("as they come", "slabs", "recorded"):
+        for precision in ("float32", "tf32", "bf16"):
+            yield mode, precision, {}
+    yield "recorded", "bf16", {"tokens_per_batch": 4 * TOKENS_PER_BATCH}
+    yield "compiled and recorded", "bf16", {}
+
+
+def _reading(place: Path, store: Store) -> dict[str, float]:
+    """Seconds until samples of all the night are packed on the host: from Parquet, and from a store."""
+    predictor = Predictor(place / "model", "predict", device="cpu")
+    read: dict[str, Callable[[], object]] = {
+        "parquet": partial(predictor.read, place / "night.parquet"),
+        "store": partial(store.packed, np.arange(len(store))),
     }
+    return {name: round(milliseconds(one, N_RUNS, n_warm=1).median / 1e3, 3) for name, one in read.items()}
 
 
 def night(n_samples: int) -> SampleSet:
@@ -96,9 +130,13 @@ def night(n_samples: int) -> SampleSet:
 
 
 def classifier_of(samples: SampleSet, size: Size) -> Classification:
-    """A classifier of such light curves that has learned nothing, which makes no difference to the time."""
+    """A classifier of such light curves that has learned nothing, which makes no difference to the time.
+
+    It is as sure of its answers as one that has: those between two classes would be asked for twice.
+    """
     torch.manual_seed(0)
     task = Classification(_config(size), len(CLASSES))
+    torch.nn.init.normal_(task.head.linear.weight, std=SURE)
     task.scaling = fit_scaling(samples[:500], origin=("first", "none"))
     task.schema = replace(samples.schema, label="type", classes=CLASSES)
     return task.eval()
@@ -134,22 +172,8 @@ def table_of(samples: SampleSet, path: Path) -> None:
     parquet.write_table(pa.table(columns), path)
 
 
-def _from_table(place: Path, device: str, precision: str) -> None:
-    predictor = Predictor(place / "model", "predict", device=device, precision=precision)
+def _from_table(place: Path, device: str, precision: str, tokens_per_batch: int = TOKENS_PER_BATCH) -> None:
+    predictor = Predictor(
+        place / "model", "predict", device=device, precision=precision, tokens_per_batch=tokens_per_batch
+    )
     answer_file(predictor, place / "night.parquet", place / "answers.parquet", force=True, quiet=True)
-
-
-def _stages(task: Task, samples: SampleSet) -> dict[str, float]:
-    """Seconds for all samples: gathered, scaled and brought to the device, and then the encoder alone, in float32."""
-    begin = time.perf_counter()
-    batches = list(prepared(task, samples))
-    wait()
-    seconds = time.perf_counter() - begin
-
-    def encode() -> None:
-        with torch.no_grad():
-            for batch in batches:
-                task.encode(batch.tokens)
-
-    encoding = milliseconds(encode, 1, n_warm=1).median / 1e3
-    return {"preparing": round(seconds, 3), "encoding_in_float32": round(encoding, 3)}

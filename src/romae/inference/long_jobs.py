@@ -6,7 +6,7 @@ length there, by a thread, while the card answers for those before. Batches are 
 to one of a few shapes, for which the forward pass was recorded once as a CUDA graph: then a batch is three copies and
 one launch. Recordings are kept with the task, so that the parts of a long table share them.
 
-    samples ── a slab: copied, scaled, sorted ──> | batch | batch | … ──> shapes by length ──> graph ──> rows of the slab
+    samples ── a slab: copied, scaled, sorted ──> batch | batch | … ──> shapes by length ──> graph ──> rows of the slab
 
 Everything here runs on a CPU as well, where shapes are played as they come; tests do that. Shapes: b samples, t tokens,
 q queries, d position dimensions, k outputs.
@@ -14,11 +14,13 @@ q queries, d position dimensions, k outputs.
 
 import threading
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -39,10 +41,12 @@ TOKENS_TO_COMPILE = 1_000_000_000  # of one call: compiling takes seconds for ea
 SHORTEST_CLASS = 16  # tokens, CLS included; samples are put into classes of 16, 32, 64 … tokens at most
 FEWEST_IN_BATCH = 4  # of the longest samples of a class; longer ones are answered as they come
 MOST_UNEVEN = 4  # times the mean number of queries that a sample may have where answers are recorded
+SECONDS_FOR_OTHERS = 60.0  # that a thread waits for another which answers from the same recordings
 MOST_RECORDED = 24  # shapes of one task
 RECOMPILATIONS = 64  # of the blocks: one for each shape and precision
 
 Switch = bool | None
+T = TypeVar("T")
 # A row for each sample, or for each query; the batch has a layout on the device alone where it is recorded.
 Ask = Callable[[Tokens, "Asked | None"], Tensor]
 
@@ -55,7 +59,8 @@ class Modes(NamedTuple):
     compile: Switch = None
 
 
-_MODES: ContextVar[Modes] = ContextVar("modes", default=Modes())
+_LEFT_OPEN = Modes()
+_MODES: ContextVar[Modes] = ContextVar("modes", default=_LEFT_OPEN)
 
 
 @contextmanager
@@ -149,19 +154,27 @@ def slab_of(
 
     What is wrong with them is found on the device; who it is, is asked on the host once more.
     """
-    there = replace(
-        packed, values=packed.values.to(device), positions=packed.positions.to(device), layout=packed.layout.to(device)
-    )
     try:
-        batch = prepare(there)
+        batch = prepare(on_device(packed, device))
     except (ValueError, TypeError, RuntimeError):
         batch = prepare(packed)
+    return sorted_by_length(batch, packed, indices)
+
+
+def on_device(packed: PackedSamples, device: torch.device) -> PackedSamples:
+    """Samples in the data's own units, brought to the device."""
+    values, positions = packed.values.to(device), packed.positions.to(device)
+    return replace(packed, values=values, positions=positions, layout=packed.layout.to(device))
+
+
+def sorted_by_length(batch: Batch, packed: PackedSamples, indices: Int64[np.ndarray, "b"]) -> Slab:
+    """What was made of samples, on the device that it is on."""
     sizes = packed.layout.lengths.numpy()
     order = np.argsort(sizes, kind="stable")
-    tokens = taken(batch.tokens, sizes, order)
-    place = torch.from_numpy(order).to(device)
-    origins = None if batch.origins is None else batch.origins.index_select(0, place)
-    return Slab(indices[order], sizes[order], tokens, origins)
+    origins = batch.origins
+    if origins is not None:
+        origins = origins.index_select(0, torch.from_numpy(order).to(origins.device))
+    return Slab(indices[order], sizes[order], taken(batch.tokens, sizes, order), origins)
 
 
 def taken(tokens: Tokens, sizes: Int64[np.ndarray, "b"], order: Int64[np.ndarray, "n"]) -> Tokens:
@@ -221,6 +234,16 @@ class Leaving:
         return self.rows
 
 
+def in_advance(items: Iterator[T], n: int) -> Iterator[T]:
+    """The same items, up to n of them made by a thread before they are asked for; an error comes in its place."""
+    end: Any = object()
+    with ThreadPoolExecutor(1) as thread:
+        waiting = deque(thread.submit(next, items, end) for _ in range(n))
+        while (item := waiting.popleft().result()) is not end:
+            waiting.append(thread.submit(next, items, end))
+            yield item
+
+
 # Shapes
 
 
@@ -250,7 +273,9 @@ class Class(NamedTuple):
         while start < len(sizes):
             ends = [int(np.searchsorted(sums, sums[start] + limit, side="right")) - 1 for sums, limit in limits]
             stop = max(min([start + most, len(sizes), *ends]), start + 1)
-            filled = [room.filled(Layout.of(torch.from_numpy(counts[start:stop])), n, least) for room, counts, least in rooms]
+            filled = [
+                room.filled(Layout.of(torch.from_numpy(counts[start:stop])), n, least) for room, counts, least in rooms
+            ]
             if any(layout is None for layout in filled):
                 raise RuntimeError(f"samples {start} to {stop} do not fit into {shape}")
             yield start, stop, filled[0], filled[1] if len(filled) > 1 else None  # type: ignore[misc]
@@ -268,30 +293,36 @@ def classes_of(
     budget: int,
     *,
     cls: bool,
-    known: Collection[Class] = (),
+    seen: dict[Class, int] | None = None,
 ) -> list[Class]:
-    """Shapes for these samples, from short to long: for classes of length that make enough batches, or are known.
+    """Shapes for these samples, from short to long: for classes of length that make enough batches.
 
-    Samples of a class that makes few go into the next. Shapes follow from the classes, not from the samples, so that
-    other samples of the same kind find them again.
+    `seen` counts what calls have had of each shape, this one included. Samples of a class that makes few batches go
+    into the next. Shapes follow from classes, not from samples, so that others of the same kind find them again.
     """
-    found: list[Class] = []
+    seen = {} if seen is None else seen
     if sizes.min() == sizes.max() and (queries is None or queries.min() == queries.max()):
         one = _equal(int(sizes[0]), None if queries is None else int(queries[0]), budget, cls)
-        is_enough = one is not None and len(sizes) >= FEWEST_BATCHES * one.shape.n_samples
-        return [one] if one is not None and (is_enough or one in known) else []
+        if one is None:
+            return []
+        seen[one] = seen.get(one, 0) + int(sizes.sum() + (0 if queries is None else queries.sum()))
+        return [one] if seen[one] >= FEWEST_BATCHES * budget else []
+    found: list[Class] = []
     classes = _class_of(sizes + cls)
-    n_waiting = 0.0  # tokens and queries of shorter samples
+    below = 0, 0  # the class before, where it makes too few batches: its top, and its tokens and queries
     for top in np.unique(classes).tolist():
         chosen = classes == top
         asked = None if queries is None else queries[chosen]
         cost = int(sizes[chosen].sum()) + (0 if asked is None else int(asked.sum()))
+        cost += below[1] if 2 * below[0] == top else 0
         one = _shape(top, sizes[chosen], asked, budget, cls)
-        if one is not None and (cost + n_waiting >= FEWEST_BATCHES * budget or one in known):
+        if one is not None:
+            cost = seen[one] = seen.get(one, 0) + cost
+        if one is not None and cost >= FEWEST_BATCHES * budget:
             found.append(one)
-            n_waiting = 0.0
+            below = 0, 0
         else:
-            n_waiting += cost
+            below = top, cost
     return found
 
 
@@ -344,7 +375,8 @@ class Recorded:
 
     def __init__(self, shape: FixedShape, like: Tokens) -> None:
         device, n = like.device, shape.n_samples
-        self.shape, self.captured = shape, None
+        self.shape = shape
+        self.captured: Captured | None = None
         values = like.values.new_zeros(shape.tokens.n_tokens, like.channels)
         positions = like.positions.new_zeros(shape.tokens.n_tokens, like.position_dims)
         self.tokens = Tokens(values, positions, _fixed(shape.tokens, n, device))
@@ -393,13 +425,14 @@ class Recorder:
         self.lock = threading.Lock()
         self.weights: tuple[Any, ...] = ()
         self.recorded: dict[Any, Recorded | None] = {}
+        self.seen: dict[Any, dict[Class, int]] = {}
         self.pool: Any = None
 
     def renewed(self, task: Task) -> None:
         """Forget what was recorded with other weights than those that the task has now."""
         weights = _weights(task)
         if weights != self.weights or len(self.recorded) >= MOST_RECORDED:
-            self.recorded, self.pool, self.weights = {}, None, weights
+            self.recorded, self.seen, self.pool, self.weights = {}, {}, None, weights
 
     def make(self, key: Any, task: Task, question: Question, one: Class, like: Tokens, *, compiled: bool) -> None:
         """Record a shape, unless that was done, or tried in vain."""
@@ -496,27 +529,30 @@ class Job:
         budget: int,
         precision: Literal["float32", "tf32", "bf16"],
     ) -> Iterator["Job"]:
-        """The job, with what it needs recorded; other threads that ask the same task meanwhile do without."""
+        """The job, with what it needs recorded; a thread that waits too long for others does without."""
         modes, device = _MODES.get(), next(task.parameters()).device
         job = cls(task, question, budget, precision, device, {})
         recorder = recorder_of(task)
         may_record = modes.graph is not False and question.may_be_recorded and can_be_recorded(task)
-        if not (may_record and recorder.lock.acquire(blocking=False)):
+        if not (may_record and recorder.lock.acquire(timeout=SECONDS_FOR_OTHERS)):
             yield job
             return
+        stack = ExitStack()
         try:
+            stack.enter_context(nullcontext() if device.type != "cuda" else torch.cuda.device(device))
             recorder.renewed(task)
             n = int(sizes.sum()) + (0 if queries is None else int(queries.sum()))
             compiled = HAS_TRITON and n >= TOKENS_TO_COMPILE if modes.compile is None else modes.compile
             how = question.name, precision, torch.backends.cuda.matmul.allow_tf32, compiled
-            known = {one for (*kind, one) in recorder.recorded if tuple(kind) == how}
-            classes = classes_of(sizes, queries, budget, cls=task.config.cls, known=known)
+            seen = recorder.seen.setdefault((how, budget), {})
+            classes = classes_of(sizes, queries, budget, cls=task.config.cls, seen=seen)
             for one in classes:
                 with job.computing():
                     recorder.make((*how, one), task, question, one, job._like(), compiled=compiled)
             found = {one: recorder.recorded[*how, one] for one in classes}
             yield replace(job, recordings={one: recorded for one, recorded in found.items() if recorded is not None})
         finally:
+            stack.close()
             recorder.lock.release()
 
     def _like(self) -> Tokens:
@@ -607,7 +643,9 @@ def _class_of_samples(
     chosen = np.full(len(sizes), len(classes))
     for number, one in reversed(list(enumerate(classes))):
         tokens, hidden = one.shape.tokens, one.shape.hidden
-        fits = sizes == one.longest if tokens.is_equal else sizes <= one.longest
+        # Samples of a much shorter class would leave most of a batch to fillers.
+        shortest = 0 if one.longest <= SHORTEST_CLASS else one.longest // 4
+        fits = sizes == one.longest if tokens.is_equal else (sizes <= one.longest) & (sizes > shortest)
         if counts is not None and hidden is not None:
             fits = fits & (counts == one.most_queries if hidden.is_equal else counts <= one.most_queries)
         chosen[fits] = number

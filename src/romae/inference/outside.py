@@ -66,7 +66,7 @@ class Outside:
         self.positions: dict[tuple[str, int], _Count] = {}
         self.gaps = _Count()
         self.value_limits = _limits_of_values(self.scaling, self.seen)
-        # What lies within these lies within the limits of every channel; channels that the data did not have, have none.
+        # What lies within these lies within the limits of every channel; one that the data did not have, has none.
         self.inner_limits: tuple[np.ndarray, np.ndarray] | None = None
         if all(len(low) for low, _ in self.value_limits):
             lows, highs = zip(*self.value_limits, strict=True)

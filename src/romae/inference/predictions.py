@@ -11,13 +11,11 @@ Shapes: b samples, n tokens of one sample, q queries, c channels, d position dim
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any, Literal, NamedTuple, TypeVar, get_args, overload
+from typing import Any, Literal, NamedTuple, get_args, overload
 
 import numpy as np
 import torch
@@ -48,9 +46,12 @@ from romae.inference.long_jobs import (
     Question,
     Slab,
     here,
+    in_advance,
     is_long,
+    on_device,
     runs,
     slab_of,
+    sorted_by_length,
 )
 from romae.inference.outside import Outside
 from romae.model.conformal import By, Conformal
@@ -69,7 +70,6 @@ Pooling = Literal["model", "layers"]
 Precision = Literal["auto", "float32", "tf32", "bf16"]
 Returns = Literal["mean", "distribution"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
-T = TypeVar("T")
 
 TOKENS_PER_BATCH = 32_768
 # Of 2 781 stars under a trained classifier bfloat16 changed 12 classes, whose probabilities were up to 0.009 apart.
@@ -914,14 +914,14 @@ class _Question(NamedTuple):
     """What is asked of each sample: a row on the device, and what is made of it on the host."""
 
     name: str
-    on_device: Callable[[Batch], Tensor]
+    of_batch: Callable[[Batch], Tensor]
     on_host: Callable[[Tensor], Tensor] = lambda rows: rows
     may_be_recorded: bool = True
     needs_batches: bool = False  # where a method of a user's own is called
 
     def of_tokens(self, tokens: Tokens, asked: Asked | None) -> Tensor:
         """The same of tokens alone."""
-        return self.on_device(Batch(tokens))
+        return self.of_batch(Batch(tokens))
 
 
 def _rows(
@@ -936,11 +936,13 @@ def _rows(
     outside = Outside(task.scaling, task.schema)
     result, chosen = (None, None) if again is None else again
     with _working(task, how) as progress:
-        if not question.needs_batches and _is_long(task, source, how, None if chosen is None else source.lengths[chosen]):
+        if not question.needs_batches and _is_long(
+            task, source, how, None if chosen is None else source.lengths[chosen]
+        ):
             found = _rows_in_slabs(task, source, question, how, outside, progress, chosen)
         else:
             found = (
-                (work.indices, question.on_device(work.batch).cpu())
+                (work.indices, question.of_batch(work.batch).cpu())
                 for work in _in_time(task, _works(task, source, how.budget, outside, progress, chosen=chosen))
             )
         for indices, answered in found:
@@ -985,9 +987,9 @@ def _rows_in_slabs(
 def _left(
     job: Job, slabs: Iterator[Slab], progress: "_Progress", last: Callable[[Slab, Tensor], Tensor] | None = None
 ) -> Iterator[tuple[Int64[np.ndarray, "b"], Tensor]]:
-    """The rows of slabs on the host, those of one while the device answers for the next; `last` is done there before."""
+    """The rows of slabs on the host, those of one while the device answers for the next; `last` is done there first."""
     waiting: tuple[Slab, Leaving] | None = None
-    for slab, arrived in _ahead(Aside(job.device).slabs(slabs), 1):
+    for slab, arrived in in_advance(Aside(job.device).slabs(slabs), 1):
         rows = job.answers(here(slab, arrived), progress.advance)
         leaving = Leaving(rows if last is None else last(slab, rows))
         if waiting is not None:
@@ -1097,19 +1099,55 @@ def _require_budget(budget: Any) -> None:
 def _in_time(task: Task, works: Iterator[_Work]) -> Iterator[_Work]:
     """The same works; for a GPU a thread prepares the next ones while the card computes."""
     on_gpu = next(task.parameters()).device.type != "cpu"
-    for work in _ahead(works, N_AHEAD) if on_gpu else works:
+    for work in in_advance(works, N_AHEAD) if on_gpu else works:
         yield work
         work.advance(work.cost)
 
 
-def _ahead(items: Iterator[T], n: int) -> Iterator[T]:
-    """The same items, up to n of them made by a thread before they are asked for; an error comes in its place."""
-    end: Any = object()
-    with ThreadPoolExecutor(1) as thread:
-        waiting = deque(thread.submit(next, items, end) for _ in range(n))
-        while (item := waiting.popleft().result()) is not end:
-            waiting.append(thread.submit(next, items, end))
-            yield item
+def seconds_by_stage(
+    task: Classification, samples: SampleSource, *, tokens_per_batch: int = TOKENS_PER_BATCH, precision: Precision
+) -> dict[str, float]:
+    """How long each stage of `predict_proba` takes where samples come in slabs, one after the other, to its end.
+
+    In a job, all but the first slab are packed, copied and scaled while the device computes.
+    """
+    source, device = source_for(task, samples), next(task.parameters()).device
+    lengths, outside = source.lengths, Outside(task.scaling, task.schema)
+    question = _logits(task, Classification, lambda x: x.double().softmax(-1), True)
+    result = np.empty((len(source), task.n_classes))
+    seconds = dict.fromkeys(("pack", "copy", "scale", "encode", "gather"), 0.0)
+    began = time.perf_counter()
+
+    def ends(stage: str) -> None:
+        nonlocal began
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        now = time.perf_counter()
+        seconds[stage] += now - began
+        began = now
+
+    how = _How("measuring", tokens_per_batch, precision)
+    asked = Question(question.name, question.of_tokens)
+    with (
+        _working(task, how),
+        Job.of(task, asked, lengths, None, tokens_per_batch, _resolved(task, precision)) as job,
+    ):
+        began = time.perf_counter()
+        for run in runs(lengths.tolist(), TOKENS_PER_SLAB):
+            indices = np.arange(len(source))[run]
+            packed = _packed(task, source, indices).visible()
+            ends("pack")
+            there = on_device(packed, device)
+            ends("copy")
+            batch = _batch(task, there)
+            outside.add(there)
+            slab = sorted_by_length(batch, packed, indices)
+            ends("scale")
+            rows = job.answers(slab, lambda n: None)
+            ends("encode")
+            result[slab.indices] = question.on_host(Leaving(rows).get()).numpy()
+            ends("gather")
+    return seconds
 
 
 def prepared(task: Task, samples: SampleSource, tokens_per_batch: int = TOKENS_PER_BATCH) -> Iterator[Batch]:

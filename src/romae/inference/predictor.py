@@ -19,6 +19,7 @@ from romae.inference.tables import (
     InferenceConfig,
     InterpolateConfig,
     PredictConfig,
+    Read,
     anomaly_table,
     embed_table,
     explain_table,
@@ -144,12 +145,27 @@ class Predictor:
             table = pa.Table.from_batches([table])
         return pa.Table.from_pandas(self.frame(table), preserve_index=False).replace_schema_metadata(None)
 
+    def read(self, table: Any) -> Read:
+        """Read a table for `frame`, such as in a thread, while another is answered.
+
+        Parameters
+        ----------
+        table : table
+            Measurements.
+
+        Returns
+        -------
+        Read
+            For `frame`, which raises the error, if there was one.
+        """
+        return Read.of(self.config, table, self.task)
+
     def frame(self, table: Any, skipped: list[Skipped] | None = None) -> "pd.DataFrame":
         """The same as a pandas table.
 
         Parameters
         ----------
-        table : table
+        table : table or Read
             Measurements.
         skipped : list, optional
             What is left out with `on_error="skip"` is added to it.

@@ -39,8 +39,9 @@ from romae.data.streams import (
 )
 from romae.data.tables import are_columns
 from romae.files import require_free, write_whole, write_whole_text
+from romae.inference.long_jobs import in_advance
 from romae.inference.predictor import Predictor
-from romae.inference.tables import require_output, write_table
+from romae.inference.tables import Read, require_output, write_table
 from romae.model.tasks import Task
 from romae.training.progress import FIRST_LINE, NEXT_LINES, in_words
 
@@ -131,8 +132,9 @@ def answer_file(
     parts = _parts(file, ids, folder, rows_per_part, skip=done[-1].stop if done else 0)
     ending = ".parquet" if out.suffix in (".parquet", ".pq") else ".csv"
     with _one_warning_of_each(), _Rows(predictor.answer, ids.n_rows, done, quiet) as rows:
-        for part in parts:
-            _answer(predictor, part, file.id, folder, ending, in_order=ids.are_together)
+        # A thread reads the next part while this one is answered.
+        for part, read in in_advance(((part, predictor.read(part.table)) for part in parts), 1):
+            _answer(predictor, part, read, file.id, folder, ending, in_order=ids.are_together)
             rows.advance(len(part.table))
     answered = _done(folder)
     left_out = [Skipped(*entry) for one in answered for entry in json.loads(one.path.with_suffix(".json").read_text())]
@@ -144,13 +146,15 @@ def answer_file(
     return Streamed(n, columns, left_out)
 
 
-def _answer(predictor: Predictor, part: Part, id: str, folder: Path, ending: str, *, in_order: bool) -> None:
+def _answer(
+    predictor: Predictor, part: Part, read: Read, id: str, folder: Path, ending: str, *, in_order: bool
+) -> None:
     """Write the answers to a part, and what was left out of it."""
     place = folder / f"{part.start:015d}-{part.stop:015d}"
     skipped: list[Skipped] = []
     table = None
     try:
-        table = predictor.frame(part.table, skipped)
+        table = predictor.frame(read, skipped)
     except (ValueError, TypeError) as error:  # of whom all are left out, nobody is
         if predictor.config.on_error == "raise":
             raise

@@ -389,6 +389,24 @@ def write_table(table: "pd.DataFrame", path: str | Path, *, escape: bool = True)
     write_whole(path, write)
 
 
+@dataclass(frozen=True, eq=False)
+class Read:
+    """A table that was read before its answers are asked for, or the error that it gave."""
+
+    samples: SampleSet | None
+    left_out: list[Skipped]
+    error: Exception | None = None
+
+    @classmethod
+    def of(cls, config: InferenceConfig, data: Any, task: Task) -> "Read":
+        """Read a table for a model; an error is raised where answers are asked for."""
+        left_out: list[Skipped] = []
+        try:
+            return cls(_load_and_read(config, data, task, left_out)[1], left_out)
+        except (ValueError, TypeError) as error:
+            return cls(None, left_out, error)
+
+
 def _load_and_read(
     config: InferenceConfig, data: Any, model: str | Path | Task, skipped: list[Skipped] | None
 ) -> tuple[Task, SampleSet, list[Skipped]]:
@@ -396,6 +414,14 @@ def _load_and_read(
 
     What is left out is added to `skipped` too.
     """
+    if isinstance(data, Read):
+        assert isinstance(model, Task)
+        if skipped is not None:
+            skipped += data.left_out
+        if data.samples is None:
+            assert data.error is not None
+            raise data.error
+        return model, data.samples, data.left_out
     task, name = (model, "the model") if isinstance(model, Task) else (load_model(model), f"the model in {model}")
     # Without the label, whose name another column of this table may have.
     schema = config.columns.schema((task.schema or Schema()).without_label)

@@ -610,7 +610,9 @@ class PackedSamples:
 
 def _is_run(indices: Int64[np.ndarray, "b"]) -> bool:
     """Whether these are neighbours in their order."""
-    return len(indices) > 0 and int(indices[-1] - indices[0]) == len(indices) - 1 and bool((np.diff(indices) == 1).all())
+    return (
+        len(indices) > 0 and int(indices[-1] - indices[0]) == len(indices) - 1 and bool((np.diff(indices) == 1).all())
+    )
 
 
 def collate(samples: Sequence[Sample]) -> Batch:
