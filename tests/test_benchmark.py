@@ -206,8 +206,8 @@ def test_answers_are_measured_end_to_end_and_by_stage(tmp_path, without_shape_ch
     assert not list(tmp_path.iterdir()), "what was written to be read is taken away"
 
 
-def test_a_long_table_is_answered_at_once_and_killed_and_resumed(tmp_path, without_shape_checks):
+def test_a_long_table_is_answered_in_a_process_that_watches_its_memory(tmp_path, without_shape_checks):
     measured = benchmark.SECTIONS["streaming"](tmp_path, n_rows=1000)
     assert measured["table_rows"] == 1000 and measured["at_once"]["series"] == measured["series"]
-    assert measured["resumed_gives_the_same_answers"] and measured["at_once"]["rows_per_second"] > 0
+    assert measured["at_once"]["rows_per_second"] > 0 and measured["at_once"]["mib_more_at_most"] >= 0
     assert not list(tmp_path.iterdir()), "what was written is taken away"

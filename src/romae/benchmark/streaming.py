@@ -49,11 +49,13 @@ def streaming(folder: str | Path = ".", *, n_rows: int = N_ROWS) -> dict[str, An
             **written,
             "table_bytes": (place / "long.parquet").stat().st_size,
             "writing_seconds": round(writing, 1),
-            "at_once": whole | {"rows_per_second": round(n_rows / whole["seconds"])},
+            "at_once": whole | {"rows_per_second": round(n_rows / max(whole["seconds"], 1e-3))},
         }
         if n_rows > N_ROWS:
             return found
         killed_at = _killed(place, "again", written["series"] // 2)
+        if not killed_at:  # a table so short was answered before
+            return found
         return found | {
             "killed_after_series": killed_at,
             "resumed": _answered(place, "again", "--resume"),
@@ -101,7 +103,7 @@ def answer(place: str, name: str, *flags: str) -> None:
             predictor, folder / "long.parquet", folder / f"{name}.parquet", resume="--resume" in flags, quiet=True
         )
         seconds = time.perf_counter() - began
-    print(json.dumps({"seconds": round(seconds, 1), "series": done.n_rows, **watched.told()}))
+    print(json.dumps({"seconds": round(seconds, 2), "series": done.n_rows, **watched.told()}))
 
 
 class Watched:
