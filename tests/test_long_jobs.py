@@ -36,7 +36,7 @@ TASKS = {
 @pytest.fixture(autouse=True)
 def small_slabs(monkeypatch):
     """Several slabs, and shapes from a batch or two on."""
-    monkeypatch.setattr("romae.inference.predictions.TOKENS_PER_SLAB", 1500)
+    monkeypatch.setattr(long_jobs, "TOKENS_PER_SLAB", 1500)
     monkeypatch.setattr(long_jobs, "FEWEST_BATCHES", 2)
 
 
@@ -196,7 +196,7 @@ def test_weights_that_change_in_their_place_are_read_and_others_recorded_anew():
         with torch.no_grad():
             task.head.linear.weight.mul_(-1)
         assert_allclose(asked(task, samples), _as_they_come(task, samples), atol=1e-6)
-        assert list(recorder_of(task).recorded.values()) == first
+        assert set(map(id, first)) <= set(map(id, recorder_of(task).recorded.values()))
         task.head.linear.weight = torch.nn.Parameter(task.head.linear.weight.detach().clone())
         assert_allclose(asked(task, samples), _as_they_come(task, samples), atol=1e-6)
         assert not set(map(id, recorder_of(task).recorded.values())) & set(map(id, first))

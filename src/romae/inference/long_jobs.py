@@ -33,9 +33,9 @@ from romae.model.tasks import Task
 from romae.tokens.layout import Layout
 from romae.tokens.tokens import Batch, PackedSamples, Tokens
 from romae.training.fixed_shape import TOKEN_MULTIPLE, FixedShape, TokenRoom
-from romae.training.step import Captured, compile_blocks, uncompile_blocks
+from romae.training.step import Captured, compile_blocks
 
-TOKENS_PER_SLAB = 1 << 20  # with copies in double precision some 150 MB on the card
+TOKENS_PER_SLAB, NUMBERS_PER_SLAB = 1 << 20, 1 << 24  # with copies in double precision some hundred MB on the card
 FEWEST_BATCHES = 8  # of a job that is taken for long, and of a shape that is recorded: recording takes four of them
 TOKENS_TO_COMPILE = 1_000_000_000  # of one call: compiling takes seconds for each shape
 SHORTEST_CLASS = 16  # tokens, CLS included; samples are put into classes of 16, 32, 64 … tokens at most
@@ -139,6 +139,12 @@ def is_long(device: torch.device, n_tokens: int, budget: int) -> bool:
     """Whether a job is answered in slabs."""
     asked = _MODES.get().slabs
     return (device.type == "cuda" and n_tokens >= FEWEST_BATCHES * budget) if asked is None else asked
+
+
+def tokens_per_slab(task: Task, budget: int) -> int:
+    """How many tokens are scaled at once: fewer where they hold many numbers, such as patches of images."""
+    width = task.config.channels + task.config.position_dims
+    return max(min(TOKENS_PER_SLAB, NUMBERS_PER_SLAB // width), budget)
 
 
 # Slabs
@@ -496,12 +502,14 @@ def _compiled(task: Task) -> Iterator[None]:
     """Blocks are compiled for what is recorded within, and afterwards run as they did."""
     from torch import _dynamo
 
+    before = {module: module._compiled_call_impl for module in task.modules()}  # a user may have compiled some
     compile_blocks(task, is_fixed=True)
     try:
         with _dynamo.config.patch(recompile_limit=RECOMPILATIONS):
             yield
     finally:
-        uncompile_blocks(task)
+        for module, compiled in before.items():
+            module._compiled_call_impl = compiled
 
 
 # Answers
@@ -631,9 +639,7 @@ class Job:
             if places is not None:
                 counts = Layout.of(torch.from_numpy(places.counts[start:stop]), self.device)
                 asked = Asked(places.positions[int(rows_before[start]) : int(rows_before[stop])], counts)
-            with self.computing():
-                output = self.question.ask(tokens, asked)
-            yield start, stop, output
+            yield start, stop, self.question.ask(tokens, asked)
 
 
 def _class_of_samples(
@@ -653,8 +659,11 @@ def _class_of_samples(
 
 
 def _together(offsets: Sequence[Int32[Tensor, "_"]], device: torch.device) -> Int32[Tensor, "n _"]:
-    """The offsets of many batches, in one copy to the device."""
-    return torch.stack(list(offsets)).to(device) if offsets else torch.zeros(0, 0, dtype=torch.int32)
+    """The offsets of many batches, in one copy to the device that nobody waits for."""
+    if not offsets:
+        return torch.zeros(0, 0, dtype=torch.int32)
+    together = torch.stack(list(offsets))
+    return together.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else together
 
 
 def runs(costs: list[int], budget: int) -> Iterator[slice]:

@@ -37,7 +37,6 @@ from romae.data.sources import SampleSource, Source, as_source
 from romae.inference.distributions import Distribution, Units
 from romae.inference.joint import coarse_to_fine, drawn
 from romae.inference.long_jobs import (
-    TOKENS_PER_SLAB,
     Aside,
     Asked,
     Job,
@@ -52,6 +51,7 @@ from romae.inference.long_jobs import (
     runs,
     slab_of,
     sorted_by_length,
+    tokens_per_slab,
 )
 from romae.inference.outside import Outside
 from romae.model.conformal import By, Conformal
@@ -521,12 +521,12 @@ def _values_in_slabs(
     question = Question("values", values, _is_own(task, MaskedReconstruction, "output"))
     with _working(task, how) as progress:
         progress.total = int(costs.sum())
-        pieces = (order[run] for run in runs(costs.tolist(), TOKENS_PER_SLAB))
+        pieces = (order[run] for run in runs(costs.tolist(), tokens_per_slab(task, how.budget)))
         slabs = (asked_of(_slab(task, source, piece, outside)) for piece in pieces)
         sizes, counts = source.lengths[order], n_queries[order]
         with Job.of(task, question, sizes, counts, how.budget, _resolved(task, how.precision)) as job:
             for indices, rows in _left(job, slabs, progress, in_own_units):
-                numbers = rows.numpy()
+                numbers = rows.numpy().copy()  # since rows lie where the device can reach them, which is scarce
                 ends = np.cumsum(n_queries[indices]).tolist()
                 for i, start, end in zip(indices.tolist(), [0, *ends[:-1]], ends, strict=True):
                     results[i] = numbers[start:end]
@@ -979,7 +979,9 @@ def _rows_in_slabs(
     lengths = source.lengths[order]
     progress.total = int(lengths.sum())
     asked = Question(question.name, question.of_tokens, question.may_be_recorded)
-    slabs = (_slab(task, source, order[run], outside) for run in runs(lengths.tolist(), TOKENS_PER_SLAB))
+    slabs = (
+        _slab(task, source, order[run], outside) for run in runs(lengths.tolist(), tokens_per_slab(task, how.budget))
+    )
     with Job.of(task, asked, lengths, None, how.budget, _resolved(task, how.precision)) as job:
         yield from _left(job, slabs, progress)
 
@@ -1133,7 +1135,7 @@ def seconds_by_stage(
         Job.of(task, asked, lengths, None, tokens_per_batch, _resolved(task, precision)) as job,
     ):
         began = time.perf_counter()
-        for run in runs(lengths.tolist(), TOKENS_PER_SLAB):
+        for run in runs(lengths.tolist(), tokens_per_slab(task, how.budget)):
             indices = np.arange(len(source))[run]
             packed = _packed(task, source, indices).visible()
             ends("pack")
