@@ -27,7 +27,19 @@ settings.load_profile("romae")
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
-LONG = ("test_compile.py", "test_docs.py")  # half a minute a test
+LONG = (  # with tests of ten seconds and more
+    "test_compile.py",
+    "test_docs.py",
+    "test_ray.py",
+    "test_export_model.py",
+    "test_cli.py",
+    "test_packaging.py",
+    "test_extras.py",
+    "test_site.py",
+    "test_training_kill.py",
+    "test_sources.py",
+    "test_cli_help.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
