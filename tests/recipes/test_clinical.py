@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from clinical_files import p19_rows, write_p19, write_splits
 from quick import check_quick
 from scipy.stats import norm
 from sklearn.metrics import average_precision_score, roc_auc_score
 from test_physionet import files  # noqa: F401
 
+from clinical_files import p19_rows, write_p19, write_splits
 from messages import refused
 from romae.experiments import clinical_ensembles
 from romae.experiments.datasets import physionet2012, physionet2019, raindrop
