@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor
+from torch.fx import config as trace_config
 from torch.fx.experimental import _config as fx_config
 
 from romae import __version__
@@ -275,16 +276,18 @@ def _require_small(task: Task) -> None:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without what torch says to its own developers, and without warnings of samples that are made up."""
+    """Without what torch says and notes for its own developers, and without warnings of samples that are made up."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")]
-    before = [logger.level for logger in loggers]
+    before, is_traceless = [logger.level for logger in loggers], trace_config.do_not_emit_stack_traces
     try:
+        trace_config.do_not_emit_stack_traces = True  # of each operation: no file keeps them, and they take long
         for logger in loggers:
             logger.setLevel(logging.CRITICAL)
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             yield
     finally:
+        trace_config.do_not_emit_stack_traces = is_traceless
         for logger, level in zip(loggers, before, strict=True):
             logger.setLevel(level)
 
