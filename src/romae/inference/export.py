@@ -278,7 +278,8 @@ def _require_small(task: Task) -> None:
 def _quietly() -> Iterator[None]:
     """Without what torch says and notes for its own developers, and without warnings of samples that are made up."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")]
-    before, is_traceless = [logger.level for logger in loggers], trace_config.do_not_emit_stack_traces
+    before = [logger.level for logger in loggers]
+    is_traceless = getattr(trace_config, "do_not_emit_stack_traces", False)  # older versions of torch always note them
     try:
         trace_config.do_not_emit_stack_traces = True  # of each operation: no file keeps them, and they take long
         for logger in loggers:
