@@ -100,11 +100,11 @@ class Minutes:
 
         What the grid hides is in none of them, neither seen nor asked.
         """
-        return [sample for number in range(n) for sample in self._drawn(number, share, seed)]
+        cells = [np.flatnonzero(~np.isnan(values)) for values in self.grid.visible]
+        return [sample for number in range(n) for sample in self._drawn(number, cells, share, seed)]
 
-    def _drawn(self, number: int, share: float, seed: int) -> Iterator[Sample]:
-        for i, record in enumerate(self.grid.record_ids.tolist()):
-            cells = np.flatnonzero(~np.isnan(self.grid.visible[i]))
+    def _drawn(self, number: int, visible: list[Int64[np.ndarray, "_"]], share: float, seed: int) -> Iterator[Sample]:
+        for i, (record, cells) in enumerate(zip(self.grid.record_ids.tolist(), visible, strict=True)):
             chosen = np.zeros(self.grid.values[i].size, dtype=bool)
             n_hidden = max(round(share * len(cells)), 1)
             chosen[np.random.default_rng((seed, number, record)).permutation(cells)[:n_hidden]] = True

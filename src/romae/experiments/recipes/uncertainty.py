@@ -10,7 +10,7 @@ PhysioNet, the noisy values of synthetic series, scaled fluxes, sines and cosine
     romae run uncertainty/physionet-tokens --seeds 0-2    11 400 steps a seed; H200 8 minutes
     romae run uncertainty/physionet-rows --seeds 0-2      22 800 steps a seed; H200 13 minutes
     romae run uncertainty/physionet-grid --seeds 0-2      9 600 steps a seed (120 passes of 80); H200 15 minutes
-    romae run uncertainty/physionet-minutes --seeds 0-2   9 600 steps a seed, of a fifth more tokens
+    romae run uncertainty/physionet-minutes --seeds 0-2   9 590 steps a seed, of a sixth more tokens
     romae run uncertainty/synthetic --seeds 0-4           10 000 steps a seed; H200 2 minutes, two CPU cores 10
     romae run uncertainty/plasticc --seeds 0-2            4 600 steps a seed; H200 5 minutes
     romae run uncertainty/pendulum --seeds 0-2            12 500 steps a seed; H200 11 minutes, two CPU cores some 10
