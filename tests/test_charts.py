@@ -1,5 +1,7 @@
 """Charts hold the numbers that they are told, and bands, maps and names are where the numbers say."""
 
+import re
+from importlib.resources import files
 from itertools import pairwise
 
 import numpy as np
@@ -7,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from romae.pages import charts
 from romae.pages.charts import Line, Marked
-from romae.pages.plots import Band, Panel, interpolation
+from romae.pages.plots import COLOURS, HIDDEN, Band, Panel, interpolation
 
 X = np.array([1.0, 2.0, 3.0])
 
@@ -63,6 +65,34 @@ def test_losses_are_on_a_logarithmic_axis_where_all_are_positive():
     records = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 0.5}]
     assert charts.loss_curves({"": records}).layout.yaxis.type == "log"
     assert charts.loss_curves({"": [*records, {"step": 3, "loss": -1.0}]}).layout.yaxis.type is None
+
+
+def test_ticks_of_a_logarithmic_axis_are_whole_numbers():
+    for largest in (2.0, 15.0, 1000.0):
+        axis = charts.bands([Line("RoMAE", X, np.array([[1.0, 1.5, largest]]))], x="x", y="y", log=True).layout.yaxis
+        assert axis.tickformat == "~g" and axis.nticks <= 6
+    (trace,) = charts.heat_map(np.array([[0.01, 0.05], [1.0, np.nan]]), x="x", y="y", title="MSE").data
+    assert trace.colorbar.ticktext == ("0.01", "0.02", "0.05", "0.1", "0.2", "0.5", "1")
+    assert_allclose(10 ** np.array(trace.colorbar.tickvals), [float(text) for text in trace.colorbar.ticktext])
+
+
+def test_lines_differ_in_more_than_their_colours():
+    records = [{"step": 1, "loss": 2.0, "validation": 3.0}, {"step": 2, "loss": 0.5, "validation": 1.0}]
+    curves = {"before": ([0.5, 0.9], [0.4, 0.7]), "calibrated": ([0.5, 0.9], [0.5, 0.9])}
+    bars = {"before": [0.5, 0.5], "calibrated": [0.4, 0.6]}
+    drawn = (charts.loss_curves({"": records}), charts.calibration(curves, x="p", y="q"), charts.pit_histogram(bars))
+    for figure in drawn:
+        first, second = figure.data[-2:]
+        assert first.line.color != second.line.color and first.line.dash != second.line.dash
+    numbers = np.array([-1.0, 0.5, 2.0])
+    signed = charts.marked([Marked("g", X, X, numbers)], x="day", number="contribution", signed=True)
+    assert list(signed.data[-1].marker.symbol) == ["triangle-down", "triangle-up", "triangle-up"]
+
+
+def test_every_colour_of_charts_has_a_counterpart_on_a_dark_screen():
+    there = (files("romae.pages") / "page.js").read_text()
+    for colour in {*COLOURS, HIDDEN, "#fff", *re.findall(r"#[0-9a-f]{6}", str(charts._TEMPLATE))}:
+        assert f'"{colour}": "#' in there, colour
 
 
 def test_a_heat_map_keeps_its_numbers_and_blanks():

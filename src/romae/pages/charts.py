@@ -82,7 +82,10 @@ def loss_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> "Figure":
                 traces.append(trace.update(line_dash=_DASHES[number]))
     _name_once(traces)
     is_positive = all(bool((trace.y > 0).all()) for trace in traces)
-    return _figure(traces, xaxis=_titled("step"), yaxis=_titled("loss", log=is_positive))
+    losses = np.concatenate([np.zeros(0), *(trace.y for trace in traces)])
+    return _figure(
+        traces, xaxis=_titled("step"), yaxis=_logarithmic("loss", losses) if is_positive else _titled("loss")
+    )
 
 
 def reconstruction(
@@ -341,7 +344,7 @@ def comparison(values: Mapping[str, float], *, ours: str, metric: str) -> "Figur
     labels = [plain(f"{name}: {value:.3g}") for name, value in values.items()]
     trace = _scatter("", (numbers, labels), "markers", hovertemplate="%{y}<extra></extra>")
     trace.marker.update(size=12, color=[PREDICTED if name == ours else BASELINE for name in values])
-    axis = _titled(metric, log=True) if is_wide else _titled(metric) | {"rangemode": "tozero"}
+    axis = _logarithmic(metric, numbers) if is_wide else _titled(metric) | {"rangemode": "tozero"}
     return _figure([trace], height=110 + 34 * len(values), xaxis=axis, yaxis=_NAMES)
 
 
@@ -359,7 +362,8 @@ def bands(lines: Sequence[Line], *, x: str, y: str, log: bool = False) -> "Figur
         curve = _scatter(line.label, (places, mean), "lines", colour).update(line_dash=_DASHES[number % len(_DASHES)])
         for trace, is_named in ((band, False), (curve, len(lines) > 1)):
             traces.append(trace.update(legendgroup=line.label, showlegend=is_named))
-    return _figure(traces, xaxis=_titled(x), yaxis=_titled(y, log=log))
+    means = np.concatenate([np.zeros(0), *(line.runs.mean(axis=0) for line in lines)])
+    return _figure(traces, xaxis=_titled(x), yaxis=_logarithmic(y, means) if log else _titled(y))
 
 
 def paired(
@@ -378,7 +382,8 @@ def paired(
         )
         for i, (name, numbers) in enumerate(values.items())
     ]
-    axes = {"xaxis": _titled(x, log=log), "yaxis": {"type": "category"}}
+    axis = _logarithmic(x, np.concatenate(list(values.values()))) if log else _titled(x)
+    axes = {"xaxis": axis, "yaxis": {"type": "category"}}
     return _figure(traces, height=140 + 20 * len(names), **axes)
 
 
@@ -477,9 +482,22 @@ def _name_once(traces: "Sequence[Scatter]") -> None:
         trace.update(legendgroup=trace.name, showlegend=trace.name not in names[:number])
 
 
-def _titled(title: str, log: bool = False) -> dict[str, Any]:
-    """An axis with its title; a logarithmic one has whole numbers at its ticks, not the digits 2 and 5 alone."""
-    return {"title": {"text": plain(title)}} | ({"type": "log", "tickformat": "~g"} if log else {})
+def _titled(title: str) -> dict[str, Any]:
+    """An axis with its title."""
+    return {"title": {"text": plain(title)}}
+
+
+def _logarithmic(title: str, numbers: Any) -> dict[str, Any]:
+    """An axis with its title and, at its ticks, whole numbers instead of the digits 2 and 5 alone.
+
+    Within a decade ticks are evenly spaced; beyond, they are 1, 2 and 5 times powers of ten, where plotly would have
+    all digits, of which the upper ones lie on top of each other; from three decades on they are powers of ten.
+    """
+    positive = np.asarray(numbers, dtype=np.float64)
+    positive = positive[np.isfinite(positive) & (positive > 0)]
+    ratio = positive.max() / positive.min() if positive.size else 1.0
+    n_ticks = 6 if ratio <= 7 else 3 if ratio <= 20 else 4  # what plotly makes the above of
+    return _titled(title) | {"type": "log", "tickformat": "~g", "nticks": n_ticks}
 
 
 def _values_axis(title: str, inverted: bool) -> dict[str, Any]:
