@@ -306,8 +306,11 @@ def test_a_small_job_is_answered_as_it_comes():
     asked(task, samples)
     assert task not in long_jobs._RECORDERS
     assert not long_jobs.is_long(torch.device("cpu"), 10**9, 32_768)
-    assert long_jobs.is_long(torch.device("cuda"), 10**9, 32_768)
-    assert not long_jobs.is_long(torch.device("cuda"), 10**4, 32_768)
+    assert not long_jobs.is_long(torch.device("cuda"), 10**9, 32_768), "not before it has been checked on one"
+    with answering(slabs=True):
+        assert long_jobs.is_long(torch.device("cuda"), 10**9, 32_768)
+        assert not long_jobs.is_long(torch.device("cuda"), 10**4, 32_768)
+        assert long_jobs.is_long(torch.device("cpu"), 10**4, 32_768)
 
 
 # On a GPU

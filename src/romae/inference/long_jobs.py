@@ -70,7 +70,8 @@ def answering(*, slabs: Switch = None, graph: Switch = None, compile: Switch = N
     Parameters
     ----------
     slabs : bool, optional
-        Whether samples are scaled on the device, many at a time. By default in long jobs on a GPU.
+        Whether samples are scaled on the device, many at a time. By default they are not: that has been checked on CPUs
+        alone.
     graph : bool, optional
         Whether answers are recorded for fixed shapes. By default where samples come in slabs and the model is of this
         library, without hooks; True does not change that it must be.
@@ -136,9 +137,10 @@ class Places(NamedTuple):
 
 
 def is_long(device: torch.device, n_tokens: int, budget: int) -> bool:
-    """Whether a job is answered in slabs."""
-    asked = _MODES.get().slabs
-    return (device.type == "cuda" and n_tokens >= FEWEST_BATCHES * budget) if asked is None else asked
+    """Whether a job is answered in slabs: where that is asked for, on a GPU if it is long enough to pay."""
+    if not _MODES.get().slabs:
+        return False
+    return device.type != "cuda" or n_tokens >= FEWEST_BATCHES * budget
 
 
 def tokens_per_slab(task: Task, budget: int) -> int:
