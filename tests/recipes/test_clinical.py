@@ -15,7 +15,7 @@ from romae.experiments.datasets import physionet2012, physionet2019, raindrop
 from romae.experiments.recipe import find
 from romae.experiments.recipes import clinical
 from romae.experiments.recipes.clinical import OfficialSplits, best_weight
-from romae.experiments.recipes.physionet import SUMMARISED, VARIABLES
+from romae.experiments.recipes.physionet import SUMMARISED, VARIABLES, Mortality
 from romae.experiments.results import Result, results_of, write_result
 from romae.experiments.summary_tokens import STATISTICS, NormalScores, Numbers, statistics, summary_names
 from romae.model.autoencoder import Encoder
@@ -53,10 +53,20 @@ def test_rows_on_small_files(root, name, without_shape_checks):
     assert len(result.figure["logits"]) == result.n_samples["test"]
 
 
-@pytest.mark.parametrize("name", ["mortality-summary", "mortality-c"])
-def test_mortality_with_statistics_and_on_set_c(root, name, without_shape_checks):
-    result = check_quick(find(f"physionet/{name}"), root / "results", learns=False)
-    assert {"logistic regression", "boosting"} <= set(result.baselines)
+def test_mortality_may_have_statistics_as_tokens_and_be_tested_on_set_c(files):  # noqa: F811
+    plain, splits = Mortality().splits(0), Mortality(summary=True).splits(0)
+    assert splits.schema.channels == (*VARIABLES, *summary_names(SUMMARISED))
+    kinds = find("physionet/mortality-kinds")
+    assert Mortality(summary=True).shaped(kinds.model).kinds == len(splits.schema.channels)
+    assert find("physionet/mortality-summary").stages == kinds.stages
+    for part in ("train", "validation", "test"):
+        for with_them, without in zip(getattr(splits, part), getattr(plain, part), strict=True):
+            n = len({int(variable) for variable in without.positions[:, 1] if VARIABLES[int(variable)] in SUMMARISED})
+            assert len(with_them) == len(without) + n * len(STATISTICS) and with_them.id == without.id
+    on_c = find("physionet/mortality-c")
+    assert (on_c.model, on_c.stages) == (kinds.model, kinds.stages)
+    assert {sample.id for sample in on_c.data.splits(0).test} == set(physionet2012.load("c").record_ids.tolist())
+    assert [sample.id for sample in on_c.data.splits(0).train] == [sample.id for sample in plain.train]
 
 
 def test_a_stay_with_sepsis_ends_where_its_label_begins(root):
