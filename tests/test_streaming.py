@@ -310,3 +310,18 @@ def test_the_job_is_written_down(tmp_path, pretrained, small_reads, monkeypatch)
         answer_file(asked(pretrained, "embed"), data, tmp_path / "out.csv", rows_per_part=25, quiet=True)
     job = json.loads((tmp_path / "out.csv.parts" / "job.json").read_text())
     assert job["answer"] == "embed" and job["rows_per_part"] == 25 and job["data"] == str(data.resolve())
+
+
+def test_what_was_read_of_a_parquet_file_does_not_stay_in_memory(tmp_path):
+    """Recent versions of pyarrow keep all that they have read of a file unless they are told otherwise."""
+    from pyarrow import parquet
+
+    random, n = np.random.default_rng(0), 100_000
+    data = pa.table({"star": np.arange(20 * n), "flux": random.normal(size=20 * n)})
+    parquet.write_table(data, tmp_path / "long.parquet", row_group_size=n)
+    n_bytes = (tmp_path / "long.parquet").stat().st_size
+    del data
+    before, most = pa.total_allocated_bytes(), 0
+    for batch in table_file(tmp_path / "long.parquet", "star", ["star", "flux"], {"star": None}).batches():
+        most = max(most, pa.total_allocated_bytes() - before - batch.nbytes)
+    assert most < n_bytes / 2
