@@ -232,14 +232,15 @@ def test_many_quantiles_of_mixtures_at_once_are_those_that_are_found_one_by_one(
         assert_allclose(row, told.quantile(level), rtol=1e-5, atol=1e-6)
 
 
-def test_calibrated_quantiles_of_mixtures_at_once_are_those_that_are_found_one_by_one():
+@pytest.mark.parametrize("farthest", [1.0, 7.0], ids=["near", "far out"])
+def test_calibrated_quantiles_of_mixtures_at_once_are_those_that_are_found_one_by_one(farthest):
     random = np.random.default_rng(0)
     raw = random.normal(size=(30, 3 * 4)) * np.array([1.0, 2.0, 0.6]).repeat(4)
     one, zero, channel = np.ones(30), np.zeros(30), np.arange(30) % 3
     calibration = Conformal(
         by="channel",
         levels=(0.1, 0.5, 0.9),
-        scores=((-1.0, 0.1, 1.2), (-2.0, 0.0, 1.5), (-1.4, -0.2, 1.0)),
+        scores=((-1.0, 0.1, 1.2), (-2.0, 0.0, 1.5), (-1.4 * farthest, -0.2, farthest)),
         n_samples=(90, 30, 30),
         groups=(1, 2),
     )

@@ -560,9 +560,7 @@ class Distribution:
         rows = levels.reshape(len(levels), -1)
         is_shared = rows.shape[1] > 0 and bool((rows == rows[:, :1]).all())
         if is_shared and isinstance(self.likelihood, Mixture):
-            shared = self._shared_quantiles(rows[:, 0])
-            if shared is not None:
-                return self.units.to_data(shared.T.reshape(levels.shape))
+            return self.units.to_data(self._shared_quantiles(rows[:, 0]).T.reshape(levels.shape))
         parts = []
         for part in np.array_split(levels, -(-len(levels) // AT_ONCE)):
             raw = np.broadcast_to(self.raw, (len(part), *self.raw.shape))
@@ -572,9 +570,10 @@ class Distribution:
 
     # As the model sees numbers
 
-    def _shared_quantiles(self, levels: Float64[np.ndarray, "l"]) -> Float64[np.ndarray, "n l"] | None:
-        """Quantiles of the same levels for every mixture; None where calibrated ones are too far out for this."""
-        weight, centre, scale = (part.squeeze(1) for part in self._parts(self._tensor()))
+    def _shared_quantiles(self, levels: Float64[np.ndarray, "l"]) -> Float64[np.ndarray, "n l"]:
+        """Quantiles of the same levels for every mixture."""
+        weights, centres, scales = self._parts(self._tensor())
+        weight, centre, scale = (part.squeeze(1) for part in (weights, centres, scales))
         if self.calibration is None:
             return _mixture_quantiles(weight, centre, scale, torch.from_numpy(levels.copy())).numpy()
         places = np.broadcast_to(self.places, self.shape).reshape(-1)
@@ -582,10 +581,15 @@ class Distribution:
         for number in np.unique(maps):
             here = np.flatnonzero(maps == number)
             score = self.calibration.to_model(_normal_quantile(levels), np.repeat(places[here[:1]], len(levels)))
-            if np.abs(score).max() > NEAR:
-                return None
-            chances = torch.from_numpy(_normal_cdf(score))
-            told[here] = _mixture_quantiles(weight[here], centre[here], scale[here], chances)
+            near, far = np.flatnonzero(np.abs(score) <= NEAR), np.flatnonzero(np.abs(score) > NEAR)
+            if len(near):
+                chances = torch.from_numpy(_normal_cdf(score[near]))
+                told[np.ix_(here, near)] = _mixture_quantiles(weight[here], centre[here], scale[here], chances)
+            # A few levels, in tails of which 1 less a probability says too little.
+            for level in far:
+                of_all = torch.full((len(here), 1), float(score[level]), dtype=torch.float64)
+                found = _mixture_quantile_at(weights[here], centres[here], scales[here], of_all)
+                told[here, level] = found.numpy()[:, 0]
         return told
 
     def _tensor(self) -> Float64[Tensor, "n 1 p"]:
