@@ -362,7 +362,7 @@ def bands(lines: Sequence[Line], *, x: str, y: str, log: bool = False) -> "Figur
         curve = _scatter(line.label, (places, mean), "lines", colour).update(line_dash=_DASHES[number % len(_DASHES)])
         for trace, is_named in ((band, False), (curve, len(lines) > 1)):
             traces.append(trace.update(legendgroup=line.label, showlegend=is_named))
-    means = np.concatenate([np.zeros(0), *(line.runs.mean(axis=0) for line in lines)])
+    means = np.concatenate([np.zeros(0), *(np.ravel(line.runs.mean(axis=0)) for line in lines)])
     return _figure(traces, xaxis=_titled(x), yaxis=_logarithmic(y, means) if log else _titled(y))
 
 
