@@ -2,4 +2,5 @@
 
 from romae.experiments.peers.command import main
 
-main()
+if __name__ == "__main__":
+    main()

@@ -11,10 +11,11 @@ and the validation stays choose the weights of both stages.
     romae run clinical/p12 --seeds 1-5    3 600 steps of pre-training and 2 400 of fine-tuning a seed
     romae run clinical/p19 --seeds 1-5    11 664 and 7 776; reading takes a core a minute
 
-No row has been run in full yet. A batch is 64 stays: some 37 600 tokens of P12, 25 500 of P19. Expected, as targets:
-AUROC 0.888 and AUPRC 0.60 on P12, 0.894 and 0.57 on P19, and above boosting on every split. A trial of a design like
-it (six statistics, five splits, one seed) had 0.880 and 0.580 on P12. Best published: ISTS-PLM with 0.876 ± 0.014 and
-0.576 ± 0.033 on P12, 0.894 ± 0.022 and 0.569 ± 0.050 on P19.
+No row has been run in full yet: they are for a GPU such as an H200, and too many steps for a CPU. A batch is 64 stays:
+some 37 600 tokens of P12, 25 500 of P19. Expected, as targets: AUROC 0.888 and AUPRC 0.60 on P12, 0.894 and 0.57 on
+P19, and above boosting on every split. A trial of a design like it (six statistics, five splits, one seed) had 0.880
+and 0.580 on P12. Best published: ISTS-PLM with 0.876 ± 0.014 and 0.576 ± 0.033 on P12, 0.894 ± 0.022 and 0.569 ± 0.050
+on P19.
 
 Beside it: boosting and logistic regression on the same statistics and facts, which nobody prints. As baselines they
 learn from training and validation stays, as people would use them; `…_train` are those of the training stays alone.

@@ -7,12 +7,12 @@ variable by itself.
     romae run interpolation/physionet-30 --seeds 0-2    22 800 steps a seed (120 passes of 190)
     romae run interpolation/activity-30 --seeds 0-2     16 560 steps a seed (40 passes of 414)
 
-No row has been run in full yet. A batch of stays is 32 with some 14 000 tokens, one of windows 32 with 11 600.
-`physionet-30` has the split, the masks that follow from records and the z-scores of `physionet/rows-kinds`, with 30 %
-of the times in the place of half. `activity-30` has the recordings, windows of 4 000 ms and values of
-`forecasting/activity`: min-max over training and validation, and a macro MSE in 1e-3 (the mean over variables of the
-mean of each), with the MAE in 1e-2. Targets are the best of what stands beside them; published numbers of such tables
-have splits and masks of their own, and none is compared.
+No row has been run in full yet: they are for a GPU such as an H200, and too many steps for a CPU. A batch of stays is
+32 with some 14 000 tokens, one of windows 32 with 11 600. `physionet-30` has the split, the masks that follow from
+records and the z-scores of `physionet/rows-kinds`, with 30 % of the times in the place of half. `activity-30` has the
+recordings, windows of 4 000 ms and values of `forecasting/activity`: min-max over training and validation, and a macro
+MSE in 1e-3 (the mean over variables of the mean of each), with the MAE in 1e-2. Expected, as targets: below the best of
+what stands beside them; published numbers of such tables have splits and masks of their own, and none is compared.
 """
 
 from collections.abc import Mapping, Sequence
