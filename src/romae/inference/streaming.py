@@ -39,7 +39,6 @@ from romae.data.streams import (
 )
 from romae.data.tables import are_columns
 from romae.files import require_free, write_whole, write_whole_text
-from romae.inference.long_jobs import in_advance
 from romae.inference.predictor import Predictor
 from romae.inference.tables import Read, require_output, write_table
 from romae.model.tasks import Task
@@ -132,9 +131,9 @@ def answer_file(
     parts = _parts(file, ids, folder, rows_per_part, skip=done[-1].stop if done else 0)
     ending = ".parquet" if out.suffix in (".parquet", ".pq") else ".csv"
     with _one_warning_of_each(), _Rows(predictor.answer, ids.n_rows, done, quiet) as rows:
-        # A thread reads the next part while this one is answered.
-        for part, read in in_advance(((part, predictor.read(part.table)) for part in parts), 1):
-            _answer(predictor, part, read, file.id, folder, ending, in_order=ids.are_together)
+        # No thread reads ahead: warnings are gathered for the whole process, and two threads would lose some.
+        for part in parts:
+            _answer(predictor, part, predictor.read(part.table), file.id, folder, ending, in_order=ids.are_together)
             rows.advance(len(part.table))
     answered = _done(folder)
     left_out = [Skipped(*entry) for one in answered for entry in json.loads(one.path.with_suffix(".json").read_text())]
