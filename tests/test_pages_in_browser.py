@@ -100,7 +100,13 @@ def experiment(tmp_path_factory) -> Path:
     return folder / "report" / "positions.html"
 
 
-@pytest.mark.parametrize("which", ["run", "demonstration", "experiment"])
+@pytest.fixture(scope="module")
+def results(experiment) -> Path:
+    """The first page of that report."""
+    return experiment.parents[1] / "report.html"
+
+
+@pytest.mark.parametrize("which", ["run", "demonstration", "experiment", "results"])
 def test_pages_are_whole_and_readable_at_any_width_and_in_both_schemes(browser, request, which):
     path = request.getfixturevalue(which)
     opened = browser.new_page(viewport={"width": 1280, "height": 900})

@@ -137,7 +137,7 @@ def to_pages(contents: Contents, name: str = "report.html") -> dict[str, str]:
     experiments = list(dict.fromkeys(experiment_of(recipe) for recipe, runs in contents.results.items() if runs))
     address = {one: f"{beside}/{one}.html" for one in experiments}
     sections = [*_overview(contents, address), *_tables_of_the_paper(contents.judged)]
-    sections += [*_comparisons(contents.rows), *_missing(contents.rows)]
+    sections += [*_comparisons(contents.rows), *_missing(contents.rows), _words()]
     pages = {name: to_html("Reproduction", sections, lead=_lead(contents.lines), plotly=f"{beside}/{_PLOTLY}")}
     for one in experiments:
         sections = [
@@ -158,7 +158,7 @@ def _overview(contents: Contents, address: Mapping[str, str]) -> list[Section]:
             blocks=[
                 Table(
                     columns=result_pages.COLUMNS,
-                    rows=[result_pages.cells(line) for line in of_group],
+                    rows=[[_unbroken(cell) for cell in result_pages.cells(line)] for line in of_group],
                     marks=[_MARKS.get(line.verdict, "") for line in of_group],
                     links=[address.get(experiment_of(line.task), "") for line in of_group],
                 )
@@ -166,6 +166,11 @@ def _overview(contents: Contents, address: Mapping[str, str]) -> list[Section]:
         )
         for heading, of_group in result_pages.grouped(contents.lines).items()
     ]
+
+
+def _unbroken(cell: str) -> str:
+    """A number and its spread on one line."""
+    return cell.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
 
 
 def _tables_of_the_paper(judged: Sequence[Judgement]) -> list[Section]:
@@ -189,8 +194,13 @@ def _missing(rows: Sequence[Row]) -> list[Section]:
 
 
 def _lead(of: Sequence[Line]) -> str:
-    words = "; ".join(f"{word}: {meaning}" for word, meaning in result_pages.VERDICTS.items())
-    return f"{result_pages.tally(of)} {words}. ↓ lower is better, ↑ higher is better. Nothing is run again."
+    return f"{result_pages.tally(of)} ↓ lower is better, ↑ higher is better; what does not compare is in brackets."
+
+
+def _words() -> Section:
+    """What the verdicts mean."""
+    table = Table(columns=("verdict", "meaning"), rows=list(result_pages.VERDICTS.items()))
+    return Section(title="What the verdicts mean", blocks=[table])
 
 
 _PLOTLY = "plotly.min.js"  # a page of its own would carry its 5 MB each time
