@@ -566,6 +566,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path, monkeypatch, capsys, how)
         ("R.md", "results", ["results", "is a folder"]),
         ("results", "page.html", ["results", "is a folder"]),
         ("same", "./same", ["cannot both be"]),
+        ("results/runs.md", "page.html", ["cannot both be", "runs.md"]),
         ("R.md", "file/page.html", ["file", "not a folder"]),
     ],
 )
@@ -600,14 +601,15 @@ def test_a_report_takes_the_place_of_a_report_and_of_nothing_else(folder, tmp_pa
     table, page = tmp_path / "R.md", tmp_path / "p.html"
     command = ["report", "--results", folder, "--markdown", table, "--page", page]
     assert [call(monkeypatch, capsys, *command)[0] for _ in range(2)] == [0, 0]
-    written = table.read_text(), page.read_text()
-    for place, mine in ((table, "# Reproduction\n\nMy notes."), (page, "<!doctype html><p>mine")):
+    runs = folder / "runs.md"
+    written = table.read_text(), page.read_text(), runs.read_text()
+    for place, mine in ((table, "# Results\n\nMy notes."), (page, "<!doctype html><p>mine"), (runs, "# Every run\n")):
         place.write_text(mine)
         code, _, error = call(monkeypatch, capsys, *command)
         assert code == 2 and place.read_text() == mine
         assert_says(error, place.name, "--force")
         assert call(monkeypatch, capsys, *command, "--force")[0] == 0
-        assert (table.read_text(), page.read_text()) == written
+        assert (table.read_text(), page.read_text(), runs.read_text()) == written
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def to_pages(contents: Contents, name: str = "report.html") -> dict[str, str]:
     address = {one: f"{beside}/{one}.html" for one in experiments}
     sections = [*_overview(contents, address), *_tables_of_the_paper(contents.judged)]
     sections += [*_comparisons(contents.rows), *_missing(contents.rows), _words()]
-    pages = {name: to_html("Reproduction", sections, lead=_lead(contents.lines), plotly=f"{beside}/{_PLOTLY}")}
+    pages = {name: to_html("Results", sections, lead=_lead(contents.lines), plotly=f"{beside}/{_PLOTLY}")}
     for one in experiments:
         sections = [
             _section(discover()[recipe], runs, [row for row in contents.rows if row.recipe == recipe])

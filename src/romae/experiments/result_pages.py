@@ -41,10 +41,10 @@ VERDICTS = {
 HOW_TO_READ = """\
 One line per task. *Ours* is the mean ± standard deviation over seeds of the recipe at the end of the line, chosen by \
 its settings and never by its score; its name leads to its command and its protocol. *Default* is the \
-[default estimator](COMPARISON.md) on the same split, with nothing tuned. *Best peer* is the best model trained here \
-on the same data. *Published* is the best published number, in brackets where its protocol differs, so that it does \
-not count. *Simple* is the best method that needs no training, and *floor* what the best possible prediction leaves. \
-↓ means that lower is better, ↑ that higher is.\
+[default estimator](COMPARISON.md) on the same split, with nothing tuned; it takes no part in the verdict. *Best peer* \
+is the best model trained here on the same data. *Published* is the best published number, in brackets where its \
+protocol differs, so that it does not count. *Simple* is the best method that needs no training, and *floor* what the \
+best possible prediction leaves. ↓ means that lower is better, ↑ that higher is.\
 """
 _ACRONYMS = ("mse", "rmse", "mae", "crps", "auroc", "auprc")
 _WORDS = {"macro_f1": "macro F1", "r2": "R²", "mse_above_9_hz": "MSE above 9 Hz", "ratio": "MSE / last value's"}
@@ -117,7 +117,7 @@ def grouped(lines: Sequence[Line]) -> dict[str, list[Line]]:
     return groups
 
 
-PAPER_COLUMNS = ("row", "published", "its settings", "verdict", "ours", "verdict of ours")
+PAPER_COLUMNS = ("row", "published", "paper's settings", "verdict", "tuned settings", "verdict")
 
 
 def answered_cells(numbers: Answered) -> list[str]:
@@ -139,7 +139,7 @@ def _named(score: Score | None) -> str:
 
 def _results(rows: Sequence[Row], lines: Sequence[Line], runs: str, of_paper: str) -> str:
     parts = [
-        "# Reproduction",
+        "# Results",
         f"{WRITTEN} from the files in `results/`; no number of ours is entered by hand. {HOW_TO_READ}",
         "\n".join(f"- **{word}**: {meaning};" for word, meaning in VERDICTS.items())[:-1] + ".",
         _further(runs, of_paper),
@@ -179,9 +179,9 @@ def _paper(judged: Sequence[Judgement], lines: Sequence[Line], front: str) -> st
     anchors = {row.recipe: _anchor(line.task) for line in lines for row in line.rows}
     parts = [
         "# The paper's tables and figures",
-        f"{WRITTEN}. Each published number of arXiv 2505.20535 beside ours, with the paper's settings and with our "
-        "own. It is reproduced if ours differs by no more than the spread over seeds, but 1 % at least and 5 % at "
-        "most; beaten or missed if ours is better or worse than that. One in other units or on other data is not "
+        f"{WRITTEN}. Each published number of arXiv 2505.20535 beside ours, with the paper's settings and with "
+        "tuned ones. It is reproduced if ours differs by no more than the spread over seeds, but 1 % at least and 5 % "
+        "at most; beaten or missed if ours is better or worse than that. One in other units or on other data is not "
         f"comparable. Beyond the paper: [the page of results]({front}).",
     ]
     for judgement in judged:
@@ -193,7 +193,7 @@ def _paper(judged: Sequence[Judgement], lines: Sequence[Line], front: str) -> st
 
 def _in_short(judgement: Judgement) -> str:
     """The verdicts, counted, and the reason."""
-    verdicts = [("With the paper's settings", judgement.paper), ("With ours", judgement.tuned)]
+    verdicts = [("With the paper's settings", judgement.paper), ("With tuned settings", judgement.tuned)]
     counts = " ".join(f"{settings}: {verdict}." for settings, verdict in verdicts if verdict)
     return " ".join(filter(None, [counts, judgement.reason, f"On {judgement.device}." if judgement.device else ""]))
 
