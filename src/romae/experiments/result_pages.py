@@ -5,14 +5,14 @@ Pages name each other by addresses relative to where they lie.
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from romae.experiments.paper import Answer, Answered, Judgement
 from romae.experiments.recipe import Better
 from romae.experiments.rivals import PEERS, SIMPLE, Score
 from romae.experiments.summary import Row, number, ours, published, target, with_spread
-from romae.experiments.tasks import Line, counted, experiment_of, has_result
+from romae.experiments.tasks import GROUPS, Line, counted, experiment_of, has_result
 
 WRITTEN = "Written by `romae report`"
 RUNS, PAPER = "runs.md", "paper.md"  # in the folder of results
@@ -46,6 +46,13 @@ is the best model trained here on the same data. *Published* is the best publish
 protocol differs, so that it does not count. *Simple* is the best method that needs no training, and *floor* what the \
 best possible prediction leaves. ↓ means that lower is better, ↑ that higher is.\
 """
+# What a distribution is also judged by, as columns of its own.
+OF_DISTRIBUTIONS = {
+    "nll": "NLL ↓",
+    "coverage_90": "90 % intervals hold",
+    "width_90": "their width",
+    "coverage_90_calibrated": "calibrated ones hold",
+}
 _ACRONYMS = ("mse", "rmse", "mae", "crps", "auroc", "auprc")
 _WORDS = {"macro_f1": "macro F1", "r2": "R²", "mse_above_9_hz": "MSE above 9 Hz", "ratio": "MSE / last value's"}
 
@@ -146,7 +153,9 @@ def _results(rows: Sequence[Row], lines: Sequence[Line], runs: str, of_paper: st
         tally(lines),
     ]
     for heading, of_group in grouped(lines).items():
-        parts += [f"## {heading}", _table(COLUMNS, [_linked(line, runs) for line in of_group])]
+        names = OF_DISTRIBUTIONS if heading == GROUPS["uncertainty"] else {}
+        columns = (*COLUMNS[:-1], *names.values(), COLUMNS[-1])
+        parts += [f"## {heading}", _table(columns, [_linked(line, runs, rows, names) for line in of_group])]
     if missing := not_run(rows):
         parts += [
             "## Not run yet",
@@ -167,9 +176,11 @@ def _further(runs: str, of_paper: str) -> str:
     return f"Further pages: {'; '.join(places)}."
 
 
-def _linked(line: Line, runs: str) -> list[str]:
+def _linked(line: Line, runs: str, rows: Sequence[Row], names: Iterable[str]) -> list[str]:
+    """The cells of a line, with the means of these further metrics before the name of its recipe, which is a link."""
     *others, recipe = cells(line)
-    return [*others, f"[`{recipe}`]({runs}#{_anchor(line.task)})"]
+    means = {row.metric: number(row.mean) for row in rows if row.recipe == recipe}
+    return [*others, *(means.get(name, "") for name in names), f"[`{recipe}`]({runs}#{_anchor(line.task)})"]
 
 
 # The paper's tables
