@@ -21,6 +21,7 @@ LENGTHS = {
     "ragged": [3, 1, 7, 7, 2],
     "very unequal": [1, 2000, 3],
     "with an empty one": [4, 0, 2],
+    "sorted by length": [0, 1, 1, 3, 3, 8],
 }
 
 
@@ -72,6 +73,9 @@ def test_attention_between_turned_tokens_equals_the_brute_force(lengths, size, d
     truth = attention(q, k, exact[:, 2], lengths)
     (true_gradient,) = torch.autograd.grad((truth * weight.cpu().double()).sum(), exact)
     assert output.dtype == dtype and relative(output, truth.detach()) < tolerance
+    with torch.no_grad():
+        rotation, layout = AxialRope(size, 2).to(device)(positions.to(device)), Layout.of(lengths, device)
+        assert relative(attend_within(given, rotation, layout), truth.detach()) < tolerance
     for part in range(3):
         assert relative(gradient[:, part], true_gradient[:, part]) < 2 * tolerance
 

@@ -24,6 +24,18 @@ def test_rotation_equals_the_plain_formula(head, dims, keep):
     assert_close(ours, rotated(x.double(), positions.double(), keep).float(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(("head", "dims"), [(60, 1), (60, 2), (24, 4), (72, 2), (8, 1)])
+@pytest.mark.parametrize("heads", [1, 3])
+def test_rows_of_heads_turn_as_heads_do(head, dims, heads):
+    qkv, rotation = random(7, 3, heads, head), AxialRope(head, dims)(5 * random(7, dims, seed=1))
+    for x in qkv.unbind(1):  # parts of a larger tensor, as in attention
+        turned = rotation.rows(heads).turn(x)
+        assert turned.shape == x.shape
+        assert_close(turned, rotate(x, rotation), rtol=1e-6, atol=1e-6)
+    assert rotation.rows(heads) is rotation.rows(heads), "made once for all layers"
+    assert rotation.rows(heads + 1).turn(random(7, heads + 1, head)).shape == (7, heads + 1, head)
+
+
 @pytest.mark.parametrize(("dims", "n_kept"), [(1, 22), (2, 11), (3, 7)])
 def test_a_head_of_60_keeps_as_many_frequencies_as_the_paper(dims, n_kept):
     frequencies = AxialRope(60, dims).frequencies

@@ -58,6 +58,7 @@ Returns = Literal["mean", "distribution"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 TOKENS_PER_BATCH = 32_768
+TOKENS_IN_CACHE = 8_192  # of a batch on a CPU: RoMAE-tiny answers 30 % faster than with four times as many
 # Of 2 781 stars under a trained classifier bfloat16 changed 12 classes, whose probabilities were up to 0.009 apart.
 CLOSE = 0.01
 N_AHEAD = 3  # batches
@@ -1066,6 +1067,8 @@ def _works(
     With `n_queries` they are those that are asked anything, with `chosen` those at these places.
     """
     _require_budget(budget)
+    if next(task.parameters()).device.type == "cpu":
+        budget = min(budget, TOKENS_IN_CACHE)
     lengths = source.lengths + task.config.cls
     costs = lengths if n_queries is None else np.where(n_queries > 0, lengths + n_queries, 0)
     order = np.flatnonzero(costs > 0) if chosen is None else chosen

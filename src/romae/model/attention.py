@@ -50,7 +50,12 @@ def turned(qkv: Float[Tensor, "t 3 h e"], rotation: Rotation | None) -> tuple[Qu
         return turn(qkv.contiguous(), *_angles(qkv, rotation))
     if rotation is None or qkv.device.type == "cpu":  # there, parts that fit into the cache are best
         q, k, v = qkv.unbind(1)
-        return (q, k, v) if rotation is None else (rotate(q, rotation), rotate(k, rotation), v)
+        if rotation is None:
+            return q, k, v
+        if torch.is_grad_enabled() or q.dtype != torch.float32 or torch.compiler.is_compiling():
+            return rotate(q, rotation), rotate(k, rotation), v
+        rows = rotation.rows(q.shape[1])
+        return rows.turn(q), rows.turn(k), v
     pair, v = qkv.split((2, 1), dim=1)
     q, k = rotate(pair.flatten(1, 2), rotation).unflatten(1, (2, -1)).unbind(1)
     return q, k, v.squeeze(1)

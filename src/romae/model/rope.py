@@ -5,6 +5,7 @@ Shapes: t tokens, h heads, e head size, d position dimensions, w width.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Float32
@@ -32,6 +33,42 @@ class Rotation:
         """The same rotation for heads with more channel pairs on every axis; those added are left as they are."""
         missing = (0, n_pairs - self.n_pairs)
         return Rotation(nn.functional.pad(self.cos, missing, value=1.0), nn.functional.pad(self.sin, missing))
+
+    def rows(self, n_heads: int) -> "RotationRows":
+        """The same for whole rows of heads; made once for all layers."""
+        found = self.__dict__.get("_rows")
+        if found is None or found.cos.shape[1] != n_heads * found.partner.shape[0]:
+            found = RotationRows.of(self, n_heads)
+            object.__setattr__(self, "_rows", found)
+        return found
+
+
+class RotationRows(NamedTuple):
+    """A rotation as x cos + (x partner) sin, for rows of h heads end to end.
+
+    The matrix `partner` swaps the channels of every pair and turns the sign of the first, (a, b) to (-b, a), which is
+    exact. On a CPU that takes a third of the time of `rotate`, whose parts of a head are too short for its units.
+    """
+
+    cos: Float32[Tensor, "t he"]
+    sin: Float32[Tensor, "t he"]
+    partner: Float32[Tensor, "e e"]
+
+    @classmethod
+    def of(cls, rotation: Rotation, n_heads: int) -> "RotationRows":
+        cos, sin = (
+            torch.stack([x, x], dim=-2).flatten(2).expand(-1, n_heads, -1) for x in (rotation.cos, rotation.sin)
+        )
+        size = cos.shape[-1]
+        first, second = torch.arange(size).unflatten(0, (rotation.n_axes, 2, rotation.n_pairs)).unbind(1)
+        partner = torch.zeros(size, size)
+        partner[second, first], partner[first, second] = -1.0, 1.0
+        return cls(cos.flatten(1), sin.flatten(1), partner)
+
+    def turn(self, x: Float32[Tensor, "t h e"]) -> Float32[Tensor, "t h e"]:
+        """Queries or keys, turned."""
+        partners = (x.reshape(-1, x.shape[-1]) @ self.partner).view(self.cos.shape)
+        return torch.addcmul(x.flatten(1) * self.cos, partners, self.sin).view(x.shape)
 
 
 class _Frequencies(nn.Module):
