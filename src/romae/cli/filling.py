@@ -18,6 +18,7 @@ from romae.cli.answers import (
     how_sure,
 )
 from romae.cli.options import (
+    MODELS_HELP,
     Channel,
     ConfigFile,
     Data,
@@ -45,8 +46,7 @@ AnyModel = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help="The folder of a finished run, a checkpoint, or a name on the Hugging Face Hub; by default the model that "
-        "needs no training.",
+        help=f"{MODELS_HELP} By default the model that needs no training.",
     ),
 ]
 PageOption = Annotated[
@@ -89,6 +89,7 @@ def fill(
     config_file: ConfigFile = None,
     settings: InferenceSettings = None,
     force: Force = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Fill the empty cells of a table, each with an interval; no model is needed, and nothing is trained.

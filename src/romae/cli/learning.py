@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from romae.cli.options import (
+    MODELS_HELP,
     Channel,
     ConfigFile,
     Data,
@@ -154,9 +155,7 @@ def finetune(
     data: Data,
     pretrained: Annotated[
         str,
-        typer.Option(
-            "--pretrained", "--model", help="The folder of a finished run, a checkpoint, or a name on the Hub."
-        ),
+        typer.Option("--pretrained", "--model", help=MODELS_HELP),
     ],
     out: Folder,
     label: Annotated[

@@ -19,10 +19,12 @@ from romae.cli import export as cli_export
 from romae.cli import filling as cli_filling
 from romae.cli import learning as cli_learning
 from romae.cli import recipes as cli_recipes
+from romae.cli.options import Commands, Quiet, help_of
 from romae.cli.runs import require_new
 from romae.cli.tables import Force, Json, print_table
 
 app = typer.Typer(
+    cls=Commands,
     help="RoMAE: learn from measurements at real-valued positions. Start with: romae demo",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -110,6 +112,7 @@ def demo(
         bool, typer.Option(help="Some 20 seconds instead of two minutes: a smaller model, which wins by less.")
     ] = False,
     force: Force = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Two minutes on two CPU cores, no download: fill a table without training, then train, classify and compare.
@@ -118,8 +121,12 @@ def demo(
     """
     from romae.experiments import demo
 
+    def say(text: str) -> None:
+        if not quiet:
+            typer.echo(text, err=True)
+
     settings = demo.QUICK if quick else demo.FULL
-    outcome = demo.run(out, seed=seed, settings=settings, force=force, say=lambda text: typer.echo(text, err=True))
+    outcome = demo.run(out, seed=seed, settings=settings, force=force, say=say)
     rows = [{"method": name, "rmse": value} for name, value in outcome.rmse.items()]
     accuracies = [{"method": name, "accuracy": value} for name, value in outcome.accuracy.items()]
     if as_json:
@@ -160,7 +167,8 @@ for group, file, panel in (
     (data_app, cli_data, None),
 ):
     for name, command in file.COMMANDS.items():
-        group.command(name, rich_help_panel=OWN if name == "page" else panel)(command)
+        place = OWN if name == "page" else panel
+        group.command(name, rich_help_panel=place, help=help_of(command))(command)
 app.add_typer(data_app, name="data", rich_help_panel=PAPER)
 
 
@@ -169,6 +177,7 @@ def import_reference(
     directory: Annotated[Path, typer.Argument(help="A checkpoint folder of the paper's authors.")],
     out: Annotated[Path, typer.Option(help="The folder to write, in the format of this library.")],
     force: Force = False,
+    as_json: Json = False,
 ) -> None:
     """Turn a checkpoint of the paper's authors into one of ours.
 
@@ -179,12 +188,17 @@ def import_reference(
     require_new(out, force)
     task = load_reference(directory)
     task.save(out)
-    typer.echo(f"{out}: {type(task).__name__} with {sum(p.numel() for p in task.parameters()):,} parameters")
+    name, n_parameters = type(task).__name__, sum(p.numel() for p in task.parameters())
+    if as_json:
+        typer.echo(json.dumps({"model": str(out), "task": name, "parameters": n_parameters}))
+        return
+    typer.echo(f"{out}: {name} with {n_parameters:,} parameters")
 
 
 @app.command(rich_help_panel=TOOLS)
 def digest(
     directories: Annotated[list[Path], typer.Argument(help="Checkpoint folders.")],
+    as_json: Json = False,
 ) -> None:
     """Write the digests of checkpoints as they are: of an older version, or changed by you. Others refuse to load.
 
@@ -194,7 +208,10 @@ def digest(
 
     for path in directories:
         write_digests(path)
-        typer.echo(f"{path}: digests written")
+        if not as_json:
+            typer.echo(f"{path}: digests written")
+    if as_json:
+        typer.echo(json.dumps([str(path) for path in directories]))
 
 
 @app.command("check-reference", rich_help_panel=PAPER)
