@@ -25,7 +25,8 @@ from romae.cli.tables import Force, Json, print_table
 
 app = typer.Typer(
     cls=Commands,
-    help="RoMAE: learn from measurements at real-valued positions. Start with: romae demo",
+    help="RoMAE: self-supervised learning for irregular time series and other irregularly sampled data. Start with: "
+    "romae demo",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
