@@ -65,7 +65,7 @@ TestShare = Annotated[
         "--test-share",
         help="The share of ids to keep out of training and of validation and to score the model on, such as 0.2; "
         "stratified by class. By default none, so that all ids go into the model: the scores are then those of the "
-        "validation ids, which chose the weights and so flatter a little.",
+        "validation ids, which also chose the weights, and slightly optimistic.",
     ),
 ]
 MaskingOption = Annotated[

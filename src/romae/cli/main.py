@@ -143,10 +143,11 @@ def demo(
         typer.echo(json.dumps(summary | {"next": outcome.next_commands}))
         return
     print_table(
-        "A log with holes, filled without training: error at missing readings, in deviations", outcome.filled.rows()
+        "A log with gaps, filled without training: error at missing readings, in standard deviations",
+        outcome.filled.rows(),
     )
     print_table("A model trained on oscillators: error (V) at readings that were hidden from it", rows)
-    print_table("Share of new series whose speed was told, from the same half of the readings", accuracies)
+    print_table("Accuracy of the predicted speed of new series, from the same half of the readings", accuracies)
     for sentence in outcome.verdicts:
         typer.echo(sentence)
     if not outcome.wins:

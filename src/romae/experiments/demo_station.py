@@ -92,7 +92,7 @@ def section(result: Filled) -> Section:
         blocks=[
             Text(text=text),
             Text(text=result.verdict),
-            Table(columns=("method", "mean absolute error at missing readings, in deviations"), rows=rows),
+            Table(columns=("method", "mean absolute error at missing readings, in standard deviations"), rows=rows),
             Chart(
                 caption="Curves are medians; a reading lies in the dark band with a probability of 50 %, in the light "
                 "one with 90 %.",
