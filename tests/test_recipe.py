@@ -430,6 +430,8 @@ def test_the_card_names_data_and_licence(result):
     card = model_card(replace(TWO_STAGES, data_set="plasticc", limits="Not for bets."), result, TASK)
     assert "A `Classification` of romae" in card and "PLAsTiCC" in card
     assert "Creative Commons Attribution 4.0" in card and card.endswith("Not for bets.\n")
+    assert card.startswith("---\nlibrary_name: romae\nlicense: cc-by-4.0\n")
+    assert "\nlicense: mit\n" in model_card(TWO_STAGES, result, TASK)  # it has read no data
 
 
 def test_the_command_of_a_card_can_be_pasted_into_a_shell(result):
