@@ -123,7 +123,8 @@ def test_the_cards_of_both_models_and_the_stays_of_the_tutorial_agree():
     assert len(stays) == len(outcomes) == 122 and (outcomes == "died").sum() == 13
     tutorial = (ROOT / "docs" / "tutorials" / "icu.md").read_text(encoding="utf-8")
     (auroc, risk, rate) = map(
-        float, re.search(r"-> AUROC ([\d.]+); mean risk ([\d.]+), rate of deaths ([\d.]+)", tutorial).groups()
+        float,
+        re.search(r"^AUROC ([\d.]+); mean risk ([\d.]+), rate of deaths ([\d.]+)$", tutorial, re.MULTILINE).groups(),
     )
     assert auroc == pytest.approx(on_card("icu-mortality", "set c: this model", 0), abs=0.08)
     assert risk == pytest.approx(on_card("icu-mortality", "set c: this model", 4), abs=0.03)
