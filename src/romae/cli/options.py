@@ -18,7 +18,8 @@ C = TypeVar("C", bound=Any)
 
 
 # Parameters that name a file or folder to read, and those that name a model, which may also be on the Hub.
-READ, MODELS = ("data", "queries", "config_file", "run", "directory"), ("model", "named_model", "pretrained")
+READ = {"data": "file", "queries": "file", "config_file": "file", "run": "folder of a run", "directory": "folder"}
+MODELS = ("model", "named_model", "pretrained")
 
 MODELS_HELP = (
     "The folder of a run, of a checkpoint or of a saved estimator, or a name: of a model that comes with the library, "
@@ -41,19 +42,19 @@ class Commands(TyperGroup):
             given, _, _ = command.make_parser(inner).parse_args(args=args[place + 1 :])
             for name in (*READ, *MODELS):
                 if isinstance(text := given.get(name), str) and "help" not in given:
-                    require_there(text, is_model=name in MODELS)
+                    require_there(text, READ.get(name))
         return super().parse_args(ctx, args)
 
 
-def require_there(text: str, *, is_model: bool = False) -> None:
-    """Refuse the name of a file or folder that is not there; a model may also have a name on the Hub, owner/name."""
+def require_there(text: str, what: str | None) -> None:
+    """Refuse the name of a file or folder that is not there; a model, which is nothing else, may be on the Hub."""
     place = Path(text).expanduser()
     if readable_path(place).exists():
         return
     beside = [entry.name for entry in place.parent.iterdir()] if place.parent.is_dir() else []
     hint = near_miss(place.name, (name for name in beside if Path(name).suffix == place.suffix), likeness=0.75)
-    if not is_model:
-        raise ValueError(f"there is no file {text}{hint}")
+    if what is not None:
+        raise ValueError(f"there is no {what} {text}{hint}")
     is_file = place.suffix != "" and place.parent.is_dir()
     if re.fullmatch(r"\w[\w.-]*/[\w.-]+", text) is None or is_file:
         raise ValueError(
