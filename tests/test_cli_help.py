@@ -152,6 +152,18 @@ def test_every_command_that_writes_can_be_told_to_write_over_what_is_there():
         assert ("--force" in options) == bool(options & writing and path not in {("pretrain",), ("finetune",)}), path
 
 
+def test_the_next_commands_of_the_demo_start_from_where_the_user_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for found, started, expected in (
+        ("/usr/bin/romae", "romae", "romae"),
+        (None, str(tmp_path / ".venv/bin/romae"), ".venv/bin/romae"),
+        (None, "/somewhere/romae/__main__.py", "python -m romae"),
+    ):
+        monkeypatch.setattr("shutil.which", lambda name, found=found: found)
+        monkeypatch.setattr(sys, "argv", [started])
+        assert cli._program() == expected
+
+
 # For programs
 
 

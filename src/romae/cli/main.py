@@ -3,6 +3,8 @@
 import dis
 import json
 import math
+import os
+import shutil
 import sys
 import traceback
 import warnings
@@ -156,7 +158,15 @@ def demo(
     typer.echo(f"trained for {outcome.seconds:.0f} s; the curves are in {outcome.picture.parent}/*.png")
     typer.echo(f"open {outcome.page} in a browser to look around\n\nNext, try:")
     for command in outcome.next_commands:
-        typer.echo(f"  {command}")
+        typer.echo(f"  {_program()}{command.removeprefix('romae')}")
+
+
+def _program() -> str:
+    """How this program is started from here: by its name or, from an environment that is not active, by its place."""
+    if shutil.which("romae") is not None:
+        return "romae"
+    place = Path(sys.argv[0])
+    return os.path.relpath(place) if place.name == "romae" else "python -m romae"
 
 
 for group, file, panel in (

@@ -286,7 +286,7 @@ def _accuracies(
         OURS_FOR_CLASSES: demo_rivals.rocket(partial(demo_rivals.by_model, task), training, testing, seed),
         LINES_FOR_CLASSES: demo_rivals.rocket(demo_rivals.by_lines, training, testing, seed),
         "boosted trees on summary features": trees.predict(test_features),
-        "the commonest speed": np.full_like(truth, np.bincount(labels).argmax()),
+        "majority class": np.full_like(truth, np.bincount(labels).argmax()),
         FORMULA: np.array([wave.speed for wave in waves]),
     }
     accuracies = {name: float(accuracy_score(truth, speeds)) for name, speeds in chosen.items()}
