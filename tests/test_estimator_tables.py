@@ -12,8 +12,9 @@ from messages import assert_says
 from romae.cli.main import app
 from romae.data.unnamed import note_on_unnamed
 from romae.estimators.tables import EstimatorPredictor
+from romae.inference.own_tables import OwnTable
 from romae.inference.predictor import Predictor
-from romae.training.tables import load_model
+from romae.training.tables import Columns, load_model
 
 COLUMNS = {"id": "star", "time": "day", "channel": "band", "values": "flux"}
 random = np.random.default_rng(0)
@@ -121,3 +122,12 @@ def test_columns_of_text_that_are_not_read_are_told_where_rows_of_one_series_dif
         assert note_on_unnamed(data, schema(channel="band")) is None
         assert note_on_unnamed(data, schema(), also_read=["band"]) is None
     assert note_on_unnamed(POINTS.drop(columns="band"), schema(id="id"), has_ids=False) is None
+
+
+def test_a_column_of_dates_is_offered_where_times_are_not_named(tmp_path):
+    table = POINTS.assign(date=pd.Timestamp("2024-05-01") + pd.to_timedelta(POINTS["day"].round(2), unit="D"))
+    table.to_csv(tmp_path / "points.csv", index=False)
+    for data in (table, tmp_path / "points.csv"):
+        with pytest.raises(ValueError) as error:
+            OwnTable.read(data, Columns())
+        assert_says(str(error.value), "column 'time'", "--time date")

@@ -44,6 +44,13 @@ def note_on_unnamed(table: Any, schema: Schema, *, has_ids: bool = True, also_re
     )
 
 
+def date_columns(table: Any) -> list[str]:
+    """The columns of a table that hold dates, as far as its first rows say."""
+    from pandas.api import types
+
+    return [str(name) for name, column in first_rows(table).items() if types.is_datetime64_any_dtype(column)]
+
+
 def first_rows(table: Any) -> "pd.DataFrame":
     """The first rows of a table or file, with all of its columns."""
     import pandas as pd

@@ -18,7 +18,7 @@ from romae.data.containers import as_table
 from romae.data.frames import column_names, missing_column, read_frame, row_number
 from romae.data.queries import read_queries
 from romae.data.schema import SampleSet, Schema
-from romae.data.unnamed import note_on_unnamed
+from romae.data.unnamed import date_columns, note_on_unnamed
 from romae.training.tables import Columns, read_table
 
 if TYPE_CHECKING:
@@ -90,8 +90,11 @@ class OwnTable:
         schema = columns.schema(base)
         has_ids = columns.id is not None or model_schema is not None or schema.id in existing
         if schema.time not in existing:
+            dated = date_columns(data)
+            hint = f"; do you mean --time {dated[0]}, which holds dates?" if len(dated) == 1 else ""
             raise ValueError(
-                f"column {schema.time!r} of times is not there; say which it is with --time: the table has {existing}"
+                f"column {schema.time!r} of times is not there; say which it is with --time: the table has "
+                f"{existing}{hint}"
             )
         if schema.channel not in existing and columns.channel is None:
             schema = replace(schema, channel=None)
