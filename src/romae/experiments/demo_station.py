@@ -42,8 +42,8 @@ class Filled(NamedTuple):
         how = "best" if self.wins else "not the best"
         return (
             f"Without training, {OURS} is {how} at the {self.n_filled} missing readings: a mean absolute error of "
-            f"{self.errors[OURS]:.2f} standard deviations beside {self.errors[name]:.2f} of {name}; {self.coverage:.0%} of "
-            "them lie in its intervals of 90 %."
+            f"{self.errors[OURS]:.2f} standard deviations beside {self.errors[name]:.2f} of {name}; "
+            f"{self.coverage:.0%} of them lie in its intervals of 90 %."
         )
 
     def rows(self) -> list[dict[str, object]]:
