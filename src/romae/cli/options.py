@@ -1,6 +1,7 @@
 """What commands for own tables have in common: the columns of the table, and settings from files and options."""
 
 import inspect
+import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -48,7 +49,7 @@ class Commands(TyperGroup):
 
 def require_there(text: str, what: str | None) -> None:
     """Refuse the name of a file or folder that is not there; a model, which is nothing else, may be on the Hub."""
-    place = Path(text).expanduser()
+    place = Path(os.path.expanduser(text))
     if readable_path(place).exists():
         return
     beside = [entry.name for entry in place.parent.iterdir()] if place.parent.is_dir() else []
