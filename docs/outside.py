@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
     "REPRODUCTION.md": "numbers.md",
+    "results/paper.md": "paper-tables.md",
+    "results/runs.md": "runs.md",
     "COMPARISON.md": "comparison.md",
     "CHANGELOG.md": "changes.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -62,8 +64,8 @@ def on_files(files: "Files", config: Any) -> "Files":
     measured = [*(ROOT / "results" / "benchmark").glob("*.*"), *(ROOT / "results" / "zero").glob("*.json")]
     for result in sorted(measured):
         files.append(File.generated(config, result.relative_to(ROOT).as_posix(), abs_src_path=str(result)))
-    _, pages = report.rendered(ROOT / "results", posixpath.basename(REPORT))
-    for name, page in pages.items():
+    contents = report.Contents.read(ROOT / "results")
+    for name, page in report.to_pages(contents, posixpath.basename(REPORT)).items():
         files.append(File.generated(config, f"{posixpath.dirname(REPORT)}/{name}", content=page))
     return files
 

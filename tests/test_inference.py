@@ -22,8 +22,8 @@ from romae.data.series import from_arrays
 from romae.data.store import write_store
 from romae.data.tables import from_table
 from romae.inference import predictions as inference
-from romae.inference.long_jobs import in_advance
 from romae.inference.predictions import embed, interpolate, predict, predict_proba
+from romae.inference.slabs import in_advance
 from romae.inference.tables import InferenceConfig, predict_table
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, Regression

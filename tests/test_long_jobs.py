@@ -13,11 +13,16 @@ from numpy.testing import assert_allclose, assert_array_equal
 import romae
 from messages import refused, warned
 from romae.data.schema import Schema
-from romae.inference import long_jobs
-from romae.inference.long_jobs import FEWEST_BATCHES, answering, classes_of, recorder_of
+from romae.inference import long_jobs, recordings, shapes
+from romae.inference.long_jobs import answering
+from romae.inference.predictions import TOKENS_PER_BATCH
+from romae.inference.recordings import can_be_recorded, recorder_of
+from romae.inference.shapes import class_of_samples, classes_of
+from romae.inference.streaming import ROWS_PER_PART
 from romae.model.config import ModelConfig, Size
 from romae.model.tasks import Classification, MaskedReconstruction, MultiLabel, Regression
 
+FEWEST_BATCHES = shapes.FEWEST_BATCHES  # before tests make it smaller
 SIZE = Size(width=16, heads=2, depth=1)
 CONFIG = ModelConfig(channels=1, position_dims=2, encoder=SIZE, decoder=SIZE, kinds=3, cls=False)
 WITH_CLS = replace(CONFIG, cls=True)
@@ -38,6 +43,7 @@ def small_slabs(monkeypatch):
     """Several slabs, and shapes from a batch or two on."""
     monkeypatch.setattr(long_jobs, "TOKENS_PER_SLAB", 1500)
     monkeypatch.setattr(long_jobs, "FEWEST_BATCHES", 2)
+    monkeypatch.setattr(shapes, "FEWEST_BATCHES", 2)
 
 
 def curves(n=150, longest=60, seed=0, equal=False):
@@ -166,17 +172,17 @@ def test_hooks_adapters_and_methods_of_a_users_own_are_called():
     expected = asked(task, samples)
     handle = task.head.register_forward_hook(lambda module, inputs, output: seen.append(len(output)))
     with answering(slabs=True):
-        assert not long_jobs.can_be_recorded(task)
+        assert not can_be_recorded(task)
         assert_allclose(asked(task, samples), expected, atol=1e-6)
         assert sum(seen) == len(samples), "each sample once, and no filler"
         handle.remove()
-        assert long_jobs.can_be_recorded(task)
+        assert can_be_recorded(task)
 
         class Adapter(torch.nn.Linear):
             pass
 
         task.head.linear.__class__ = Adapter
-        assert not long_jobs.can_be_recorded(task)
+        assert not can_be_recorded(task)
 
     class Own(Classification):
         def predict(self, batch):
@@ -213,7 +219,7 @@ def test_a_shape_that_cannot_be_recorded_is_answered_as_it_comes(monkeypatch):
     def fails(self, ask, pool):
         raise RuntimeError("operation not permitted when stream is capturing\nand more")
 
-    monkeypatch.setattr(long_jobs.Recorded, "record", fails)
+    monkeypatch.setattr(recordings.Recorded, "record", fails)
     with answering(slabs=True), warned(UserWarning, "CUDA graph", "not permitted"):
         found = asked(task, samples)
     assert_allclose(found, asked(task, samples), atol=1e-6)
@@ -242,15 +248,15 @@ def test_two_threads_do_not_share_the_memory_of_a_recording():
 
 def test_recordings_go_with_their_task():
     task = ready(TASKS["classification"]())
-    n = len(long_jobs._RECORDERS)
+    n = len(recordings._RECORDERS)
     with answering(slabs=True):
         asked(task, curves())
-    assert len(long_jobs._RECORDERS) == n + 1
+    assert len(recordings._RECORDERS) == n + 1
     del task
     import gc
 
     gc.collect()
-    assert len(long_jobs._RECORDERS) <= n
+    assert len(recordings._RECORDERS) <= n
 
 
 counts = st.lists(st.integers(1, 300), min_size=1, max_size=400)
@@ -265,7 +271,7 @@ def test_every_sample_is_in_one_batch_that_fits_its_shape(sizes, cls, budget, da
         most = data.draw(st.integers(1, 40))
         queries = np.array(data.draw(st.lists(st.integers(1, most), min_size=len(sizes), max_size=len(sizes))))
     classes = classes_of(sizes, queries, budget, cls=cls)
-    chosen = long_jobs._class_of_samples(classes, sizes, queries)
+    chosen = class_of_samples(classes, sizes, queries)
     for number, one in enumerate(classes):
         mine = chosen == number
         if not mine.any():
@@ -290,12 +296,9 @@ def test_shapes_follow_from_classes_of_length_not_from_the_samples():
     first, second = (np.sort(random.integers(20, 221, 20_000)) for _ in range(2))
     found = classes_of(first, None, 32_768, cls=False)
     assert found == classes_of(second, None, 32_768, cls=False)
-    assert [one.longest for one in found] == [64, 128, 256] and FEWEST_BATCHES == 8
+    assert [one.longest for one in found] == [64, 128, 256]
     waste = [
-        sum(
-            one.shape.tokens.n_tokens
-            for _ in one.cuts(first[long_jobs._class_of_samples(found, first, None) == i], None)
-        )
+        sum(one.shape.tokens.n_tokens for _ in one.cuts(first[class_of_samples(found, first, None) == i], None))
         for i, one in enumerate(found)
     ]
     assert sum(waste) < 1.1 * first.sum()
@@ -304,13 +307,22 @@ def test_shapes_follow_from_classes_of_length_not_from_the_samples():
 def test_a_small_job_is_answered_as_it_comes():
     task, samples = ready(TASKS["classification"]()), curves(5)
     asked(task, samples)
-    assert task not in long_jobs._RECORDERS
-    assert not long_jobs.is_long(torch.device("cpu"), 10**9, 32_768)
-    assert not long_jobs.is_long(torch.device("cuda"), 10**9, 32_768), "not before it has been checked on one"
+    assert task not in recordings._RECORDERS
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    assert not long_jobs.is_long(cpu, 10**9, 32_768, "bf16")
+    assert long_jobs.is_long(cuda, 10**9, 32_768, "bf16")
+    assert not long_jobs.is_long(cuda, 10**4, 32_768, "bf16")
+    assert not long_jobs.is_long(cuda, 10**9, 32_768, "float32"), "the card is what takes the time"
     with answering(slabs=True):
-        assert long_jobs.is_long(torch.device("cuda"), 10**9, 32_768)
-        assert not long_jobs.is_long(torch.device("cuda"), 10**4, 32_768)
-        assert long_jobs.is_long(torch.device("cpu"), 10**4, 32_768)
+        assert long_jobs.is_long(cuda, 10**9, 32_768, "float32")
+        assert not long_jobs.is_long(cuda, 10**4, 32_768, "float32")
+        assert long_jobs.is_long(cpu, 10**4, 32_768, "float32")
+    with answering(slabs=False):
+        assert not long_jobs.is_long(cuda, 10**9, 32_768, "bf16")
+
+
+def test_parts_of_a_long_table_are_long_jobs():
+    assert ROWS_PER_PART >= FEWEST_BATCHES * TOKENS_PER_BATCH
 
 
 # On a GPU

@@ -513,7 +513,7 @@ def reproduction(tmp_path_factory):
         changes = {"recipe": name, "metrics": {find(name).metric: 1.0}, "losses": (LOSSES,), "figure": drawn}
         found[name] = [result(seed, views=VIEWS, **changes) for seed in (0, 1)]
     folder, rows = tmp_path_factory.mktemp("reproduction"), all_rows(found)
-    for name, text in report.to_pages(found, rows, judge(rows, "nowhere")).items():
+    for name, text in report.to_pages(report.Contents(results=found, rows=rows, judged=judge(rows, "nowhere"))).items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     return folder / "report" / "positions.html"

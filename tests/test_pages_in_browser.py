@@ -94,13 +94,19 @@ def experiment(tmp_path_factory) -> Path:
         changes: dict[str, Any] = {"recipe": name, "metrics": {find(name).metric: 1.0}, "losses": (LOSSES,)}
         found[name] = [result(seed, views=VIEWS, figure={}, **changes) for seed in (0, 1)]
     folder, rows = tmp_path_factory.mktemp("report"), all_rows(found)
-    for name, text in report.to_pages(found, rows, judge(rows, "nowhere")).items():
+    for name, text in report.to_pages(report.Contents(results=found, rows=rows, judged=judge(rows, "nowhere"))).items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     return folder / "report" / "positions.html"
 
 
-@pytest.mark.parametrize("which", ["run", "demonstration", "experiment"])
+@pytest.fixture(scope="module")
+def results(experiment) -> Path:
+    """The first page of that report."""
+    return experiment.parents[1] / "report.html"
+
+
+@pytest.mark.parametrize("which", ["run", "demonstration", "experiment", "results"])
 def test_pages_are_whole_and_readable_at_any_width_and_in_both_schemes(browser, request, which):
     path = request.getfixturevalue(which)
     opened = browser.new_page(viewport={"width": 1280, "height": 900})

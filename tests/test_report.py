@@ -141,7 +141,7 @@ def test_a_seed_without_a_number_failed_and_nothing_is_reached(tmp_path):
     assert told(row, published=2.0).paper.startswith("1 seeds failed")
     alone = summarise(PENDULUM, results_of("pendulum/paper", tmp_path)[:1])[0]
     assert alone.verdict == "seeds failed" and rows.ours(alone) == "no number: seed 0 failed"
-    assert told(alone).numbers.startswith("pendulum/paper seeds failed, ")
+    assert told(alone).numbers[0].paper == ("pendulum/paper", "", "seeds failed")
 
 
 def test_a_metric_that_older_results_do_not_have_is_missing_and_did_not_fail():
@@ -246,16 +246,18 @@ def test_both_settings_have_a_verdict_of_their_own():
     found = [replace(row, recipe=f"pendulum/{name}", mean=mse) for name, mse in (("paper", 2e-2), ("tuned", 1e-3))]
     table = judge(found, "nowhere")[5]
     assert (table.paper, table.tuned) == ("1 missed, 1 no result yet", "beaten")
-    assert table.numbers.split("; ") == [
-        "pendulum/paper 0.02 (1) missed, pendulum/tuned 0.001 (1) beaten, beside 0.00332",
-        "pendulum/paper-cls no result yet",
-    ]
+    assert table.numbers == (
+        (0.00332, ("pendulum/paper", "0.02", "missed"), ("pendulum/tuned", "0.001", "beaten")),
+        (None, ("pendulum/paper-cls", "", "no result yet"), None),
+    )
 
 
 def test_results_without_a_paper_have_a_report_without_its_tables(folder, committed):
     assert paper.read_items(folder) == ()
-    assert "The paper's tables" in report.to_markdown(committed, judge(committed, "nowhere"))
-    assert not any("The paper's tables" in text for text in report.rendered(folder))
+    without = report.Contents.read(folder)
+    names = {path.name for path in report.to_markdown(without, Path("R.md"), folder)}
+    assert names == {"R.md", "runs.md"} and "The paper's tables" not in report.to_pages(without)["report.html"]
+    assert Path("paper.md") in report.to_markdown(committed, Path("R.md"), Path())
     (folder / "paper.toml").write_text('[[items]]\nname = "Table 1"\nabaut = "positions"')
     with pytest.raises(ValueError, match="abaut"):
         paper.read_items(folder)
@@ -286,19 +288,15 @@ VERDICTS = (
 
 
 @pytest.fixture(scope="module")
-def committed() -> list[rows.Row]:
-    return rows.all_rows(rows.read_all(RESULTS))
+def committed() -> report.Contents:
+    return report.Contents.read(RESULTS)
 
 
 def test_every_number_of_the_paper_has_a_verdict_and_every_item_a_reason_of_one_sentence(committed):
-    for one in judge(committed, RESULTS / "benchmark"):
-        numbers = [
-            part
-            for part in re.split("[;,] (?=[a-z_]+/|images |photographs |audio |beside )", one.numbers)
-            if not part.startswith("beside")
-        ]
-        assert numbers and all(part.endswith(VERDICTS) for part in numbers), one.numbers
-        assert len(numbers) >= sum(len(number.recipes) for number in one.item.numbers)
+    for one in committed.judged:
+        answers = [answer for number in one.numbers for answer in number.answers]
+        assert answers and all(answer.verdict.endswith(VERDICTS) for answer in answers), answers
+        assert len(answers) >= sum(len(number.recipes) for number in one.item.numbers)
         assert re.fullmatch(r"[A-Z].*\w[).]?\.", one.reason) and not re.search(r"[.!?] ", one.reason), one.reason
 
 
@@ -324,7 +322,7 @@ def test_what_falls_short_is_named_in_the_reason():
 
 def test_data_that_are_not_at_hand_are_not_waited_for():
     table = judge([], "nowhere")[4]
-    assert table.numbers.startswith("lightcurves/elasticc not comparable: its data were not used")
+    assert table.numbers[0].paper == ("lightcurves/elasticc", "", "not comparable: its data were not used")
     assert table.paper == "1 not comparable: its data were not used, 1 no result yet"
 
 
@@ -339,11 +337,14 @@ def test_the_speed_is_read_from_a_benchmark(tmp_path):
     assert speed().tuned == "no result yet"
     (tmp_path / "c.json").write_text(json.dumps({"positions": measured}))
     assert speed().tuned == "no result yet"
-    assert speed().numbers == "images 1.01 not comparable, audio 0.50 not comparable, beside 0.87 (A card)"
+    assert [answer for number in speed().numbers for answer in number.answers] == [
+        ("images", "1.01", "not comparable"),
+        ("audio", "0.50", "not comparable"),
+    ]
     speeds.append({"workload": "photographs", "continuous_speed": 0.95})
     (tmp_path / "c.json").write_text(json.dumps({"positions": measured}))
     assert speed().tuned == "beaten"
-    assert speed().numbers.endswith("audio 0.50 not comparable, photographs 0.95 beaten, beside 0.87 (A card)")
+    assert speed().numbers[-1] == (0.87, None, ("photographs", "0.95", "beaten")) and speed().device == "A card"
     (tmp_path / "a.json").write_text(json.dumps({"positions": measured | {"rows": speeds[:1]}}))
     assert speed().tuned == "beaten", "a card before it without the number hides it"
 
@@ -369,7 +370,7 @@ def test_a_file_that_is_no_benchmark_is_named(tmp_path, held, parts):
 
 def test_what_cannot_be_compared_says_so():
     row = summarise(PENDULUM, [result(0)])[0]
-    assert rows.published(row) == "0.00332 (not comparable)"
+    assert rows.published(row) == "(0.00332)"
     assert rows.published(replace(row, is_comparable=True)) == "0.00332"
 
 
@@ -390,24 +391,26 @@ def test_the_table_and_the_page_come_out_the_same_every_time(folder, tmp_path):
     for _ in range(2):
         paths = report.write(folder, markdown=tmp_path / "R.md")
         written.append([path.read_bytes() for path in paths])
-    assert written[0] == written[1] and paths == [tmp_path / "R.md", folder / "report.html"]
-    table, page = (text.decode() for text in written[0])
-    (line,) = [line for line in table.splitlines() if "`pendulum/paper`" in line]
-    cells = [cell.strip() for cell in line.split("|")]
-    assert cells[3] == "2 ± 1.4 (2, 2 of 4 seeds missing)" and cells[7] == "≤ 0.0033: not all seeds yet"
-    assert "100" not in cells[3] and "no result yet" in table
+    assert written[0] == written[1]
+    assert paths == [tmp_path / "R.md", folder / "runs.md", folder / "report.html"]
+    table, runs, page = (text.decode() for text in written[0])
+    (line,) = [line for line in table.splitlines() if "[`pendulum/paper`]" in line]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells[2] == "2 ± 1.4" and cells[8:10] == ["incomplete", "2"] and "](results/runs.md#pendulum)" in cells[10]
+    assert "2 ± 1.4 (2, 2 of 4 seeds missing)" in runs and "≤ 0.0033: not all seeds yet" in runs
+    assert "By seed: 1 (0), 3 (1)." in runs and "- `pendulum/tuned`\n" in table
     of_pendulum = (folder / "report" / "pendulum.html").read_text()
     assert page.count("<figure>") == of_pendulum.count("<figure>") == 1  # the comparison; what the source draws
     for text in (page, of_pendulum):
         assert "default-src 'none'" in text and 'src="http' not in text.split("<script>")[0]
 
 
-def test_the_report_opens_with_verdicts_and_each_experiment_has_a_page_of_its_own(folder, tmp_path):
-    _, place = report.write(folder, markdown=tmp_path / "R.md")
+def test_the_page_opens_with_verdicts_and_each_experiment_has_a_page_of_its_own(folder, tmp_path):
+    *_, place = report.write(folder, markdown=tmp_path / "R.md")
     page = place.read_text()
     first = page[: page.index("</section>")]
-    assert '<a href="report/pendulum.html">pendulum</a>' in first
-    assert "1 not all seeds yet" in first and "1 no result" in first
+    assert f'<a href="report/pendulum.html">{PENDULUM.title}</a>' in first and "<td>incomplete</td>" in first
+    assert "1 tasks: 1 incomplete." in first and "pendulum/tuned" in page.split("Not run yet")[1]
     one = (folder / "report" / "pendulum.html").read_text()
     assert PENDULUM.title in one and '<a href="../report.html">' in one
     assert 'src="report/plotly.min.js"' in page and 'src="plotly.min.js"' in one
@@ -497,8 +500,9 @@ def test_the_page_escapes_what_it_is_told(folder, monkeypatch):
     monkeypatch.setattr(report, "discover", lambda: told)
     monkeypatch.setattr(rows, "discover", lambda: told)
     report.write(folder, markdown=folder / "R.md")
-    page = (folder / "report.html").read_text()
-    assert "&lt;b&gt;a &amp; b&lt;/b&gt;" in page and "<i>" not in page.split("<script>")[0]
+    page, one = ((folder / name).read_text() for name in ("report.html", "report/pendulum.html"))
+    assert "&lt;b&gt;a &amp; b&lt;/b&gt;" in one and "&lt;i&gt;" in page
+    assert "<i>" not in page.split("<script>")[0] + one.split("<script>")[0]
 
 
 def call(monkeypatch, capsys, *arguments):
@@ -537,7 +541,7 @@ def test_results_under_a_name_of_0_1_are_counted_and_not_called_unknown(tmp_path
 
 def test_the_seconds_of_a_seed_are_those_of_runs_in_one_go():
     held = [result(0, seconds=30.0), result(1, seconds=2.0, resumed=True)]
-    told = [report._section(replace(PENDULUM, data=Drawing()), part).blocks[2].text for part in (held, held[1:])]
+    told = [report._section(replace(PENDULUM, data=Drawing()), part, []).blocks[2].text for part in (held, held[1:])]
     assert told[0].endswith("; 30 s a seed") and told[1].endswith("resumed, so that its seconds are not known")
 
 
@@ -562,6 +566,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path, monkeypatch, capsys, how)
         ("R.md", "results", ["results", "is a folder"]),
         ("results", "page.html", ["results", "is a folder"]),
         ("same", "./same", ["cannot both be"]),
+        ("results/runs.md", "page.html", ["cannot both be", "runs.md"]),
         ("R.md", "file/page.html", ["file", "not a folder"]),
     ],
 )
@@ -596,14 +601,15 @@ def test_a_report_takes_the_place_of_a_report_and_of_nothing_else(folder, tmp_pa
     table, page = tmp_path / "R.md", tmp_path / "p.html"
     command = ["report", "--results", folder, "--markdown", table, "--page", page]
     assert [call(monkeypatch, capsys, *command)[0] for _ in range(2)] == [0, 0]
-    written = table.read_text(), page.read_text()
-    for place, mine in ((table, "# Reproduction\n\nMy notes."), (page, "<!doctype html><p>mine")):
+    runs = folder / "runs.md"
+    written = table.read_text(), page.read_text(), runs.read_text()
+    for place, mine in ((table, "# Results\n\nMy notes."), (page, "<!doctype html><p>mine"), (runs, "# Every run\n")):
         place.write_text(mine)
         code, _, error = call(monkeypatch, capsys, *command)
         assert code == 2 and place.read_text() == mine
         assert_says(error, place.name, "--force")
         assert call(monkeypatch, capsys, *command, "--force")[0] == 0
-        assert (table.read_text(), page.read_text()) == written
+        assert (table.read_text(), page.read_text(), runs.read_text()) == written
 
 
 @pytest.mark.parametrize(
@@ -664,7 +670,7 @@ def test_a_recipe_whose_seeds_all_failed_is_told_of(folder, monkeypatch, capsys)
 
 def test_the_numbers_of_the_readme_are_those_of_the_results(committed):
     """A row names our recipe; the paper's has the same name with another ending. Or it names the paper's alone."""
-    found = {row.recipe: row for row in committed if row.is_headline}
+    found = {row.recipe: row for row in committed.rows if row.is_headline}
     lines = [line for line in (ROOT / "README.md").read_text().splitlines() if re.match(r"\| `[a-z_]+/", line)]
     assert len(lines) >= 3
     for line in lines:
@@ -684,9 +690,9 @@ def test_the_numbers_of_the_readme_are_those_of_the_results(committed):
         assert floor == ("" if tuned.floor is None else f"{tuned.floor:.3g}"), line
 
 
-def test_the_committed_table_is_that_of_the_committed_results(committed):
-    made = report.to_markdown(committed, judge(committed, RESULTS / "benchmark"))
-    assert made == (ROOT / "REPRODUCTION.md").read_text(), "run `romae report`"
+def test_the_committed_pages_are_those_of_the_committed_results(committed):
+    for path, text in report.to_markdown(committed, ROOT / "REPRODUCTION.md", RESULTS).items():
+        assert path.read_text() == text, f"{path.name}: run `romae report`"
 
 
 def test_pages_of_experiments_need_a_folder_that_is_none_of_the_files(folder, tmp_path, monkeypatch, capsys):

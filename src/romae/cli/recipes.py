@@ -174,7 +174,9 @@ def run(
 
 def report(
     results: Results = Path("results"),
-    markdown: Annotated[Path, typer.Option(help="The table to write.")] = Path("REPRODUCTION.md"),
+    markdown: Annotated[
+        Path, typer.Option(help="The page of results to write; what it leads to lies in the folder of results.")
+    ] = Path("REPRODUCTION.md"),
     page: Annotated[
         Path | None,
         typer.Option(help="The first page to write, beside a folder for the others; results/report.html by default."),
@@ -182,9 +184,10 @@ def report(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """All results beside baselines, floors and published values: REPRODUCTION.md and pages with figures.
+    """All results beside peers, floors and published values: REPRODUCTION.md and pages with figures.
 
-    Nothing is run again. --json prints one row per recipe and metric instead, and writes nothing.
+    There is one line per task. The paper's tables and every run have pages of their own, paper.md and runs.md in the
+    folder of results. Nothing is run again. --json prints one row per recipe and metric instead, and writes nothing.
 
     Example: romae report --results results --markdown REPRODUCTION.md
     """

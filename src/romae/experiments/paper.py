@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from romae.config import load_config, parsed_json
 from romae.experiments.recipe import Better, gained
-from romae.experiments.summary import Row, blemish, number, ours
+from romae.experiments.summary import Row, blemish, with_spread
 
 FILE = "paper.toml"
 NO_RESULT, NOT_COMPARABLE, NOT_USED = "no result yet", "not comparable", "not comparable: its data were not used"
@@ -72,14 +72,38 @@ class Paper:
     items: tuple[Item, ...]
 
 
+class Answer(NamedTuple):
+    """A number of ours that answers a published one: what it is of, the number in words, and its verdict."""
+
+    name: str
+    number: str
+    verdict: str
+
+
+class Answered(NamedTuple):
+    """A published number, if there is one, with the answers of the paper's settings and of ours."""
+
+    published: float | None
+    paper: Answer | None
+    tuned: Answer | None
+
+    @property
+    def answers(self) -> list[Answer]:
+        return [answer for answer in (self.paper, self.tuned) if answer is not None]
+
+
 class Judgement(NamedTuple):
-    """What became of a table or figure, in words: with the paper's settings, with ours, number by number, and why."""
+    """What became of a table or figure: in words with the paper's settings and with ours, number by number, and why.
+
+    `device` is what speeds were measured on.
+    """
 
     item: Item
     paper: str
     tuned: str
-    numbers: str
+    numbers: tuple[Answered, ...]
     reason: str
+    device: str = ""
 
 
 def read_items(folder: str | Path) -> tuple[Item, ...]:
@@ -97,23 +121,22 @@ def judge(items: Sequence[Item], rows: Sequence[Row], benchmarks: str | Path) ->
 
 
 def _judged(item: Item, rows: Mapping[str, Row]) -> Judgement:
-    paper = [_verdict(entry, rows.get(entry.paper)) for entry in item.numbers]
-    tuned = [_verdict(entry, rows.get(entry.tuned)) for entry in item.numbers if entry.tuned]
-    numbers = "; ".join(_number_in_words(entry, rows) for entry in item.numbers)
+    numbers = tuple(_answered(entry, rows) for entry in item.numbers)
+    paper = [number.paper.verdict for number in numbers if number.paper is not None]
+    tuned = [number.tuned.verdict for number in numbers if number.tuned is not None]
     return Judgement(item, _counted(paper), _counted(tuned), numbers, _reason(item, rows))
 
 
-def _number_in_words(entry: Number, rows: Mapping[str, Row]) -> str:
-    """Such as: a-paper 0.3 ± 0.1 (5) missed, a-tuned 0.2 ± 0.1 (5) beaten, beside 0.25."""
-    row_of = {name: rows.get(name) for name in entry.recipes}
-    phrases = [
-        f"{name} {_verdict(entry, row)}"
-        if row is None or row.mean is None
-        else f"{name} {ours(row)} {_verdict(entry, row)}"
-        for name, row in row_of.items()
-    ]
-    published = next((row.published for row in row_of.values() if row is not None and row.published is not None), None)
-    return ", ".join(phrases + ([] if published is None else [f"beside {number(published)}"]))
+def _answered(entry: Number, rows: Mapping[str, Row]) -> Answered:
+    """A published number beside the recipes that answer it."""
+
+    def answer(name: str) -> Answer:
+        row = rows.get(name)
+        return Answer(name, "" if row is None else with_spread(row), _verdict(entry, row))
+
+    known = [rows[name] for name in entry.recipes if name in rows]
+    published = next((row.published for row in known if row.published is not None), None)
+    return Answered(published, answer(entry.paper), answer(entry.tuned) if entry.tuned else None)
 
 
 def _reason(item: Item, rows: Mapping[str, Row]) -> str:
@@ -154,16 +177,18 @@ def _compared(mean: float, spread: float, published: float, better: Better) -> s
 
 def _speed(item: Item, claim: Speed, folder: Path) -> Judgement:
     """From the first benchmark on a GPU that has it; other workloads than the paper's stand beside it."""
-    verdict, numbers = NO_RESULT, ""
     measured = [(device, speeds) for device, speeds in map(_speeds, sorted(folder.glob("*.json"))) if device != "cpu"]
     timed = [pair for pair in measured if claim.workload in pair[1]] or [pair for pair in measured if pair[1]]
-    for device, speeds in timed[:1]:
-        verdicts = dict.fromkeys(speeds, NOT_COMPARABLE)
-        if claim.workload in speeds:
-            verdicts[claim.workload] = verdict = _compared(speeds[claim.workload], 0.0, claim.published, "higher")
-        numbers = ", ".join(f"{name} {speed:.2f} {verdicts[name]}" for name, speed in speeds.items())
-        numbers += f", beside {claim.published} ({device})"
-    return Judgement(item, "", verdict, numbers, f"{item.reason}.")
+    device, speeds = timed[0] if timed else ("", {})
+    numbers = tuple(_answered_speed(claim, workload, speed) for workload, speed in speeds.items())
+    claimed = (answer.verdict for number in numbers if number.published is not None for answer in number.answers)
+    return Judgement(item, "", next(claimed, NO_RESULT), numbers, f"{item.reason}.", device)
+
+
+def _answered_speed(claim: Speed, workload: str, speed: float) -> Answered:
+    is_claimed = workload == claim.workload
+    verdict = _compared(speed, 0.0, claim.published, "higher") if is_claimed else NOT_COMPARABLE
+    return Answered(claim.published if is_claimed else None, None, Answer(workload, f"{speed:.2f}", verdict))
 
 
 def _speeds(path: Path) -> tuple[str, dict[str, float]]:

@@ -1,20 +1,23 @@
-"""The report: results on disk to a table beside the paper's, and to pages with all figures. Nothing is run again.
+"""The report: results on disk to pages in Markdown and for the browser. Nothing is run again.
 
-The first page has the verdicts, and each experiment a page of its own in a folder beside it, with the one file that
-draws their charts. The same results give the same report, byte for byte.
+In Markdown these are one page of results, the paper's tables, and every run. In the browser, the first page has the
+verdicts, and each experiment a page of its own in a folder beside it, with the one file that draws their charts. The
+same results give the same report, byte for byte.
 """
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from romae.experiments import figures
+from romae.experiments import figures, result_pages
 from romae.experiments.paper import FILE, Judgement, judge, read_items
 from romae.experiments.recipe import Recipe, discover
 from romae.experiments.results import TRIALS, Result, is_seed, renamed
-from romae.experiments.summary import Row, all_rows, number, ours, published, read_all, summarise, target
+from romae.experiments.rivals import Beside, read_beside
+from romae.experiments.summary import Row, all_rows, ours, read_all, target
+from romae.experiments.tasks import Line, experiment_of, lines
 from romae.files import require_free, write_whole_text
 from romae.pages import charts
 from romae.pages.page import (
@@ -31,26 +34,6 @@ from romae.pages.page import (
 )
 
 OURS = "RoMAE"
-
-INTRODUCTION = """\
-# Reproduction
-
-Written by `romae report` from the files in `results/`; no number of ours is entered by hand. Ours is mean ± standard
-deviation over (n) seeds, each with weights and training masks of its own. Data that are generated, and folds, are its
-own too; official splits, and PhysioNet's one split with its test masks, are the same for all. Baselines and floors are
-computed on the same test data, over the same seeds.
-A floor is what the best possible prediction leaves: a number below it would be a mistake of ours. How each row is run:
-`romae show NAME`; what was tried: [Trials](docs/log.md).
-
-A published number is reproduced if ours differs from it by no more than the spread over seeds, but 1 % at least and 5 %
-at most; it is beaten or missed if ours is better or worse than that. One in other units or on other data is not
-comparable. Targets, in the second table, are our own; where one is another recipe, the gain over it is the mean
-difference ± standard deviation over (n) seeds that both have. How to read all this, and a page with the plots:
-[Reproduction](docs/reproduction.md).
-"""
-
-
-_BEGINNING = INTRODUCTION[: INTRODUCTION.index(" from the files")].encode()
 
 
 def strangers(folder: str | Path) -> list[str]:
@@ -70,34 +53,56 @@ def write(
     page: str | Path | None = None,
     force: bool = False,
 ) -> list[Path]:
-    """Write the table and the pages of a folder of results, and return where the table and the first page are.
+    """Write the pages of a folder of results, and return where those in Markdown and the first of the browser are.
 
     Files that are no report are only overwritten by `force`, and those that the report is made from never.
     """
     places = [Path(markdown), Path(folder) / "report.html" if page is None else Path(page)]
     require_results(folder)
     _require_places(places, Path(folder), force)
-    table, pages = rendered(folder, places[1].name)
-    texts = {places[0]: table} | {places[1].parent / name: text for name, text in pages.items()}
+    contents = Contents.read(folder)
+    of_browser = {places[1].parent / name: text for name, text in to_pages(contents, places[1].name).items()}
+    in_markdown = to_markdown(contents, places[0], Path(folder))
+    texts = in_markdown | of_browser
     for path in texts:
         if path.parent.exists() and not path.parent.is_dir():
             raise ValueError(
                 f"{path.parent} is a file, where the pages of experiments go; move it, or name another --page"
             )
         if path not in places and path.exists():
-            require_free(path, force=force, is_ours=is_plotly if path.suffix == ".js" else is_page)
+            require_free(path, force=force, is_ours=IS_OURS[path.suffix])
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole_text(path, text)
-    return places
+    return [*in_markdown, places[1]]
 
 
-def rendered(folder: str | Path, name: str = "report.html") -> tuple[str, dict[str, str]]:
-    """The table of a folder of results, and its pages by their addresses from where the first one, `name`, lies."""
-    results = read_all(folder)
-    rows = all_rows(results)
-    judged = judge(read_items(folder), rows, Path(folder) / "benchmark")
-    return to_markdown(rows, judged), to_pages(results, rows, judged, name)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What a report is made from: the results of every recipe, their rows, the paper's tables, and peers."""
+
+    results: Mapping[str, Sequence[Result]]
+    rows: Sequence[Row]
+    judged: Sequence[Judgement] = ()
+    beside: Beside = field(default_factory=Beside)
+
+    @classmethod
+    def read(cls, folder: str | Path) -> "Contents":
+        """Those of a folder of results."""
+        results = read_all(folder)
+        rows = all_rows(results)
+        judged = judge(read_items(folder), rows, Path(folder) / "benchmark")
+        return cls(results=results, rows=rows, judged=judged, beside=read_beside(folder))
+
+    @property
+    def lines(self) -> list[Line]:
+        """One for each task."""
+        return lines(self.rows, self.beside)
+
+
+def to_markdown(contents: Contents, front: Path, folder: Path) -> dict[Path, str]:
+    """The pages in Markdown by where they lie: the page of results, and those in the folder of results."""
+    return result_pages.pages(contents.rows, contents.lines, contents.judged, front, folder)
 
 
 def require_results(folder: str | Path) -> None:
@@ -108,136 +113,98 @@ def require_results(folder: str | Path) -> None:
 
 def _require_places(places: Sequence[Path], folder: Path, force: bool) -> None:
     """Refuse what could not be written, or would be written over, before anything is."""
-    if len({place.resolve() for place in places}) < len(places):
-        raise ValueError(f"the table and the page cannot both be {places[0]}; give them two names")
+    every = [*places, folder / result_pages.RUNS, folder / result_pages.PAPER]
+    for i, place in enumerate(every):
+        if place.resolve() in {other.resolve() for other in every[:i]}:
+            raise ValueError(f"two pages of the report cannot both be {place}; give them two names")
     inputs = [*folder.rglob("*.json"), folder / FILE]
-    for place, is_ours in zip(places, (_is_table, is_page), strict=True):
+    for place, is_ours in zip(places, (result_pages.is_page, is_page), strict=True):
         require_free(place, force=force, inputs=inputs, is_ours=is_ours)
 
 
-def _is_table(path: Path) -> bool:
-    """Whether a file is the table of a report."""
-    with path.open("rb") as file:
-        return file.read(len(_BEGINNING)) == _BEGINNING
+IS_OURS = {".md": result_pages.is_page, ".html": is_page, ".js": is_plotly}
 
 
-# The table
+# The pages of the browser
 
 
-def to_markdown(rows: Sequence[Row], judged: Sequence[Judgement]) -> str:
-    """What became of the paper's tables and figures, the headline of every recipe, then all other numbers."""
-    headlines = [row for row in rows if row.is_headline]
-    others = [row for row in rows if not row.is_headline]
-    lines = [INTRODUCTION]
-    if judged:
-        lines += [
-            "## The paper's tables and figures",
-            "",
-            *_markdown_table(_JUDGED, [_judgement_cells(judgement) for judgement in judged]),
-            "",
-        ]
-    lines += ["## Every experiment", "", *_markdown_table(_COLUMNS, [_cells(row) for row in headlines])]
-    if others:
-        lines += ["", "## Further numbers of the same runs", ""]
-        lines += _markdown_table(("recipe", "metric", "ours"), [(row.recipe, row.metric, ours(row)) for row in others])
-    return "\n".join(lines) + "\n"
-
-
-_JUDGED = ("of the paper", "with its settings", "with ours", "numbers", "why")
-_COLUMNS = ("experiment", "protocol", "ours", "baseline", "floor", "published", "target", "remark")
-
-
-def _judgement_cells(judgement: Judgement) -> tuple[str, ...]:
-    return (
-        f"{judgement.item.name}: {judgement.item.about}",
-        judgement.paper,
-        judgement.tuned,
-        judgement.numbers,
-        judgement.reason,
-    )
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    return (
-        f"{row.paper}: `{row.recipe}`, {row.metric}",
-        row.protocol,
-        ours(row),
-        ", ".join(f"{name} {number(value)}" for name, value in sorted(row.baselines.items(), key=lambda item: item[1])),
-        number(row.floor),
-        published(row),
-        target(row),
-        row.remark,
-    )
-
-
-def _markdown_table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
-    body = [" | ".join(cell.replace("|", "\\|") for cell in line) for line in cells]
-    return [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns), *(f"| {line} |" for line in body)]
-
-
-# The page
-
-
-def to_pages(
-    results: dict[str, list[Result]], rows: Sequence[Row], judged: Sequence[Judgement], name: str = "report.html"
-) -> dict[str, str]:
-    """The first page, with verdicts and tables; one for each experiment that has results; and what draws their charts.
+def to_pages(contents: Contents, name: str = "report.html") -> dict[str, str]:
+    """The first page, with all verdicts; one for each experiment that has results; and what draws their charts.
 
     They come by their addresses from where the first one lies.
     """
     beside = Path(name).stem if Path(name).suffix else f"{name}-pages"
-    headlines = [row for row in rows if row.is_headline]
-    experiments = list(dict.fromkeys(_experiment(row.recipe) for row in headlines))
-    with_page = [one for one in experiments if any(runs and _experiment(n) == one for n, runs in results.items())]
-    address = {one: f"{beside}/{one}.html" for one in with_page}
-    verdicts = [Counter[str](row.verdict for row in headlines if _experiment(row.recipe) == one) for one in experiments]
-    summary = Table(
-        columns=("experiment", "rows", *_VERDICTS, "others"),
-        rows=[
-            [one, str(of.total()), *(str(of[word] or "") for word in _VERDICTS), _others(of)]
-            for one, of in zip(experiments, verdicts, strict=True)
-        ],
-        links=[address.get(one, "") for one in experiments],
-    )
-    cells = [[cell.replace("`", "") for cell in _cells(row)] for row in headlines]
-    overview: list[Block] = [
-        Table(
-            columns=_COLUMNS,
-            rows=cells,
-            marks=[_MARKS.get(row.verdict, "") for row in headlines],
-            links=[address.get(_experiment(row.recipe), "") if row.n else "" for row in headlines],
-        )
-    ]
-    if bars := {row.recipe: _bars(row) for row in headlines if row.mean is not None}:
-        overview.insert(0, Choice(label="Experiment", charts=bars))
-    first = [Section(title="Targets, by experiment", blocks=[summary]), Section(title="Every row", blocks=overview)]
-    if judged:
-        paper = Table(columns=_JUDGED, rows=[_judgement_cells(judgement) for judgement in judged])
-        first.insert(1, Section(title="The paper's tables and figures", blocks=[paper]))
-    pages = {name: to_html("Reproduction", first, lead=_LEAD, plotly=f"{beside}/{_PLOTLY}")}
-    for one in with_page:
-        recipes = [(discover()[n], runs) for n, runs in results.items() if runs and _experiment(n) == one]
-        sections = [_section(recipe, runs) for recipe, runs in recipes]
-        back = ("All experiments", f"../{name}")
+    experiments = list(dict.fromkeys(experiment_of(recipe) for recipe, runs in contents.results.items() if runs))
+    address = {one: f"{beside}/{one}.html" for one in experiments}
+    sections = [*_overview(contents, address), *_tables_of_the_paper(contents.judged)]
+    sections += [*_comparisons(contents.rows), *_missing(contents.rows), _words()]
+    pages = {name: to_html("Results", sections, lead=_lead(contents.lines), plotly=f"{beside}/{_PLOTLY}")}
+    for one in experiments:
+        sections = [
+            _section(discover()[recipe], runs, [row for row in contents.rows if row.recipe == recipe])
+            for recipe, runs in contents.results.items()
+            if runs and experiment_of(recipe) == one
+        ]
+        back = ("All results", f"../{name}")
         pages[address[one]] = to_html(one, sections, lead=_LEAD, back=back, plotly=_PLOTLY)
     return pages | {f"{beside}/{_PLOTLY}": plotly_script()}
 
 
+def _overview(contents: Contents, address: Mapping[str, str]) -> list[Section]:
+    """The lines of the page of results, each leading to the page of its experiment."""
+    return [
+        Section(
+            title=heading,
+            blocks=[
+                Table(
+                    columns=result_pages.COLUMNS,
+                    rows=[[_unbroken(cell) for cell in result_pages.cells(line)] for line in of_group],
+                    marks=[_MARKS.get(line.verdict, "") for line in of_group],
+                    links=[address.get(experiment_of(line.task), "") for line in of_group],
+                )
+            ],
+        )
+        for heading, of_group in result_pages.grouped(contents.lines).items()
+    ]
+
+
+def _unbroken(cell: str) -> str:
+    """A number and its spread on one line."""
+    return cell.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
+
+
+def _tables_of_the_paper(judged: Sequence[Judgement]) -> list[Section]:
+    blocks: list[Block] = []
+    for judgement in judged:
+        blocks.append(Text(text=f"{judgement.item.name}: {judgement.item.about}. {judgement.reason}"))
+        if judgement.numbers:
+            rows = [result_pages.answered_cells(numbers) for numbers in judgement.numbers]
+            blocks.append(Table(columns=result_pages.PAPER_COLUMNS, rows=rows))
+    return [Section(title="The paper's tables and figures", blocks=blocks)] if blocks else []
+
+
+def _comparisons(rows: Sequence[Row]) -> list[Section]:
+    bars = {row.recipe: _bars(row) for row in rows if row.is_headline and row.mean is not None}
+    return [Section(title="Every recipe", blocks=[Choice(label="Recipe", charts=bars)])] if bars else []
+
+
+def _missing(rows: Sequence[Row]) -> list[Section]:
+    names = result_pages.not_run(rows).values()
+    return [Section(title="Not run yet", blocks=[Text(text=", ".join(some)) for some in names])] if names else []
+
+
+def _lead(of: Sequence[Line]) -> str:
+    return f"{result_pages.tally(of)} ↓ lower is better, ↑ higher is better; what does not compare is in brackets."
+
+
+def _words() -> Section:
+    """What the verdicts mean."""
+    table = Table(columns=("verdict", "meaning"), rows=list(result_pages.VERDICTS.items()))
+    return Section(title="What the verdicts mean", blocks=[table])
+
+
 _PLOTLY = "plotly.min.js"  # a page of its own would carry its 5 MB each time
-_VERDICTS = ("reached", "missed")
-
-
-def _experiment(recipe: str) -> str:
-    """What a recipe is a row of: the first part of its name."""
-    return recipe.split("/")[0]
-
-
-def _others(verdicts: Counter[str]) -> str:
-    """How often there is any other verdict than those that have a column of their own."""
-    return ", ".join(f"{n} {verdict}" for verdict, n in verdicts.items() if verdict not in _VERDICTS)
-
-
-_MARKS = {"reached": "reached", "missed": "missed", "below its floor": "missed", "seeds failed": "missed"}
+_MARKS = {"ahead": "reached", "behind": "missed", "suspect": "missed"}
 _LEAD = "Every experiment beside baselines on the same test data, floors and published values. Nothing is run again."
 
 
@@ -254,15 +221,16 @@ def _bars(row: Row) -> Chart:
     return Chart(caption=caption, figure=charts.comparison(ordered, ours=OURS, metric=row.metric))
 
 
-def _section(recipe: Recipe, results: Sequence[Result]) -> Section:
+def _section(recipe: Recipe, results: Sequence[Result], of_recipe: Sequence[Row]) -> Section:
     """One recipe: its numbers, where they come from, and all there is to see."""
-    rows = [(row.metric, ours(row)) for row in summarise(recipe, results)]
+    rows = [(row.metric, ours(row)) for row in of_recipe]
+    known = [f"target: {target(row)}" for row in of_recipe if row.target] + [recipe.remark]
     devices, commits = (sorted({getattr(result, name) for result in results}) for name in ("device", "commit"))
     origin = f"{', '.join(devices)}; commit {', '.join(commits)}; {_spent(results)}"
     return Section(
         title=recipe.title,
         blocks=[
-            Text(text=f"{recipe.name}: {recipe.protocol}"),
+            Text(text="; ".join(filter(None, [f"{recipe.name}: {recipe.protocol}", *known]))),
             Table(columns=("metric", "ours"), rows=rows),
             Text(text=origin, is_aside=True),
             *figures.blocks(recipe, results),

@@ -53,14 +53,19 @@ class Gain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One metric of one recipe. Only the headline metric has baselines, a floor, a published value and a verdict."""
+    """One metric of one recipe. Only the headline metric has baselines, a floor, a published value and a verdict.
+
+    `stage` is the kind of the last stage of training, which says what is answered.
+    """
 
     recipe: str
     title: str
     paper: str
     protocol: str
+    stage: str
     metric: str
     is_headline: bool
+    by_seed: dict[int, float]
     mean: float | None
     std: float | None
     n: int
@@ -144,8 +149,10 @@ def _row(
         title=recipe.title,
         paper=recipe.paper,
         protocol=recipe.protocol,
+        stage=recipe.stages[-1].kind,
         metric=metric,
         is_headline=is_headline,
+        by_seed=dict(sorted(numbers.items())),
         mean=mean,
         std=std,
         n=len(numbers),
@@ -252,16 +259,17 @@ def ours(row: Row) -> str:
     label = "seeds missing" if row.is_headline else "without it"
     missing = f", {len(row.missing_seeds)} of {row.n_planned} {label}" if row.missing_seeds else ""
     changed = f", with another {', '.join(row.changed_settings)} than now" if row.changed_settings else ""
-    return f"{_with_spread(row)} ({row.n}{missing}{f', {failed}' if row.failed_seeds else ''}{changed})"
+    return f"{with_spread(row)} ({row.n}{missing}{f', {failed}' if row.failed_seeds else ''}{changed})"
 
 
 def target(row: Row) -> str:
     """What is asked, what is gained over other recipes, and the verdict."""
-    gains = "".join(f"; gain over {gain.over} {_with_spread(gain)} ({gain.n})" for gain in row.gains)
+    gains = "".join(f"; gain over {gain.over} {with_spread(gain)} ({gain.n})" for gain in row.gains)
     return f"{row.target}{gains}: {row.verdict}" if row.target else row.verdict
 
 
-def _with_spread(score: Row | Gain) -> str:
+def with_spread(score: Row | Gain) -> str:
+    """Mean ± standard deviation, or as much of it as there is."""
     if score.std is None or score.mean is None:
         return number(score.mean)
     std = 0.0 if score.std < 1e-9 * abs(score.mean) else score.std  # not what rounding leaves
@@ -269,9 +277,9 @@ def _with_spread(score: Row | Gain) -> str:
 
 
 def published(row: Row) -> str:
-    if row.published is None:
-        return ""
-    return number(row.published) + ("" if row.is_comparable else " (not comparable)")
+    """The published number, in brackets where it is not comparable."""
+    text = number(row.published)
+    return text if row.is_comparable or not text else f"({text})"
 
 
 def number(value: float | None) -> str:

@@ -36,24 +36,10 @@ from romae.data.skipping import refused_parts
 from romae.data.sources import SampleSource, Source, as_source
 from romae.inference.distributions import Distribution, Units
 from romae.inference.joint import coarse_to_fine, drawn
-from romae.inference.long_jobs import (
-    Aside,
-    Asked,
-    Job,
-    Leaving,
-    Places,
-    Question,
-    Slab,
-    here,
-    in_advance,
-    is_long,
-    on_device,
-    runs,
-    slab_of,
-    sorted_by_length,
-    tokens_per_slab,
-)
+from romae.inference.long_jobs import Job, is_long, runs, tokens_per_slab
 from romae.inference.outside import Outside
+from romae.inference.recordings import Asked, Question
+from romae.inference.slabs import Aside, Leaving, Places, Slab, here, in_advance, on_device, slab_of, sorted_by_length
 from romae.model.conformal import By, Conformal
 from romae.model.gate import Gate
 from romae.model.kernels.onednn import without_onednn
@@ -962,7 +948,7 @@ def _is_long(task: Task, source: Source, how: _How, lengths: Int64[np.ndarray, "
     if _scaling(task).own_units:
         return False
     n_tokens = int((source.lengths if lengths is None else lengths).sum())
-    return is_long(next(task.parameters()).device, n_tokens, how.budget)
+    return is_long(next(task.parameters()).device, n_tokens, how.budget, _resolved(task, how.precision))
 
 
 def _rows_in_slabs(

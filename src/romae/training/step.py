@@ -120,11 +120,32 @@ class Step:
         return sums
 
 
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """Cycles of objects wait to be freed: memory of the device that is freed while a graph is recorded breaks it.
+
+    To collect them before would do as well, and takes some 0.2 s for each graph.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 class Captured:
     """Work on the device, recorded once and played back; it must read and write the same memory every time."""
 
     @torch.no_grad()
-    def __init__(self, work: Callable[[], Tensor], changed: Callable[[], Sequence[Tensor]], pool: Any = None) -> None:
+    def __init__(
+        self,
+        work: Callable[[], Tensor],
+        changed: Callable[[], Sequence[Tensor]],
+        pool: Any = None,
+        n_trials: int = N_TRIALS,
+    ) -> None:
         """`changed` are the tensors that the work changes: they are put back after the trials that recording needs.
 
         Recordings of one `pool` share their memory: the result of one is gone once another is played.
@@ -136,7 +157,7 @@ class Captured:
         aside.wait_stream(torch.cuda.current_stream())
         try:
             with torch.cuda.stream(aside), torch.enable_grad():
-                for _ in range(N_TRIALS):
+                for _ in range(n_trials):
                     work()
         finally:  # also where a trial fails, so that the weights are those of before
             torch.cuda.current_stream().wait_stream(aside)
@@ -144,10 +165,10 @@ class Captured:
                 x.zero_()
             for x, initial in before:
                 x.copy_(initial)
-        gc.collect()  # what is freed later, while the graph is recorded, would break it
         self.graph = torch.cuda.CUDAGraph()
         # Other threads may go on meanwhile, such as one that makes the next batch.
-        with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"), torch.enable_grad():
+        recording = torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local")
+        with _without_collection(), recording, torch.enable_grad():
             self.result = work()
 
     def play(self) -> Tensor:
