@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: demo test fuzz kill mutate lint types format build docs clean
+.PHONY: demo test fuzz kill mutate lint types format build docs docs-version clean
 
 demo: $(STAMP)  ## the main job end to end on CPU, with data it makes itself
 	$(BIN)/romae demo --out demo
@@ -31,6 +31,9 @@ build: $(STAMP)  ## a wheel in dist/
 docs: $(STAMP) ## the documentation as a site in site/; a link that leads nowhere is an error
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-version: docs ## the site of this version beside those of others, on the branch gh-pages; serve it with mike serve
+	PATH=$(BIN):$$PATH $(BIN)/mike deploy --update-aliases $$($(BIN)/python -c "import romae; print(romae.__version__)") latest
 
 fuzz: $(STAMP)  ## ten thousand hostile inputs, each refused or answered rightly; minutes on 16 cores, half an hour on 2
 	OMP_NUM_THREADS=1 $(BIN)/python tests/reliability/fuzz_run.py --inputs 10000 --seed 0

@@ -4,6 +4,7 @@ A hook of MkDocs: some files become pages, measurements are handed out as they a
 made, and links between all of them and the pages of docs/ go where they do in the repository.
 """
 
+import os
 import posixpath
 import re
 from pathlib import Path
@@ -30,12 +31,23 @@ PAGES = {
     "models/weather/README.md": "models/weather.md",
 }
 NOT_SEARCHED = ("log.md", "changes.md")  # lists of what once was, which would bury the pages that help
+VERSIONED = "MIKE_DOCS_VERSION"  # what mike sets while it builds
 REPORT = "results/report.html"  # written by `romae report`, and in no repository
 HOMES = {site: repository for repository, site in PAGES.items()}
 TUTORIALS = "tutorials/"
 NOT_RUN = re.compile(r"^<!-- not run: [^>]*-->\n```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK_OR_PICTURE = re.compile(r"(?P<picture>!)?\[(?P<text>[^\]]*)\]\((?![a-z]+:)[^)]*\)")
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?(?=\))")
+
+
+def on_config(config: Any) -> Any:
+    """Every page says which version it is of; where mike builds the site, people can choose another."""
+    from romae import __version__
+
+    config.copyright = f"romae {__version__}"
+    if VERSIONED in os.environ:
+        config.extra["version"] = {"provider": "mike"}
+    return config
 
 
 def on_files(files: "Files", config: Any) -> "Files":

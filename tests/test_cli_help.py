@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -15,7 +16,10 @@ from typer.testing import CliRunner
 
 from messages import assert_says
 from romae.cli import main as cli
+from romae.cli.options import require_there
+from romae.cli.recipes import list_recipes
 from romae.cli.tables import print_table
+from romae.experiments.recipe import discover
 from test_cli import romae
 from test_cli_own_data import COLUMNS, TINY
 from test_training_tables import CURVES, contents
@@ -87,33 +91,56 @@ def test_help_is_short_too_and_puts_commands_together():
     assert CliRunner().invoke(cli.app, ["data", "list", "-h"]).exit_code == 0
 
 
-@pytest.mark.parametrize("path", [words(path) for path in OF_TABLES])
-def test_a_file_that_is_not_there_is_said_before_torch_is_imported(path):
+def test_a_file_that_is_not_there_is_said_before_anything_slow_is_imported():
     given = {"--model": "none", "--pretrained": "none", "--out": "none", "--label": "none", "--times": "0:1:1"}
-    command = COMMANDS[path]
-    options = [
-        word for p in command.params for name in p.opts if p.required and name in given for word in (name, given[name])
-    ]
-    arguments = ["none.csv" if p.name == "data" else "none" for p in command.params if p.param_type_name == "argument"]
+    calls = []
+    for path in OF_TABLES:
+        params = COMMANDS[path].params
+        options = [x for p in params for name in p.opts if p.required and name in given for x in (name, given[name])]
+        calls.append([*path, *("none.csv" for p in params if p.name == "data"), *options])
     source = f"""import sys
 from romae.cli import main
-sys.argv = ["romae", *{[*path, *arguments, *options]!r}]
-try:
-    main.main()
-finally:
-    print("torch" in sys.modules)
+for words in {calls!r}:
+    sys.argv = ["romae", *words]
+    try:
+        main.main()
+    except SystemExit as stopped:
+        print(stopped.code, [name for name in ("torch", "pandas", "pydantic") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "False\n"), done.stderr
-    assert_says(done.stderr, "no file none.csv")
+    assert done.stdout == "2 []\n" * len(calls), done.stderr
+    assert done.stderr == "romae: there is no file none.csv\n" * len(calls)
+
+
+def test_what_is_not_there_is_refused_with_its_near_miss(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("curves.csv").touch()
+    Path("classifier").mkdir()
+    for words, parts in (
+        (["fill", "curve.csv", "--out", "a.csv"], ("no file curve.csv", "'curves.csv'")),
+        (["predict", "curves.csv", "--model", "clasifier", "--out", "a.csv"], ("clasifier", "'classifier'", "Hub")),
+        (["page", "rum"], ("folder of a run", "rum")),
+        (["fill", "curves.csv", "--config", "job.toml", "--out", "a.csv"], ("no file job.toml",)),
+    ):
+        with pytest.raises(ValueError) as error:
+            CliRunner().invoke(cli.app, words, catch_exceptions=False)
+        assert_says(str(error.value), *parts)
+    require_there("someone/light-curves", None)  # may be on the Hub
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_paragraphs_of_help_are_broken_by_the_terminal_alone(path):
+    paragraphs = [text for text in COMMANDS[path].help.split("\n\n") if not text.startswith("Example: ")]
+    assert not [text for text in paragraphs if "\n" in text]
 
 
 def test_commands_of_one_sort_have_the_same_options():
     options = {path[0]: {one for p in command.params for one in p.opts} for path, command in COMMANDS.items()}
     answering = ("predict", "embed", "interpolate", "forecast", "anomaly", "explain")
     for name in (*answering, "fill", "calibrate", "finetune"):
-        assert {"--model", "--device", "--json"} <= options[name], name
-    for name in (*answering, "pretrain", "finetune", "run"):
+        assert {"--model", "--device", "--quiet", "--json"} <= options[name], name
+    assert "--model" in options["export"]
+    for name in ("pretrain", "run", "compare"):
         assert {"--device", "--quiet", "--json"} <= options[name], name
 
 
@@ -125,12 +152,23 @@ def test_every_command_that_writes_can_be_told_to_write_over_what_is_there():
         assert ("--force" in options) == bool(options & writing and path not in {("pretrain",), ("finetune",)}), path
 
 
+def test_the_next_commands_of_the_demo_start_from_where_the_user_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for found, started, expected in (
+        ("/usr/bin/romae", "romae", "romae"),
+        (None, str(tmp_path / ".venv/bin/romae"), ".venv/bin/romae"),
+        (None, "/somewhere/romae/__main__.py", "python -m romae"),
+    ):
+        monkeypatch.setattr("shutil.which", lambda name, found=found: found)
+        monkeypatch.setattr(sys, "argv", [started])
+        assert cli._program() == expected
+
+
 # For programs
 
 
-def test_all_but_commands_that_only_say_what_they_wrote_speak_json():
-    silent = {path for path, command in COMMANDS.items() if not any("--json" in one.opts for one in command.params)}
-    assert silent == {("page",), ("data", "get"), ("import-reference",), ("digest",)}
+def test_every_command_speaks_json():
+    assert not [path for path, command in COMMANDS.items() if not any("--json" in one.opts for one in command.params)]
 
 
 def test_a_check_of_data_speaks_json(monkeypatch):
@@ -149,6 +187,16 @@ def test_the_list_of_experiments_can_be_narrowed():
     with pytest.raises(ValueError) as error:
         CliRunner().invoke(cli.app, ["list", "pendulums"], catch_exceptions=False)
     assert_says(str(error.value), "no experiment", "pendulums", "romae list")
+
+
+def test_the_list_fits_a_terminal_of_eighty_columns(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    list_recipes(results=Path(__file__).resolve().parents[1] / "results")
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    names = set(discover()) | {"zero/all"}
+    assert max(map(len, lines)) <= 80 and names == {line.split()[0] for line in lines[2:] if line[:1].strip()}
+    assert lines[0].split() == ["name", "metric", "result", "published"]
 
 
 def test_names_in_a_table_are_never_broken(capsys, monkeypatch):
@@ -191,7 +239,7 @@ def test_a_table_is_plain_where_no_terminal_reads_it(capsys):
 def test_a_table_has_lines_on_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     print_table("A title", [{"name": "a", "error": 0.5}])
-    assert "┃" in capsys.readouterr().out
+    assert "───" in capsys.readouterr().out
 
 
 # Ctrl-C

@@ -325,18 +325,21 @@ def test_a_real_process_that_is_stopped_saves_first(tmp_path, number, code):
         (["pretrain", "none.csv", "--out", "run"], ["no file", "none.csv"]),
         (["pretrain", "curves.parquet", "--out", "run"], ["column 'id'", "['star', 'mjd',"]),
         (["pretrain", "curves.parquet", *COLUMNS, "--out", "run", "--set", "train.epoch=1"], ["key 'train.epoch'"]),
-        (["pretrain", "curves.parquet", *COLUMNS, "--out", "run", "--config", "no.toml"], ["cannot read no.toml"]),
+        (["pretrain", "curves.parquet", *COLUMNS, "--out", "run", "--config", "no.toml"], ["no file no.toml"]),
         (["pretrain", "curves.parquet", *COLUMNS], ["Missing option '--out'"]),
-        (["finetune", "curves.parquet", "--pretrained", "x", "--out", "run"], ["fine-tuning", "label"]),
+        (["finetune", "curves.parquet", "--pretrained", "on/hub", "--out", "run"], ["fine-tuning", "label"]),
         (
             ["finetune", "curves.parquet", "--pretrained", "x", "--label", "kind", "--out", "run"],
             ["no checkpoint folder"],
         ),
         (["predict", "curves.parquet", "--model", "x", "--out", "p.csv"], ["no checkpoint folder x"]),
-        (["predict", "curves.parquet", "--model", "x", "--out", "p.txt"], ["p.txt"]),
-        (["embed", "curves.parquet", "--model", "x", "--out", "e.csv", "--set", "size=1"], ["unknown key 'size'"]),
-        (["interpolate", "curves.parquet", "--model", "x", "--out", "i.csv"], ["where to interpolate"]),
-        (["interpolate", "curves.parquet", "--model=x", "--out=i.csv", "--channels=,"], ["--channels ','", "HR,Temp"]),
+        (["predict", "curves.parquet", "--model", "on/hub", "--out", "p.txt"], ["p.txt"]),
+        (["embed", "curves.parquet", "--model", "on/hub", "--out", "e.csv", "--set", "size=1"], ["unknown key 'size'"]),
+        (["interpolate", "curves.parquet", "--model", "on/hub", "--out", "i.csv"], ["where to interpolate"]),
+        (
+            ["interpolate", "curves.parquet", "--model=on/hub", "--out=i.csv", "--channels=,"],
+            ["--channels ','", "HR,Temp"],
+        ),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(run, arguments, parts):
@@ -347,7 +350,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(run, arguments, parts):
 
 
 def test_a_pooling_that_there_is_not_is_refused_before_the_model_is_read(run, without_shape_checks):
-    done = run("embed", "curves.parquet", "--model", "x", "--out", "e.csv", "--pooling", "all")
+    done = run("embed", "curves.parquet", "--model", "on/hub", "--out", "e.csv", "--pooling", "all")
     assert done.code == 2 and not Path("e.csv").exists()
     assert_says(done.err, "'layers'", "not 'all'")
 
@@ -358,11 +361,12 @@ def test_a_pooling_that_there_is_not_is_refused_before_the_model_is_read(run, wi
 @pytest.mark.parametrize("command", ["predict", "embed", "interpolate"])
 def test_a_table_that_is_there_is_left_alone(run, command):
     Path("mine.csv").write_text("years of work")
-    asked = (command, "curves.parquet", "--model", "x", *(("--at", "0:1:2") if command == "interpolate" else ()))
+    asked = (command, "curves.parquet", "--model", "on/hub", *(("--at", "0:1:2") if command == "interpolate" else ()))
     done = run(*asked, "--out", "mine.csv")
     assert done.code == 2
     assert_says(done.err, "mine.csv", "--force")
-    assert_says(run(*asked, "--out", "mine.csv", "--force").err, "no checkpoint folder")
+    absent = [word.replace("on/hub", "x") for word in asked]
+    assert_says(run(*absent, "--out", "mine.csv", "--force").err, "no checkpoint folder")
     for force in ((), ("--force",)):
         done = run(*asked, "--out", "curves.parquet", *force)
         assert done.code == 2
@@ -383,7 +387,7 @@ def test_a_run_writes_over_nothing_that_it_reads(run):
     assert_says(done.err, "job.json", "is read")
     romae.Classification(romae.ModelConfig(channels=1, position_dims=2, encoder="tiny-shallow"), 2).save("mine/best")
     weights = Path("mine/best/model.safetensors").read_bytes()
-    for pretrained in ("mine/best", "x"):
+    for pretrained in ("mine/best", "on/hub"):
         done = run("finetune", "curves.parquet", "--pretrained", pretrained, "--label", "kind", "--out", "mine")
         assert done.code == 2 and Path("mine/best/model.safetensors").read_bytes() == weights
         assert_says(done.err, "mine/best", "holds a model")

@@ -85,8 +85,8 @@ def test_training_prediction_estimators_and_commands_for_own_tables_need_no_extr
 def test_a_command_without_its_extra_says_what_to_install_and_writes_nothing(tmp_path):
     (tmp_path / "results").mkdir()
     commands = {
-        "export": [["export", "model", "--out", "model.onnx"]],
-        "plots": [["demo"], ["page", "run"], ["benchmark", "attention"]],
+        "export": [["export", "on/hub", "--out", "model.onnx"]],
+        "plots": [["demo"], ["page", "results"], ["benchmark", "attention"]],
         "experiments": [
             ["list"],
             ["show", "pendulum/paper"],

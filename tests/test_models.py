@@ -10,10 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
 
 import romae
 from romae.data.scaling import scaled
 from romae.experiments import baselines
+from romae.experiments.card import HUB_LICENCES
 from romae.experiments.datasets import physionet2012
 from romae.experiments.icu_models import errors_of
 from romae.experiments.recipe import find
@@ -40,6 +42,9 @@ def test_a_model_loads_and_its_card_says_what_it_is(folder):
     assert task.scaling is not None and (task.schema is not None or folder == ZERO)
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert all(f"\n## {part}\n" in card for part in ("Data", "Protocol", "Numbers", "Limits")) and "Licence" in card
+    header = yaml.safe_load(card.split("---")[1])
+    assert header["library_name"] == "romae" and header["license"] in HUB_LICENCES.values()
+    assert "irregular-time-series" in header["tags"]
 
 
 @pytest.mark.parametrize("folder", [x for x in FOLDERS if x != ZERO], ids=lambda folder: folder.name)
@@ -118,7 +123,8 @@ def test_the_cards_of_both_models_and_the_stays_of_the_tutorial_agree():
     assert len(stays) == len(outcomes) == 122 and (outcomes == "died").sum() == 13
     tutorial = (ROOT / "docs" / "tutorials" / "icu.md").read_text(encoding="utf-8")
     (auroc, risk, rate) = map(
-        float, re.search(r"-> AUROC ([\d.]+); mean risk ([\d.]+), rate of deaths ([\d.]+)", tutorial).groups()
+        float,
+        re.search(r"^AUROC ([\d.]+); mean risk ([\d.]+), rate of deaths ([\d.]+)$", tutorial, re.MULTILINE).groups(),
     )
     assert auroc == pytest.approx(on_card("icu-mortality", "set c: this model", 0), abs=0.08)
     assert risk == pytest.approx(on_card("icu-mortality", "set c: this model", 4), abs=0.03)

@@ -5,6 +5,7 @@ import inspect
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 import sysconfig
@@ -14,6 +15,7 @@ import zipfile
 from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,6 +27,33 @@ from romae.extras import EXTRAS
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "romae"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+REPOSITORY = "https://example.org/owner/romae"
+
+
+# What a package index shows
+
+
+def test_links_and_pictures_of_the_description_lead_to_the_repository():
+    hook = SimpleNamespace(**runpy.run_path(str(ROOT / "hatch_build.py")))
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = hook.with_absolute_links(text, REPOSITORY, romae.__version__)
+    relative = [found["path"] for found in hook.LINK.finditer(hook.CODE.sub("", text))]
+    assert len(relative) > 20 and not hook.LINK.search(hook.CODE.sub("", shown))
+    assert hook.CODE.findall(shown) == hook.CODE.findall(text)
+    pictures = re.findall(r"!\[[^\]]*\]\((\S+)\)", shown)
+    assert len(pictures) >= 2 and all(one.startswith(f"{REPOSITORY}/raw/v{romae.__version__}/") for one in pictures)
+    assert hook.with_absolute_links(shown, REPOSITORY, "1") == shown
+    assert hook.with_absolute_links("`[a](b)` [c](https://d) [e](#f)", REPOSITORY, "1") == (
+        "`[a](b)` [c](https://d) [e](#f)"
+    )
+
+
+def test_no_addresses_are_made_up_where_the_repository_is_not_named():
+    hook = SimpleNamespace(**runpy.run_path(str(ROOT / "hatch_build.py")))
+    assert list(hook.addresses(None, "1")) == ["Paper"]
+    assert all(one.startswith("https://") for one in hook.addresses(REPOSITORY, "1").values())
 
 
 # Built and installed
@@ -53,7 +82,8 @@ def built(tmp_path_factory) -> Path:
             pytest.skip(f"needs {tool}: pip install 'romae[dev]'")
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    env = os.environ | {"ROMAE_REPOSITORY": REPOSITORY}
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
@@ -69,6 +99,14 @@ def test_the_wheel_holds_the_package_and_its_types_and_nothing_else(built):
 
 
 @pytest.mark.slow
+def test_the_wheel_says_where_everything_is(built):
+    (wheel,) = built.glob("*.whl")
+    metadata = zipfile.ZipFile(wheel).read(f"romae-{romae.__version__}.dist-info/METADATA").decode()
+    assert f"Project-URL: Source, {REPOSITORY}" in metadata and "License-Expression: MIT" in metadata
+    assert f"]({REPOSITORY}/raw/v{romae.__version__}/docs/images/filled.png)" in metadata
+
+
+@pytest.mark.slow
 def test_the_sdist_holds_what_the_project_lists(built):
     (sdist,) = built.glob("*.tar.gz")
     found = {name.split("/")[1] for name in tarfile.open(sdist).getnames()}
@@ -81,6 +119,8 @@ def test_the_sdist_holds_what_the_project_lists(built):
         "README.md",
         "LICENSE",
         "CHANGELOG.md",
+        "COMPARISON.md",
+        "hatch_build.py",
         "pyproject.toml",
     }
     assert found <= {path.name for path in ROOT.iterdir()} | {"PKG-INFO"}

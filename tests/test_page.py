@@ -187,7 +187,7 @@ def test_hidden_points_are_those_that_are_predicted(runs, tmp_path):
         for (name, axis), trace in named.items():
             if name == "predicted":
                 assert trace["x"] == named["hidden from the model", axis]["x"]
-    assert "this flatters it" in text
+    assert "this is optimistic" in text
 
 
 @pytest.mark.parametrize("samples", ["kept out", "auto"])
@@ -203,7 +203,7 @@ def test_all_samples_are_shown_where_nobody_knows_which_were_kept_out(runs, tmp_
     other = CURVES.assign(flux=CURVES["flux"] + 1)
     text = run_page.write(runs / "run", data=other, out=tmp_path / "page.html").read_text()
     assert len(figures_of(text)[1]) == run_page.N_SHOWN
-    assert_says(text, "All 16 ids", "flatters")
+    assert_says(text, "All 16 ids", "optimistic")
     with refused(ValueError, "torn"):
         folder = shutil.copytree(runs / "run", tmp_path / "run")
         (folder / "job.json").write_text("[]")

@@ -142,7 +142,7 @@ def test_an_area_without_ids_of_a_class_is_left_out_with_the_reason(monkeypatch)
     assert "auroc" not in scores.metrics
     assert_says(scores.omitted["auroc"], "'b'", "3 validation ids")
     assert_says(scores.remarks[0], "'c' (1 of 3")
-    assert_says("\n".join(scores.lines()), "AUROC is left out", "flatter", "--test-share 0.2")
+    assert_says("\n".join(scores.lines()), "AUROC is left out", "optimistic", "--test-share 0.2")
 
 
 def test_numbers_have_r2_and_an_error_in_their_own_unit(monkeypatch):

@@ -128,7 +128,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def test_links_and_the_head_of_a_page_are_readable():
-    light, dark = (DOCS / "site.css").read_text(encoding="utf-8").split('"slate"')
+    light, dark = (DOCS / "site.css").read_text(encoding="utf-8").split('"slate"', maxsplit=1)
     of = {
         (name, variable): re.search(rf"{variable}: (#\w{{6}});", part)[1]
         for name, part in (("light", light), ("dark", dark))
@@ -144,6 +144,23 @@ def test_links_are_called_by_titles_and_not_by_files():
     for page in PAGES:
         for text, target in re.findall(r"\[([^\]\n]*)\]\(([^)\s]*)\)", prose(page)):
             assert not re.fullmatch(r"[\w/.-]+\.md", text), f"{name(page)}: [{text}]({target})"
+
+
+def test_code_fits_the_window():
+    """A line of 125 letters is as wide as a page is in a window of 1400 pixels; output and logs may be wider."""
+    for page in PAGES:
+        if page.name in ("log.md", "experiments.md"):
+            continue
+        for language, code in re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S):
+            if language not in ("text", "bibtex"):
+                assert max(map(len, code.splitlines())) <= 125, f"{name(page)}: {code}"
+
+
+def test_a_page_says_its_version_and_offers_others_where_there_are_some(monkeypatch):
+    config = SimpleNamespace(extra={})
+    assert outside.on_config(config).copyright == f"romae {romae.__version__}" and not config.extra
+    monkeypatch.setenv(outside.VERSIONED, "0.2")
+    assert outside.on_config(config).extra == {"version": {"provider": "mike"}}
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""RoMAE: learn from sets of measurements at real-valued positions.
+"""RoMAE: self-supervised learning for irregular time series and other irregularly sampled data.
 
 Rotary Masked Autoencoders (arXiv 2505.20535) in PyTorch. The public names are listed here and nowhere else; each
 is imported when it is first used, so that `import romae` is quick. `__all__` is what stays stable between versions.

@@ -53,9 +53,9 @@ def read_arguments(
     return {key: _read(open_ones[key].annotation, value, _join(where, key)) for key, value in data.items()}
 
 
-def near_miss(name: str, known: Iterable[str]) -> str:
+def near_miss(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str:
     """The end of a sentence: which of the known names may be meant, or nothing."""
-    near = get_close_matches(name, list(known), n=2)
+    near = get_close_matches(name, list(known), n=2, cutoff=likeness)
     return f"; do you mean {' or '.join(map(repr, near))}?" if near else ""
 
 

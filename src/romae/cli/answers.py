@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from romae.cli.options import (
+    MODELS_HELP,
     Channel,
     ConfigFile,
     Data,
@@ -38,9 +39,7 @@ if TYPE_CHECKING:
 InferenceSettings = Annotated[
     list[str] | None, typer.Option("--set", help="One setting, as key=value: device=cpu; repeatable.")
 ]
-Model = Annotated[
-    str, typer.Option("--model", help="The folder of a finished run, a checkpoint, or a name on the Hugging Face Hub.")
-]
+Model = Annotated[str, typer.Option("--model", help=MODELS_HELP)]
 Interval = Annotated[
     float | None,
     typer.Option(
@@ -98,6 +97,7 @@ def predict(
 
     Example: romae predict new.parquet --model classifier --out predictions.csv
     """
+    from romae.checkpoints.native import ESTIMATOR_FILES
     from romae.inference import tables as inference_tables
     from romae.inference.predictor import Predictor
 
@@ -106,9 +106,13 @@ def predict(
     columns = columns_named(id, time, channel, value, position, static, error)
     options = options_given(device=device, on_error=on_error) | how_sure(interval, quantiles)
     config = configured(inference_tables.PredictConfig, config_file, columns, settings, **options)
-    answer_in_parts(
-        Predictor(model, "predict", config=config), data, out, resume=resume, force=force, quiet=quiet, as_json=as_json
-    )
+    if Path(model, ESTIMATOR_FILES[0]).is_file():
+        from romae.estimators.tables import EstimatorPredictor
+
+        predictor: Predictor = EstimatorPredictor(model, config=config)
+    else:
+        predictor = Predictor(model, "predict", config=config)
+    answer_in_parts(predictor, data, out, resume=resume, force=force, quiet=quiet, as_json=as_json)
 
 
 def embed(
@@ -348,6 +352,7 @@ def calibrate(
     config_file: ConfigFile = None,
     settings: InferenceSettings = None,
     force: Force = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Make probabilities mean what they say, by a table of ids that the model was not trained on.

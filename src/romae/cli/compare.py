@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from romae.cli.options import Quiet
 from romae.cli.tables import Force, Json, print_table
 from romae.files import require_free, write_whole_text
 
@@ -47,6 +48,7 @@ def compare(
     only_list: Annotated[bool, typer.Option("--list", help="Name the problems, and run nothing.")] = False,
     only_table: Annotated[bool, typer.Option("--table", help="Show what there is, and run nothing.")] = False,
     force: Force = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Run default estimators and simple baselines on public data sets, and show scores, times and mean ranks.
@@ -90,7 +92,8 @@ def compare(
                     continue
 
                 def said(name: str, score: float, seconds: float, place: Path = path) -> None:
-                    typer.echo(f"{place}: {name} {score:.4f} in {seconds:.1f} s", err=True)
+                    if not quiet:
+                        typer.echo(f"{place}: {name} {score:.4f} in {seconds:.1f} s", err=True)
 
                 trial.run(problem, fold, results, device=device, methods=methods, quick=quick, force=force, report=said)
     root = results / trial.TRIALS if quick else results

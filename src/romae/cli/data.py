@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from romae.cli.options import Quiet
 from romae.cli.tables import Json, print_table
 
 
@@ -27,16 +28,20 @@ def list_datasets(as_json: Json = False) -> None:
         print_table(f"Data sets in {data_root()} (set ROMAE_DATA to look elsewhere)", rows)
 
 
-def get(name: Annotated[str, typer.Argument(help="A name from `romae data list`, or uea/<Name>.")]) -> None:
+def get(
+    name: Annotated[str, typer.Argument(help="A name from `romae data list`, or uea/<Name>.")],
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
     """Download a data set from its official address; an interrupted download goes on where it stopped.
 
     Example: romae data get uea/BasicMotions
     """
     from romae.experiments.datasets import find
 
-    with _Bars() as report:
+    with _Bars(quiet) as report:
         folder = find(name).get(report=report)
-    typer.echo(f"{name} is in {folder}")
+    typer.echo(json.dumps({"name": name, "folder": str(folder)}) if as_json else f"{name} is in {folder}")
 
 
 def check(
@@ -61,13 +66,16 @@ COMMANDS: dict[str, Callable[..., None]] = {"list": list_datasets, "get": get, "
 
 
 class _Bars:
-    """Progress bars for downloads, one per file."""
+    """Progress bars for downloads, one per file; none where nobody looks, or where they are not wanted."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
 
     def __enter__(self) -> Any:
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-        self.progress = Progress(*columns, disable=not sys.stderr.isatty())
+        self.progress = Progress(*columns, disable=self.quiet or not sys.stderr.isatty())
         self.tasks: dict[str, Any] = {}
         self.progress.start()
         return self.report

@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
+from romae.cli.options import MODELS_HELP
 from romae.cli.tables import Force, Json
 
 
 def export(
-    model: Annotated[
-        str, typer.Argument(help="The folder of a finished run, a checkpoint, or a name on the Hugging Face Hub.")
-    ],
     out: Annotated[Path, typer.Option("--out", help="The file to write: .onnx, or .pt2 for torch.export.")],
+    model: Annotated[str | None, typer.Argument(help=MODELS_HELP)] = None,
+    named_model: Annotated[str | None, typer.Option("--model", help="The same, as other commands take it.")] = None,
     answer: Annotated[
         str | None,
         typer.Option(
@@ -39,12 +39,14 @@ def export(
     from romae.inference import export as exporting
     from romae.training.tables import load_model
 
+    if (model is None) == (named_model is None):
+        raise ValueError("name the model to write, once: romae export classifier --out classifier.onnx")
     require_free(out, force=force)
     format = "torch" if out.suffix.lower() == exporting.ENDINGS["torch"] else "onnx"
     if format == "onnx":
         exporting.require_onnx()  # before the model is looked for, perhaps on the Hub
     settings: dict[str, Any] = {"format": format, "answer": answer, "inputs": inputs, "force": force}
-    exported = exporting.export(load_model(model), out, **settings)
+    exported = exporting.export(load_model(model or str(named_model)), out, **settings)
     if as_json:
         typer.echo(json.dumps(asdict(exported) | {"path": str(out)}))
         return

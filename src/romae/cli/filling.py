@@ -18,6 +18,7 @@ from romae.cli.answers import (
     how_sure,
 )
 from romae.cli.options import (
+    MODELS_HELP,
     Channel,
     ConfigFile,
     Data,
@@ -45,8 +46,7 @@ AnyModel = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help="The folder of a finished run, a checkpoint, or a name on the Hugging Face Hub; by default the model that "
-        "needs no training.",
+        help=f"{MODELS_HELP} By default the model that needs no training.",
     ),
 ]
 PageOption = Annotated[
@@ -89,6 +89,7 @@ def fill(
     config_file: ConfigFile = None,
     settings: InferenceSettings = None,
     force: Force = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Fill the empty cells of a table, each with an interval; no model is needed, and nothing is trained.
@@ -96,7 +97,7 @@ def fill(
     All rows and columns come back in their order. Beside each column of values, such as flux, flux_filled says where it
     was empty, flux_lower and flux_upper where the value lies. Without a column of ids (--id, or one called id) the
     table is one series; without --value every column of numbers is filled. What is printed are the errors at values
-    that are hidden for it, beside those of straight lines and of the last value.
+    that are hidden for it, beside those of linear interpolation and of the last value.
 
     Example: romae fill weather.csv --id station --time date --out filled.csv --page filled.html
 
@@ -280,7 +281,7 @@ def _say(
         print_table(score.title(), score.rows())
         typer.echo(score.verdict())
         if answered.is_trained:
-            typer.echo("where the model was trained on these ids, its errors flatter it")
+            typer.echo("if the model was trained on these ids, its errors are optimistic")
     if page is not None:
         typer.echo(f"{page}: curves with bands")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from romae.cli.options import (
+    MODELS_HELP,
     Channel,
     ConfigFile,
     Data,
@@ -64,7 +65,7 @@ TestShare = Annotated[
         "--test-share",
         help="The share of ids to keep out of training and of validation and to score the model on, such as 0.2; "
         "stratified by class. By default none, so that all ids go into the model: the scores are then those of the "
-        "validation ids, which chose the weights and so flatter a little.",
+        "validation ids, which also chose the weights, and slightly optimistic.",
     ),
 ]
 MaskingOption = Annotated[
@@ -154,9 +155,7 @@ def finetune(
     data: Data,
     pretrained: Annotated[
         str,
-        typer.Option(
-            "--pretrained", "--model", help="The folder of a finished run, a checkpoint, or a name on the Hub."
-        ),
+        typer.Option("--pretrained", "--model", help=MODELS_HELP),
     ],
     out: Folder,
     label: Annotated[

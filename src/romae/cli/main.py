@@ -3,6 +3,8 @@
 import dis
 import json
 import math
+import os
+import shutil
 import sys
 import traceback
 import warnings
@@ -19,11 +21,14 @@ from romae.cli import export as cli_export
 from romae.cli import filling as cli_filling
 from romae.cli import learning as cli_learning
 from romae.cli import recipes as cli_recipes
+from romae.cli.options import Commands, Quiet, help_of
 from romae.cli.runs import require_new
 from romae.cli.tables import Force, Json, print_table
 
 app = typer.Typer(
-    help="RoMAE: learn from measurements at real-valued positions. Start with: romae demo",
+    cls=Commands,
+    help="RoMAE: self-supervised learning for irregular time series and other irregularly sampled data. Start with: "
+    "romae demo",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -110,6 +115,7 @@ def demo(
         bool, typer.Option(help="Some 20 seconds instead of two minutes: a smaller model, which wins by less.")
     ] = False,
     force: Force = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Two minutes on two CPU cores, no download: fill a table without training, then train, classify and compare.
@@ -118,8 +124,12 @@ def demo(
     """
     from romae.experiments import demo
 
+    def say(text: str) -> None:
+        if not quiet:
+            typer.echo(text, err=True)
+
     settings = demo.QUICK if quick else demo.FULL
-    outcome = demo.run(out, seed=seed, settings=settings, force=force, say=lambda text: typer.echo(text, err=True))
+    outcome = demo.run(out, seed=seed, settings=settings, force=force, say=say)
     rows = [{"method": name, "rmse": value} for name, value in outcome.rmse.items()]
     accuracies = [{"method": name, "accuracy": value} for name, value in outcome.accuracy.items()]
     if as_json:
@@ -135,10 +145,11 @@ def demo(
         typer.echo(json.dumps(summary | {"next": outcome.next_commands}))
         return
     print_table(
-        "A log with holes, filled without training: error at missing readings, in deviations", outcome.filled.rows()
+        "A log with gaps, filled without training: error at missing readings, in standard deviations",
+        outcome.filled.rows(),
     )
     print_table("A model trained on oscillators: error (V) at readings that were hidden from it", rows)
-    print_table("Share of new series whose speed was told, from the same half of the readings", accuracies)
+    print_table("Accuracy of the predicted speed of new series, from the same half of the readings", accuracies)
     for sentence in outcome.verdicts:
         typer.echo(sentence)
     if not outcome.wins:
@@ -147,7 +158,15 @@ def demo(
     typer.echo(f"trained for {outcome.seconds:.0f} s; the curves are in {outcome.picture.parent}/*.png")
     typer.echo(f"open {outcome.page} in a browser to look around\n\nNext, try:")
     for command in outcome.next_commands:
-        typer.echo(f"  {command}")
+        typer.echo(f"  {_program()}{command.removeprefix('romae')}")
+
+
+def _program() -> str:
+    """How this program is started from here: by its name or, from an environment that is not active, by its place."""
+    if shutil.which("romae") is not None:
+        return "romae"
+    place = Path(sys.argv[0])
+    return os.path.relpath(place) if place.name == "romae" else "python -m romae"
 
 
 for group, file, panel in (
@@ -160,7 +179,8 @@ for group, file, panel in (
     (data_app, cli_data, None),
 ):
     for name, command in file.COMMANDS.items():
-        group.command(name, rich_help_panel=OWN if name == "page" else panel)(command)
+        place = OWN if name == "page" else panel
+        group.command(name, rich_help_panel=place, help=help_of(command))(command)
 app.add_typer(data_app, name="data", rich_help_panel=PAPER)
 
 
@@ -169,6 +189,7 @@ def import_reference(
     directory: Annotated[Path, typer.Argument(help="A checkpoint folder of the paper's authors.")],
     out: Annotated[Path, typer.Option(help="The folder to write, in the format of this library.")],
     force: Force = False,
+    as_json: Json = False,
 ) -> None:
     """Turn a checkpoint of the paper's authors into one of ours.
 
@@ -179,12 +200,17 @@ def import_reference(
     require_new(out, force)
     task = load_reference(directory)
     task.save(out)
-    typer.echo(f"{out}: {type(task).__name__} with {sum(p.numel() for p in task.parameters()):,} parameters")
+    name, n_parameters = type(task).__name__, sum(p.numel() for p in task.parameters())
+    if as_json:
+        typer.echo(json.dumps({"model": str(out), "task": name, "parameters": n_parameters}))
+        return
+    typer.echo(f"{out}: {name} with {n_parameters:,} parameters")
 
 
 @app.command(rich_help_panel=TOOLS)
 def digest(
     directories: Annotated[list[Path], typer.Argument(help="Checkpoint folders.")],
+    as_json: Json = False,
 ) -> None:
     """Write the digests of checkpoints as they are: of an older version, or changed by you. Others refuse to load.
 
@@ -194,7 +220,10 @@ def digest(
 
     for path in directories:
         write_digests(path)
-        typer.echo(f"{path}: digests written")
+        if not as_json:
+            typer.echo(f"{path}: digests written")
+    if as_json:
+        typer.echo(json.dumps([str(path) for path in directories]))
 
 
 @app.command("check-reference", rich_help_panel=PAPER)

@@ -1,25 +1,78 @@
 """What commands for own tables have in common: the columns of the table, and settings from files and options."""
 
+import inspect
+import os
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperGroup
+
+from romae.config import near_miss
+from romae.files import readable_path
 
 # Settings of a command, which have columns; their classes are imported where they are used.
 C = TypeVar("C", bound=Any)
 
 
-def existing(path: Path | None) -> Path | None:
-    """Refuse a file that is not there before anything is imported that takes seconds."""
-    if path is not None and not path.exists():
-        raise ValueError(f"there is no file {path}")
-    return path
+# Parameters that name a file or folder to read, and those that name a model, which may also be on the Hub.
+READ = {"data": "file", "queries": "file", "config_file": "file", "run": "folder of a run", "directory": "folder"}
+MODELS = ("model", "named_model", "pretrained")
+
+MODELS_HELP = (
+    "The folder of a run, of a checkpoint or of a saved estimator, or a name: of a model that comes with the library, "
+    "such as romae/icu, or on the Hugging Face Hub."
+)
+
+
+class Commands(TyperGroup):
+    """Commands which refuse files that are not there at once.
+
+    Before options are read in full, which takes some 0.2 s, and before torch is imported, which takes seconds.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Look for the files that a command is to read, then read all options."""
+        place = next((i for i, word in enumerate(args) if not word.startswith("-")), len(args))
+        command: Any = self.commands.get(args[place]) if place < len(args) else None
+        if command is not None and not ctx.resilient_parsing and not isinstance(command, TyperGroup):
+            inner = command.context_class(command, info_name=args[place], parent=ctx)
+            given, _, _ = command.make_parser(inner).parse_args(args=args[place + 1 :])
+            for name in (*READ, *MODELS):
+                if isinstance(text := given.get(name), str) and "help" not in given:
+                    require_there(text, READ.get(name))
+        return super().parse_args(ctx, args)
+
+
+def require_there(text: str, what: str | None) -> None:
+    """Refuse the name of a file or folder that is not there; a model, which is nothing else, may be on the Hub."""
+    place = Path(os.path.expanduser(text))
+    if readable_path(place).exists():
+        return
+    beside = [entry.name for entry in place.parent.iterdir()] if place.parent.is_dir() else []
+    hint = near_miss(place.name, (name for name in beside if Path(name).suffix == place.suffix), likeness=0.75)
+    if what is not None:
+        raise ValueError(f"there is no {what} {text}{hint}")
+    is_file = place.suffix != "" and place.parent.is_dir()
+    if re.fullmatch(r"\w[\w.-]*/[\w.-]+", text) is None or is_file:
+        raise ValueError(
+            f"there is no checkpoint folder {text}; give the folder of a run, of a checkpoint or of a saved estimator, "
+            f"or the name of a model on the Hub, such as someone/light-curves{hint}"
+        )
+
+
+def help_of(command: Callable[..., None]) -> str:
+    """The docstring of a command with each paragraph on one line, which a terminal then breaks where it ends."""
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    return "\n\n".join(text if text.startswith("Example: ") else " ".join(text.split()) for text in paragraphs)
 
 
 Data = Annotated[
     Path,
-    typer.Argument(help="A table with one row per measurement: .csv, .csv.gz, .parquet or .arrow.", callback=existing),
+    typer.Argument(help="A table with one row per measurement: .csv, .csv.gz, .parquet or .arrow."),
 ]
 Id = Annotated[str | None, typer.Option("--id", help="The column that says which rows belong together.")]
 Time = Annotated[str | None, typer.Option("--time", help="The column of times: numbers or dates.")]

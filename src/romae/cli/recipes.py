@@ -40,9 +40,12 @@ def list_recipes(
 ) -> None:
     """The experiments that can be run, and what they have given so far.
 
+    Results are means ± standard deviations over seeds, whose number is in brackets. Published values are in brackets
+    where their protocol differs. `romae show` says what is asked of an experiment, and --json all that is known.
+
     Example: romae list lightcurves
     """
-    from romae.experiments.summary import all_rows, ours, published, read_all
+    from romae.experiments.summary import all_rows, number, ours, published, read_all
     from romae.experiments.zero_results import results_in
     from romae.experiments.zero_table import mean_ratio
 
@@ -53,31 +56,20 @@ def list_recipes(
     if as_json:
         typer.echo(json.dumps([asdict(row) for row in rows]))
         return
-    print_table(
-        "",
-        [
-            {
-                "name": row.recipe,
-                "paper": row.paper,
-                "metric": row.metric,
-                "published": published(row),
-                "target": row.target,
-                "result": ours(row) if row.n or row.failed_seeds else "",
-            }
-            for row in rows
-        ]
-        + [
-            {
-                "name": f"{ZERO}all",
-                "paper": "beyond the paper",
-                "metric": "CRPS / Gaussian process",
-                "published": "",
-                "target": "≤ 0.8",
-                "result": "" if (ratio := mean_ratio(results_in(results / "zero"))) is None else f"{ratio:.3f}",
-            }
-        ]
-        * is_zero_asked,
-    )
+    shown = [
+        {
+            "name": row.recipe,
+            "metric": row.metric,
+            "result": ours(row) if row.n or row.failed_seeds else "",
+            "published": published(row) if row.is_comparable else f"({number(row.published)})".replace("()", ""),
+        }
+        for row in rows
+    ]
+    if is_zero_asked:
+        ratio = mean_ratio(results_in(results / "zero"))
+        result = "" if ratio is None else f"{ratio:.3f}"
+        shown.append({"name": f"{ZERO}all", "metric": "crps ratio", "result": result, "published": ""})
+    print_table("", shown)
 
 
 def show(name: Name, quick: Quick = False, settings: Settings = None, as_json: Json = False) -> None:
@@ -97,6 +89,8 @@ def show(name: Name, quick: Quick = False, settings: Settings = None, as_json: J
         typer.echo(json.dumps(about | {"about": recipe.about, "command": command, "config": effective.config}))
         return
     typer.echo(f"{name}: {recipe.title} ({recipe.paper})\n{recipe.protocol}\n\n{recipe.about}\n")
+    if recipe.target is not None:
+        typer.echo(f"Target: {recipe.metric} {recipe.target.words(recipe.better)}\n")
     for path, value in flat(effective.config):
         typer.echo(f"  {path} = {json.dumps(value)}")
     typer.echo(f"\n{command}")
@@ -231,6 +225,7 @@ def page(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The page to write; page.html in the folder by default.")] = None,
     force: Force = False,
+    as_json: Json = False,
 ) -> None:
     """One self-contained, interactive page for a run: losses and settings and, with --data, what the model says.
 
@@ -246,7 +241,8 @@ def page(
     shown: Literal["auto", "kept out", "all"] = "auto" if kept_out is None else "kept out" if kept_out else "all"
     config = run_page.PageConfig(label=label, samples=shown)
     config = override(config, *(settings or ()))
-    typer.echo(f"written to {run_page.write(run, data=data, config=config, out=out, force=force)}")
+    written = run_page.write(run, data=data, config=config, out=out, force=force)
+    typer.echo(json.dumps({"page": str(written)}) if as_json else f"written to {written}")
 
 
 COMMANDS: dict[str, Callable[..., None]] = {

@@ -9,6 +9,9 @@ import typer
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Force = Annotated[bool, typer.Option("--force", help="Write over what is there already; never over what is read.")]
 
+GAP = 3  # letters between columns
+WIDEST_WORD = 11  # letters that a column has room for; longer words are broken where a terminal is narrow
+
 
 def print_table(title: str, rows: Sequence[dict[str, Any]]) -> None:
     """Print rows that share their columns. Without a title, elsewhere than on a terminal the columns come first."""
@@ -16,17 +19,26 @@ def print_table(title: str, rows: Sequence[dict[str, Any]]) -> None:
     if not sys.stdout.isatty():
         _print_plain(title, shown)
         return
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=escape(title) or None, title_justify="left")
-    for number, column in enumerate(shown[0]):
-        # The first column holds names, which are there to be copied.
-        table.add_column(escape(column), overflow="fold", no_wrap=number == 0)
+    console = Console()
+    # Lines break between words where there is room for whole ones, and never in the first column, which holds names.
+    words = {column: [word for row in shown for word in f"{column} {row[column]}".split()] for column in shown[0]}
+    widths = {column: min(max(map(len, words[column])), WIDEST_WORD) for column in shown[0]}
+    first = next(iter(shown[0]))
+    widths[first] = max(len(row[first]) for row in shown)
+    has_room = sum(widths.values()) + GAP * len(widths) <= console.width
+    table = Table(title=escape(title) or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column, width in widths.items():
+        table.add_column(
+            escape(column), overflow="fold", no_wrap=column == first, min_width=width if has_room else None
+        )
     for row in shown:
         table.add_row(*map(escape, row.values()))
-    Console().print(table)
+    console.print(table)
 
 
 def _print_plain(title: str, rows: Sequence[dict[str, str]]) -> None:

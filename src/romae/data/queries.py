@@ -83,9 +83,16 @@ def _time(text: str, schema: Schema) -> float:
         number = float("nan")
     require_same_zone(zone, schema.time_zone, "the grid")
     if not np.isfinite(number):
-        expected = "a number" if schema.time_unit is None else "a duration" if schema.durations else "a date"
+        expected, such_as = (
+            ("a number", "48.5")
+            if schema.time_unit is None
+            else ("a duration", "36:00")
+            if schema.durations
+            else ("a date", "2024-03-01")
+        )
         raise ValueError(
-            f"cannot read {_shortened(text)!r} as {expected}, which the times in column {schema.time!r} are"
+            f"cannot read {_shortened(text)!r} as {expected}, which the times in column {schema.time!r} are; write it "
+            f"as {such_as}"
         )
     return number
 

@@ -14,7 +14,7 @@ from romae.config import to_dict
 from romae.estimators.stacking import N_LABELS, LabelStacks, Stack
 from romae.model.tasks import Task
 
-DESCRIPTION, MODEL, STACK = "estimator.json", "model", "stack.safetensors"
+DESCRIPTION, MODEL, STACK = checkpoint.ESTIMATOR_FILES
 DIGEST = "digest"  # in the description: of all else in it
 MOST_BYTES = 2**24  # of an array in a description
 

@@ -38,7 +38,7 @@ from romae.training.run_folder import History
 N_SHOWN = 12
 OURS, FLOOR = "RoMAE", "noise of the readings (floor)"
 FORMULA = "sine waves, which know the formula (not a rival)"
-OURS_FOR_CLASSES, LINES_FOR_CLASSES = "MiniRocket on curves by RoMAE", "MiniRocket on straight lines"
+OURS_FOR_CLASSES, LINES_FOR_CLASSES = "MiniRocket on curves by RoMAE", "MiniRocket on linear interpolation"
 TIME, VOLTAGE = "time (s)", "{} sensor (V)"
 BATCH_SIZE = 25
 
@@ -84,7 +84,7 @@ LEAD = (
 
 class Outcome(NamedTuple):
     """Each number beside what people would do without the model: errors at the readings that a log lacks, at hidden
-    readings, and shares of series whose speed was told. The files are a picture, a page, and a table of series to try
+    readings, and accuracies of predicted speeds. The files are a picture, a page, and a table of series to try
     the commands on."""
 
     filled: demo_station.Filled
@@ -266,7 +266,7 @@ def _accuracies(
     testing: Sequence[Sample],
     seed: int,
 ) -> tuple[np.ndarray, dict[str, float]]:
-    """The speeds that are told from the model's curves, and the accuracy of each method, ours first.
+    """The speeds that are predicted from the model's curves, and the accuracy of each method, ours first.
 
     All of them see the visible readings alone.
     """
@@ -286,7 +286,7 @@ def _accuracies(
         OURS_FOR_CLASSES: demo_rivals.rocket(partial(demo_rivals.by_model, task), training, testing, seed),
         LINES_FOR_CLASSES: demo_rivals.rocket(demo_rivals.by_lines, training, testing, seed),
         "boosted trees on summary features": trees.predict(test_features),
-        "the commonest speed": np.full_like(truth, np.bincount(labels).argmax()),
+        "majority class": np.full_like(truth, np.bincount(labels).argmax()),
         FORMULA: np.array([wave.speed for wave in waves]),
     }
     accuracies = {name: float(accuracy_score(truth, speeds)) for name, speeds in chosen.items()}
@@ -330,9 +330,9 @@ def _classification_section(testing: Sequence[Sample], chosen: np.ndarray, accur
     counts = confusion_matrix(truth, chosen, labels=range(len(SPEEDS)))
     text = (
         "Slow, medium or fast, by the same half of the readings? MiniRocket, a strong classifier of series at even "
-        "times, is trained twice: on the curves that the model draws, and on straight lines between the readings."
+        "times, is trained twice: on the curves that the model draws, and on linear interpolation of the readings."
     )
-    caption = f"{len(truth)} new series: true speeds in rows, those told from the model's curves in columns."
+    caption = f"{len(truth)} new series: true speeds in rows, those predicted from the model's curves in columns."
     return Section(
         title="Classification",
         blocks=[

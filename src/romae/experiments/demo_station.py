@@ -42,8 +42,8 @@ class Filled(NamedTuple):
         how = "best" if self.wins else "not the best"
         return (
             f"Without training, {OURS} is {how} at the {self.n_filled} missing readings: a mean absolute error of "
-            f"{self.errors[OURS]:.2f} deviations beside {self.errors[name]:.2f} of {name}; {self.coverage:.0%} of them "
-            "lie in its intervals of 90 %."
+            f"{self.errors[OURS]:.2f} standard deviations beside {self.errors[name]:.2f} of {name}; "
+            f"{self.coverage:.0%} of them lie in its intervals of 90 %."
         )
 
     def rows(self) -> list[dict[str, object]]:
@@ -92,7 +92,7 @@ def section(result: Filled) -> Section:
         blocks=[
             Text(text=text),
             Text(text=result.verdict),
-            Table(columns=("method", "mean absolute error at missing readings, in deviations"), rows=rows),
+            Table(columns=("method", "mean absolute error at missing readings, in standard deviations"), rows=rows),
             Chart(
                 caption="Curves are medians; a reading lies in the dark band with a probability of 50 %, in the light "
                 "one with 90 %.",

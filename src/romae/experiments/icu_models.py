@@ -37,7 +37,7 @@ from romae.data.fitting import Method
 from romae.data.ladders import fit_ladders
 from romae.data.scaling import scaled
 from romae.experiments import baselines, metrics
-from romae.experiments.card import data_and_licence, how_to_use, inputs
+from romae.experiments.card import WEIGHTS, data_and_licence, how_to_use, hub_header, inputs
 from romae.experiments.datasets import physionet2012
 from romae.experiments.datasets.physionet2012 import SCHEMA, VARIABLES
 from romae.experiments.results import commit, device_name
@@ -55,6 +55,7 @@ from romae.training.stages import Classify, Pretrain, run_stages
 MINUTES = 5.0  # the unit of time that the models see
 VALIDATION = 0.15  # of set a
 N_GROUPS = 5  # of stays with like risks, on the card
+HUB_TAGS = ("irregular-time-series", "electronic-health-records", "intensive-care")
 VALUES: Method = "robust-asinh"
 EVERY = 33  # of set c, for the tutorial: 122 stays
 DEPTH, QUICK_STAYS = 6, 160
@@ -133,6 +134,7 @@ def make_icu(folder: Path, making: Making) -> str:
     sizes = f"Stays: train {len(train)}, validation {len(validation)}, test {len(test)}"
     rows = [(name, f"{errors[name]:.4f}", f"{plausible[name]:.4f}") for name in errors]
     card = [
+        hub_header("physionet2012", type(task).__name__, *HUB_TAGS),
         "# Intensive care: any variable at any minute of a stay",
         _made(task, making, began),
         how_to_use(task),
@@ -140,6 +142,7 @@ def make_icu(folder: Path, making: Making) -> str:
         inputs(task),
         "## Data",
         data_and_licence("physionet2012"),
+        WEIGHTS,
         "## Protocol",
         "Half of the times of a stay are hidden with all that was measured at them, and estimated from the rest. Sets "
         "a and b, 80/20 by record; records and what they hide are those of the recipe `physionet/rows-tuned`. -1 is "
@@ -222,6 +225,7 @@ def make_mortality(folder: Path, making: Making) -> str:
                 groups += [(f"set {letter}", *row) for row in calibration_rows(risk, died)]
                 ours[letter] = scores
     card = [
+        hub_header("physionet2012", type(task).__name__, *HUB_TAGS),
         "# Intensive care: the risk of dying in hospital",
         _made(task, making, began),
         how_to_use(task, "romae.predict_proba(task, samples)[:, 1]"),
@@ -230,6 +234,7 @@ def make_mortality(folder: Path, making: Making) -> str:
         inputs(task),
         "## Data",
         data_and_licence("physionet2012"),
+        WEIGHTS,
         "## Protocol",
         f"Pre-trained without labels and fine-tuned on {len(train)} stays of set a; the other {len(held_out)} of set a "
         "chose the weights and calibrate the risks (a temperature and a bias). Tested on the "
@@ -312,7 +317,7 @@ def write_stays(folder: Path, making: Making) -> str:
         "admission; measurements of one variable in one minute are averaged, and -1, the code for missing, is left "
         "out. `outcomes.csv` has one row per stay.",
         "## Data",
-        data_and_licence("physionet2012"),
+        data_and_licence("physionet2012-c"),
         "Contains information from PhysioNet Challenge 2012, which is made available under the ODC Attribution License "
         "(https://opendatacommons.org/licenses/by/1-0/).",
     ]

@@ -26,7 +26,7 @@ MASKING: dict[str, Strategy] = {
 LIMITS = (
     "For research, never for the care of a patient. It has seen adults in the intensive-care units of one hospital, in "
     "their first 48 hours, two decades ago; other hospitals measure other things at other times, and it was not judged "
-    "on them. Slips of the pen in the records were kept."
+    "on them. Data-entry errors were not removed."
 )
 
 

@@ -4,6 +4,7 @@ A long table names in a column what each row measures, a wide one has a column f
 a table is one series. Shapes: r rows, k columns of values, t cells.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from romae.data.containers import as_table
 from romae.data.frames import column_names, missing_column, read_frame, row_number
 from romae.data.queries import read_queries
 from romae.data.schema import SampleSet, Schema
+from romae.data.unnamed import date_columns, note_on_unnamed
 from romae.training.tables import Columns, read_table
 
 if TYPE_CHECKING:
@@ -88,8 +90,11 @@ class OwnTable:
         schema = columns.schema(base)
         has_ids = columns.id is not None or model_schema is not None or schema.id in existing
         if schema.time not in existing:
+            dated = date_columns(data)
+            hint = f"; do you mean --time {dated[0]}, which holds dates?" if len(dated) == 1 else ""
             raise ValueError(
-                f"column {schema.time!r} of times is not there; say which it is with --time: the table has {existing}"
+                f"column {schema.time!r} of times is not there; say which it is with --time: the table has "
+                f"{existing}{hint}"
             )
         if schema.channel not in existing and columns.channel is None:
             schema = replace(schema, channel=None)
@@ -112,6 +117,9 @@ class OwnTable:
             schema = replace(schema, channel=model_schema.channel)
         if lacking := [name for name in values if name not in frame]:
             raise ValueError(missing_column(lacking[0], existing))
+        read_also = [*(columns.static or ()), *values]
+        if note := note_on_unnamed(frame, schema, has_ids=has_ids, also_read=read_also):
+            warnings.warn(note, stacklevel=2)
         numbers = [as_numbers(frame[name], f"column {name!r}", row_number) for name in values]
         places = [schema.id, schema.time, *schema.positions]
         places += [schema.channel] if schema.channel is not None and schema.channel in existing else []

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
+from romae.checkpoints.native import ESTIMATOR_FILES
 from romae.data.skipping import Skipped
 from romae.inference.tables import (
     AnomalyConfig,
@@ -115,6 +116,11 @@ class Predictor:
             raise ValueError("until= is how far to 'forecast', which needs it, and of nothing else")
         if config is not None and settings:
             raise ValueError(f"give settings in config= or by name, not both: {', '.join(settings)}")
+        if answer == "predict" and Path(model, ESTIMATOR_FILES[0]).is_file() and type(self) is Predictor:
+            raise ValueError(
+                f"{model} holds an estimator, which answers with all of its models; ask it with "
+                "romae.estimators.tables.EstimatorPredictor"
+            )
         self.model, self.answer, self.at, self.until = str(model), answer, at, until
         self.config = _configured(answer, settings) if config is None else config
 
@@ -185,7 +191,12 @@ class Predictor:
     @property
     def task(self) -> Task:
         """The model, which each process loads once."""
-        return _loaded(self.model, self.config.device, _stamp(self.model))
+        return self.tasks[0]
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The networks whose answers these are."""
+        return [_loaded(self.model, self.config.device, stamp_of(self.model))]
 
 
 def _configured(answer: Answer, settings: dict[str, Any]) -> InferenceConfig:
@@ -198,7 +209,7 @@ def _configured(answer: Answer, settings: dict[str, Any]) -> InferenceConfig:
     return config_type(**settings)
 
 
-def _stamp(model: str) -> int:
+def stamp_of(model: str) -> int:
     """What changes when the files of a model do."""
     folder = Path(model)
     return max((path.stat().st_mtime_ns for path in folder.rglob("*")), default=0) if folder.is_dir() else 0

@@ -1,6 +1,6 @@
 """What people judge a model by, on samples that it was not trained on: accuracy, F1, AUROC, R² and RMSE.
 
-Each number stands beside what comes for free: the majority class, the mean, linear interpolation. scikit-learn computes
+Each number stands beside a trivial baseline: the majority class, the mean, linear interpolation. scikit-learn computes
 them.
 
 Shapes: b samples, k classes or targets, t hidden tokens of all samples, c columns of values.
@@ -40,8 +40,8 @@ N_SHOWN = 6  # channels or classes in a line of text; the file has all of them
 
 KEPT_OUT = {
     "test": "kept out of training and of validation",
-    "validation": "which chose the weights that were kept, so that the numbers flatter a little; --test-share 0.2 "
-    "keeps further ids out for an honest test",
+    "validation": "which also chose the weights that were kept, so that the scores are slightly optimistic; "
+    "--test-share 0.2 keeps further ids out for an honest test",
 }
 
 

@@ -1,7 +1,7 @@
 """How well a model answers for a table that nobody scored: it is asked for values that are hidden from it.
 
 Some measured values are hidden at random, or those at the end of each series, and the answers stand beside what comes
-for free: straight lines and the last value. Errors are in the spread of each channel within its series.
+for free: linear interpolation and the last value. Errors are in the spread of each channel within its series.
 
 Shapes: n tokens of a sample, m of them that are asked for, c columns of values, t numbers that are judged.
 """

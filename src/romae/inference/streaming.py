@@ -227,7 +227,7 @@ def _job(predictor: Predictor, data: Path, rows_per_part: int) -> dict[str, Any]
         "data": str(data.resolve()),
         "size": state.st_size,
         "changed": state.st_mtime_ns,
-        "model": _digest(predictor.task),
+        "model": _digest(predictor.tasks),
         "answer": predictor.answer,
         "at": predictor.at,
         **({} if predictor.until is None else {"until": str(predictor.until)}),
@@ -236,9 +236,9 @@ def _job(predictor: Predictor, data: Path, rows_per_part: int) -> dict[str, Any]
     }
 
 
-def _digest(task: Task) -> str:
+def _digest(tasks: Sequence[Task]) -> str:
     digest = hashlib.sha256()
-    for name, tensor in task.state_dict().items():
+    for name, tensor in (item for task in tasks for item in task.state_dict().items()):
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(tensor.detach().cpu().float().numpy()).data)
     return digest.hexdigest()[:16]

@@ -147,16 +147,8 @@ def predict_table(
 
     What is left out with `on_error` "skip" is added to the list `skipped`.
     """
-    task, samples, _ = _load_and_read(config, data, model, skipped)
+    task, samples, schema = read_to_predict(config, data, model, skipped)
     model_schema = task.schema or Schema()
-    targets = (model_schema.label, *(model_schema.labels or ()))
-    if doubled := [name for name in targets if name in samples.schema.columns]:
-        raise ValueError(
-            f"column {doubled[0]!r} is read as something else, but answers go to a column of this name, which "
-            "the model has learned; rename the table's"
-        )
-    names_of_targets = {name: getattr(model_schema, name) for name in ("label", "classes", "labels", "separator")}
-    schema = replace(samples.schema, **names_of_targets)
     spread = _spread(config, task)
     if isinstance(task, Classification):
         probabilities = inference.predict_proba(task, samples, **config.how)
@@ -167,7 +159,11 @@ def predict_table(
         probabilities = inference.predict_proba(task, samples, **config.how)
         return to_sample_table(samples, probabilities, replace(schema, labels=labels))
     if not isinstance(task, Regression):
-        raise ValueError(f"the model in {model} was only pre-trained; finetune it to predict, or embed and interpolate")
+        name = "the model" if isinstance(model, Task) else f"the model in {model}"
+        raise ValueError(
+            f"{name} was only pre-trained and has learned no label; finetune it first (romae finetune), or ask it with "
+            "embed, interpolate or forecast"
+        )
     asked = inference.predict(task, samples, returns=_returns(spread), **config.how)
     how_sure: dict[str, Any] = {"interval": spread.interval, "quantiles": spread.quantiles}
     if task.per == "sample":
@@ -175,6 +171,22 @@ def predict_table(
     label = model_schema.label or "label"
     names = [label] if task.n_targets == 1 else [f"{label}_{i}" for i in range(task.n_targets)]
     return to_table(samples, asked, schema, columns=names, **how_sure)
+
+
+def read_to_predict(
+    config: InferenceConfig, data: Any, model: str | Path | Task, skipped: list[Skipped] | None
+) -> tuple[Task, SampleSet, Schema]:
+    """A model, the samples of a table in its terms, and the names of its columns and of what the model has learned."""
+    task, samples, _ = _load_and_read(config, data, model, skipped)
+    model_schema = task.schema or Schema()
+    targets = (model_schema.label, *(model_schema.labels or ()))
+    if doubled := [name for name in targets if name in samples.schema.columns]:
+        raise ValueError(
+            f"column {doubled[0]!r} is read as something else, but answers go to a column of this name, which "
+            "the model has learned; rename the table's"
+        )
+    names_of_targets = {name: getattr(model_schema, name) for name in ("label", "classes", "labels", "separator")}
+    return task, samples, replace(samples.schema, **names_of_targets)
 
 
 def embed_table(

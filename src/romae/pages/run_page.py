@@ -192,7 +192,7 @@ def _predictions(folder: Path, data: Any, config: PageConfig) -> list[Section]:
     """Predictions and embeddings of the model of a run for a table."""
     task = load_model(folder).cpu()
     samples = _read(data, task, config, f"the model in {folder}")
-    origin = f"All {len(samples):,} ids of the data. If the model was trained on them, this flatters it."
+    origin = f"All {len(samples):,} ids of the data. If the model was trained on them, this is optimistic."
     if config.samples != "all":
         try:
             samples, origin = _kept_out(samples, folder)

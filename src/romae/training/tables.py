@@ -7,6 +7,7 @@ beside the run,
     test_ids.json   the ids that were kept out for the test, if any
 """
 
+import warnings
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -14,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Int64
 
-from romae.checkpoints.native import load, read_json
+from romae.checkpoints.native import ESTIMATOR_FILES, load, read_json
 from romae.config import C, differences, from_dict, to_dict
 from romae.data.bends import Method
 from romae.data.containers import as_table
@@ -30,6 +31,7 @@ from romae.data.schema import Fact, SampleSet, Schema
 from romae.data.skipping import Skipped
 from romae.data.static import n_measured, with_static
 from romae.data.tables import TokenForm, are_columns, from_schema, labelled, readable_rows, static_facts
+from romae.data.unnamed import note_on_unnamed
 from romae.model.config import ModelConfig, Size
 from romae.model.likelihoods import Likelihood, Name
 from romae.model.tasks import Classification, MaskedReconstruction, MultiLabel, Regression, Task
@@ -243,6 +245,8 @@ def pretrain(
     """Train a model to predict hidden rows of a table, which is whatever `from_table` reads, from the others."""
     schema = config.columns.schema(Schema())
     samples = read_table(data, schema, None, tokens=config.columns.tokens, static=config.columns.static)
+    if note := note_on_unnamed(data, schema, also_read=config.columns.static or ()):
+        warnings.warn(note, stacklevel=3)
     if all(n_measured(sample) == 1 for sample in samples):
         raise ValueError(
             f"every sample has a single row, so that nothing can be hidden; is {samples.schema.id!r} the column that "
@@ -317,7 +321,19 @@ _KIND_OF: dict[type[Task], Literal["classify", "multilabel", "regress"]] = {
 
 
 def load_model(path: str | Path) -> Task:
-    """The task in a checkpoint, in the folder of a finished run (its best model, or else its last), or on the Hub."""
+    """The task in a checkpoint, in the folder of a finished run (its best model, or else its last), or on the Hub.
+
+    In the folder of an estimator it is the first of its networks, with a warning where others answer beside it.
+    """
+    description, inner, stack = ESTIMATOR_FILES
+    if Path(path, description).is_file():
+        if any(Path(path, name).exists() for name in (f"{inner}-1", stack)):
+            warnings.warn(
+                f"{path} holds an estimator of several models, and this asks one network of it, {Path(path, inner)}; "
+                "romae predict asks all of them",
+                stacklevel=2,
+            )
+        return load(Path(path, inner))
     checkpoints = [Path(path, name) for name in ("best", "last") if Path(path, name).is_dir()]
     if not checkpoints and Path(path, "states").is_dir():
         raise ValueError(f"the run in {path} has not finished, so that it holds no model yet; resume it first")

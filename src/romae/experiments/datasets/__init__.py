@@ -26,5 +26,6 @@ def find(name: str) -> DataSet:
         from romae.experiments.datasets.uea import describe
 
         return describe(name.removeprefix("uea/"))
-    near = difflib.get_close_matches(name, discover(), n=3, cutoff=0.4) or sorted(discover())
-    raise ValueError(f"there is no data set {name!r}; do you mean {' or '.join(near)}?")
+    near = difflib.get_close_matches(name, discover(), n=3, cutoff=0.4)
+    hint = f"do you mean {' or '.join(near)}?" if near else "`romae data list` names those that there are"
+    raise ValueError(f"there is no data set {name!r}; {hint}")

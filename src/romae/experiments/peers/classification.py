@@ -20,7 +20,7 @@ from romae.experiments.datasets.raindrop import Cohort, Name
 from romae.experiments.peers.fitting import Fit, fitted
 
 N_HOURS: Mapping[str, int] = {"p12": 48, "p19": 60}
-DEVIATIONS = 20.0  # no z-score is larger: slips of the pen, such as a weight in grams, lie beyond
+DEVIATIONS = 20.0  # no z-score is larger: data-entry errors, such as a weight in grams, lie beyond
 
 
 def run(name: str, cohort: Name, seed: int, fit: Fit) -> dict[str, Any]:
