@@ -33,11 +33,7 @@ from romae.model.tasks import TASKS, MaskedReconstruction, Task
 BUNDLED = "romae/"  # names of models that come with the library
 FORMAT = FIRST_WITH_DIGESTS = 3
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
-ESTIMATOR_FILES = (
-    "estimator.json",
-    "model",
-    "stack.safetensors",
-)  # of a saved estimator: what it is, a checkpoint, trees
+ESTIMATOR_FILES = ("estimator.json", "model", "stack.safetensors")  # what an estimator is, its network, its trees
 DIGESTS = "digests"  # in the description: one of the file of weights, one of all else in the description
 PRECISIONS = {torch.float32: "float32", torch.float64: "float64"}  # that 16 bits can stand for
 FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}  # by safetensors

@@ -45,7 +45,7 @@ def list_recipes(
 
     Example: romae list lightcurves
     """
-    from romae.experiments.summary import all_rows, number, ours, published, read_all
+    from romae.experiments.summary import all_rows, ours, published, read_all
     from romae.experiments.zero_results import results_in
     from romae.experiments.zero_table import mean_ratio
 
@@ -61,7 +61,7 @@ def list_recipes(
             "name": row.recipe,
             "metric": row.metric,
             "result": ours(row) if row.n or row.failed_seeds else "",
-            "published": published(row) if row.is_comparable else f"({number(row.published)})".replace("()", ""),
+            "published": published(row),
         }
         for row in rows
     ]

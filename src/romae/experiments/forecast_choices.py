@@ -95,10 +95,18 @@ def _likely(recipe: Recipe, cuts: Cuts) -> Recipe:
     return replace(recipe, stages=(replace(stage, likelihood=None if stage.likelihood else Mixture(n=8)),))
 
 
+def _with_mean(recipe: Recipe, cuts: Cuts) -> Recipe:
+    """A mixture of normals as loss, and the squared error of its mean beside it."""
+    (stage,) = recipe.stages
+    assert isinstance(stage, Pretrain)
+    return replace(recipe, stages=(replace(stage, likelihood=Mixture(n=8, mean_weight=1.0)),))
+
+
 VARIANTS: Mapping[str, Variant] = {
     "recipe": _set(),
     "weights": _weighted,
     "likelihood": _likely,
+    "likelihood-and-mean": _with_mean,
     "denser": _denser,
     "pretrained": _stages(lambda cuts: RANDOM, lambda cuts: cuts.asked),
     "asked": _stages(lambda cuts: cuts.asked),
