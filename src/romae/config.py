@@ -88,7 +88,7 @@ def parsed_json(text: str | bytes) -> Any:
         raise ValueError(f"it is nested more than {DEEPEST} deep") from None
     level = [content]
     for _ in range(DEEPEST):
-        level = [child for node in level for child in _children(node)]
+        level = [child for node in level for child in _children(node) if isinstance(child, dict | list)]
         if not level:
             return content
     raise ValueError(f"it is nested more than {DEEPEST} deep")
@@ -269,12 +269,21 @@ def _read_tuple(arguments: tuple[Any, ...], value: Any, where: str) -> tuple[Any
     if not isinstance(value, list | tuple):
         raise TypeError(f"{where} must be a list, not {_shown(value)}")
     if len(arguments) == 2 and arguments[1] is Ellipsis:
+        if set(map(type, value)) <= _as_they_are(arguments[0]):
+            return tuple(value)
         return tuple(_read(arguments[0], entry, f"{where}[{i}]") for i, entry in enumerate(value))
     if len(arguments) != len(value):
         raise ValueError(f"{where} must have {len(arguments)} entries, not {len(value)}")
     return tuple(
         _read(hint, entry, f"{where}[{i}]") for i, (hint, entry) in enumerate(zip(arguments, value, strict=True))
     )
+
+
+@cache
+def _as_they_are(hint: Any) -> frozenset[type]:
+    """The types whose values need not be looked at one by one: long lists of numbers are read at once."""
+    hints = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    return frozenset(hints) if set(hints) <= {float, str, bool, type(None)} else frozenset()
 
 
 def _read_union(arguments: tuple[Any, ...], value: Any, where: str) -> Any:

@@ -255,7 +255,8 @@ def test_p12_has_its_counts_and_boosting_its_known_areas(real_data, stays_read_o
 @pytest.mark.slow
 def test_trees_and_lines_have_their_known_areas_on_p12(real_data, stays_read_once, without_shape_checks):
     """The protocol has 87.7 | 56.5 for boosting of the training stays and 86.1 | 51.4 for logistic regression of those
-    and the validation stays, over five splits; boosting has 87.6 | 56.5 here over all, and is fitted to one of them."""
+    and the validation stays, over five splits; boosting has 87.6 | 56.5 here over all. On the second split it has 87.7 |
+    58.2 with all of its trees; here it has the first 80 of 200, which take a third of the time."""
     cohort, table = clinical._read("p12", real_data)
     features, labels = clinical._features(cohort, table), cohort.labels
     lines = []
@@ -263,12 +264,14 @@ def test_trees_and_lines_have_their_known_areas_on_p12(real_data, stays_read_onc
         learned = np.concatenate([cohort.parts[part, split] for part in ("train", "validation")])
         lines.append(areas("logistic regression", features, labels, learned, cohort.parts["test", split]))
     assert np.mean(lines, axis=0) == pytest.approx([0.861, 0.534], abs=0.002)
-    trees = areas("boosting", features, labels, cohort.parts["train", 2], cohort.parts["test", 2])
-    assert trees == pytest.approx([0.877, 0.583], abs=0.005)
+    few = {"histgradientboostingclassifier__max_iter": 80}
+    trees = areas("boosting", features, labels, cohort.parts["train", 2], cohort.parts["test", 2], **few)
+    assert trees == pytest.approx([0.873, 0.563], abs=0.005)
 
 
-def areas(name, features, labels, learned, asked) -> list[float]:
-    scores = clinical.MODELS[name](2).fit(features[learned], labels[learned]).predict_proba(features[asked])[:, 1]
+def areas(name, features, labels, learned, asked, **settings) -> list[float]:
+    model = clinical.MODELS[name](2).set_params(**settings).fit(features[learned], labels[learned])
+    scores = model.predict_proba(features[asked])[:, 1]
     return [roc_auc_score(labels[asked], scores), average_precision_score(labels[asked], scores)]
 
 

@@ -44,11 +44,11 @@ class Gain:
     @property
     def least(self) -> float | None:
         """What it must exceed: the margin or, where none is asked, what chance gives; one seed cannot tell."""
-        from scipy.stats import t
+        from scipy.special import stdtrit  # scipy.stats takes a second more to import
 
         if self.margin:
             return self.margin
-        return None if self.std is None else float(t.isf(CHANCE, self.n - 1)) * self.std / math.sqrt(self.n)
+        return None if self.std is None else float(stdtrit(self.n - 1, 1 - CHANCE)) * self.std / math.sqrt(self.n)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

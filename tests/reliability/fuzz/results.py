@@ -149,7 +149,8 @@ def _figures(trial: Trial) -> None:
     recipe = trial.choose(RECIPES)
     _folder(trial, recipe)
     results = summary.results_of(recipe, trial.folder / "results")
-    section = report._section(discover()[recipe], results)
+    rows = summary.summarise(discover()[recipe], results)
+    section = report._section(discover()[recipe], results, rows)
     with answered("the section of a recipe"):
         require(section.blocks, "a section without anything in it")
 
