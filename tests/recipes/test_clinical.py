@@ -255,8 +255,8 @@ def test_p12_has_its_counts_and_boosting_its_known_areas(real_data, stays_read_o
 @pytest.mark.slow
 def test_trees_and_lines_have_their_known_areas_on_p12(real_data, stays_read_once, without_shape_checks):
     """The protocol has 87.7 | 56.5 for boosting of the training stays and 86.1 | 51.4 for logistic regression of those
-    and the validation stays, over five splits; boosting has 87.6 | 56.5 here over all. On the second split it has 87.7 |
-    58.2 with all of its trees; here it has the first 80 of 200, which take a third of the time."""
+    and the validation stays, over five splits; boosting has 87.6 | 56.5 here over all, and 87.7 | 58.2 on the second
+    split. Here it has the first 80 of its 200 trees, which take a third of the time."""
     cohort, table = clinical._read("p12", real_data)
     features, labels = clinical._features(cohort, table), cohort.labels
     lines = []
