@@ -14,7 +14,7 @@ from romae.data.schema import SampleSet, Schema
 from romae.data.skipping import Skipped
 from romae.estimators.saved import DESCRIPTION
 from romae.estimators.supervised import RoMAEClassifier, RoMAERegressor
-from romae.inference.predictor import Predictor, stamp_of
+from romae.inference.predictor import Answer, Predictor, stamp_of
 from romae.inference.tables import PredictConfig, read_to_predict
 from romae.model.tasks import Task
 from romae.training.config import chosen_device
@@ -61,16 +61,14 @@ class EstimatorPredictor(Predictor):
     """
 
     def __init__(self, folder: str | Path, *, config: PredictConfig | None = None, **settings: Any) -> None:
-        self._require_predicting(folder)
         super().__init__(folder, "predict", config=config, **settings)
 
-    @staticmethod
-    def _require_predicting(folder: str | Path) -> None:
-        description = read_json(Path(folder) / DESCRIPTION)
+    def _require_model(self, model: str | Path, answer: Answer) -> None:
+        description = read_json(Path(model) / DESCRIPTION)
         name = description.get("estimator") if isinstance(description, dict) else None
         if name not in PREDICTING:
             raise ValueError(
-                f"{folder} holds a {name}, which predicts no labels; ask it with `romae interpolate`, `forecast` or "
+                f"{model} holds a {name}, which predicts no labels; ask it with `romae interpolate`, `forecast` or "
                 "`embed`, or save a RoMAEClassifier or RoMAERegressor"
             )
 
@@ -84,21 +82,7 @@ class EstimatorPredictor(Predictor):
         """Its networks."""
         return list(self.estimator.tasks_)
 
-    def frame(self, table: Any, skipped: list[Skipped] | None = None) -> "pd.DataFrame":
-        """What the estimator predicts, as a pandas table.
-
-        Parameters
-        ----------
-        table : table or Read
-            Measurements.
-        skipped : list, optional
-            What is left out with `on_error="skip"` is added to it.
-
-        Returns
-        -------
-        pandas.DataFrame
-            One row per id, in the columns that `romae predict` writes.
-        """
+    def _answered(self, table: Any, skipped: list[Skipped] | None) -> "pd.DataFrame":
         assert isinstance(self.config, PredictConfig)
         estimator = self.estimator
         _, samples, schema = read_to_predict(self.config, table, self.task, skipped)

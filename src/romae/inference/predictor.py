@@ -116,13 +116,17 @@ class Predictor:
             raise ValueError("until= is how far to 'forecast', which needs it, and of nothing else")
         if config is not None and settings:
             raise ValueError(f"give settings in config= or by name, not both: {', '.join(settings)}")
-        if answer == "predict" and Path(model, ESTIMATOR_FILES[0]).is_file() and type(self) is Predictor:
+        self._require_model(model, answer)
+        self.model, self.answer, self.at, self.until = str(model), answer, at, until
+        self.config = _configured(answer, settings) if config is None else config
+
+    def _require_model(self, model: str | Path, answer: Answer) -> None:
+        """Refuse a folder that this cannot answer for."""
+        if answer == "predict" and Path(model, ESTIMATOR_FILES[0]).is_file():
             raise ValueError(
                 f"{model} holds an estimator, which answers with all of its models; ask it with "
                 "romae.estimators.tables.EstimatorPredictor"
             )
-        self.model, self.answer, self.at, self.until = str(model), answer, at, until
-        self.config = _configured(answer, settings) if config is None else config
 
     def __repr__(self) -> str:
         return f"Predictor({self.model!r}, {self.answer!r})"
@@ -181,6 +185,9 @@ class Predictor:
         pandas.DataFrame
             The answers.
         """
+        return self._answered(table, skipped)
+
+    def _answered(self, table: Any, skipped: list[Skipped] | None) -> "pd.DataFrame":
         ask = FUNCTIONS[self.answer]
         if self.answer == "interpolate":
             ask = partial(ask, at=self.at)
